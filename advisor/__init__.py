@@ -1,8 +1,6 @@
-"""Reads an MLflow study as an expert with the Deep Learning Tuning Playbook would, and writes the next one.
+"""Analyses an MLflow study by the rules of the Deep Learning Tuning Playbook, and plans the next study.
 
-from advisor import analyze
-report = analyze("my-experiment")
-report.save("advisor-report")
+from advisor import analyze report = analyze("my-experiment") report.save("advisor-report")
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ __all__ = [
     "report_trial",
 ]
 
-_HOMES = {
+_EXPORT_MODULES = {
     "analyze": "advisor.analysis",
     "AdvisorError": "advisor.model.errors",
     "open_study": "advisor.execution.api",
@@ -45,9 +43,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: a training host that imports advisor.contract, and `advisor --help`, need none of it.
-    if name not in _HOMES:
+    # Import the analysis on first use, because training processes and `advisor --help` do not need its slow dependencies.
+    if name not in _EXPORT_MODULES:
         raise AttributeError(f"module 'advisor' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_EXPORT_MODULES[name]), name)

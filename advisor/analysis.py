@@ -15,7 +15,7 @@ from advisor.history.predict import with_predictions
 from advisor.history.rounds import history
 from advisor.model.change import Advise
 from advisor.model.finding import Verdict
-from advisor.model.progress import Progress, no_progress
+from advisor.model.progress import Progress, ignore_progress
 from advisor.model.reading import Kind, Reading
 from advisor.model.spec import Direction, StudySpec
 from advisor.model.spec_yaml import load
@@ -48,16 +48,16 @@ def analyze(
 
     experiment: name or id of the experiment. tracking_uri: default is MLflow's own. objective, direction: name of the metric,
     and "minimize" or "maximize"; taken from the study file by default, else from the adapters' tags, else inferred, and the
-    report mentions that. study: spec or path of a study file that declares the search space. filter: MLflow filter on runs.
+    report names this source. study: spec or path of a study file that declares the search space. filter: MLflow filter on runs.
     ignore, population, kind: how to read the experiment, see `Reading`; by default as the study file says, else inferred.
     rules: folders with custom rules. settings: thresholds by rule, `{"many-stopped": {"at_most": 0.5}}`; by default from
     `advisor.toml` or `pyproject.toml` in the working directory or its parents. only_this_round: ignore the trials of earlier
-    rounds. budget: what the next studies may cost together, `40h` or `2e6 steps`. command: command line that the report shows.
-    unfinished: whether to accept a study in which no trial has ended yet.
+    rounds. budget: maximum total cost of the next studies, such as `40h` or `2e6 steps`. command: command line that the report
+    shows. unfinished: whether to accept a study in which no trial has ended yet.
 
     If the input cannot be analysed, raises AdvisorError with one line that says what to do.
     """
-    report_progress = on_progress or no_progress
+    report_progress = on_progress or ignore_progress
     loaded = load_rules(
         settings=find_settings(Path.cwd()) if settings is None else settings,
         directories=[Path(folder) for folder in rules],
@@ -100,11 +100,11 @@ def analyze_study(
     command: str | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
-    """Analyse a study that is already in memory with rules that are already loaded; otherwise like `analyze`.
+    """Analyse a study that is already in memory with rules that are already loaded; otherwise do the same as `analyze`.
 
     earlier: the studies of earlier rounds, oldest first. notes: the reasons why some earlier studies could not be read.
     """
-    report_progress = on_progress or no_progress
+    report_progress = on_progress or ignore_progress
     limit = None if budget is None else planning_budget.parse(budget)
     rules = tuple(rules)
     done = iter(range(1, len(rules) + 1))
@@ -131,23 +131,26 @@ def _complete_specs(
     rules: Sequence[Rule],
     limit: planning_budget.Budget | None,
 ) -> list[StudySpec]:
-    """Return the next studies with numbers of trials, predictions and prices. limit: what they may cost together."""
+    """Return the next studies with their numbers of trials, predicted effects and prices. limit: maximum total cost of these
+    studies."""
     sized = planning_budget.with_trial_numbers(study, next_round)
     if limit is not None:
         sized = planning_budget.within(study, sized, limit)
-    if next_round.new_scores:  # no old score tells what new ones will be
-        sized = (new_scores.with_best(study, sized[0]), *sized[1:])
+    if next_round.new_scores:  # scores before and after the change are not comparable
+        sized = (new_scores.with_best_setting_first(study, sized[0]), *sized[1:])
     else:
         sized = with_predictions(study, verdicts, sized, rules)
-    return [price.priced(study, spec) for spec in sized]
+    return [price.with_price(study, spec) for spec in sized]
 
 
 def first_study(
     study: Study, rules: Sequence[Rule], prepare: Callable[[StudySpec], StudySpec]
 ) -> tuple[StudySpec | None, tuple[Verdict, ...]]:
-    """Return the study to run first after this one, with its predictions, and the verdicts; None if nothing is left to change.
+    """Return the next study to run with its predicted effects, and the verdicts on the current study; None in place of a study
+    if no change is recommended.
 
-    prepare: adapts the planned study before its effects are predicted. A search in blocks decides by this after each block.
+    prepare: function that adapts the planned study before its effects are predicted. `advisor tune` calls this after each block
+    of trials.
     """
     verdicts = judge(study, rules)
     specs = plan(study, verdicts).specs

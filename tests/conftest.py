@@ -63,7 +63,7 @@ def same_environment_for_each_test() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def same_secrets_for_each_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the passwords of a test, because these words would be redacted in the texts of later tests."""
-    monkeypatch.setattr(redact, "_learned", dict(redact._learned))
+    monkeypatch.setattr(redact, "_secret_replacements", dict(redact._secret_replacements))
 
 
 @pytest.fixture(scope="session")

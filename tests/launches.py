@@ -9,7 +9,7 @@ import time
 from mlflow.tracking import MlflowClient
 
 from advisor.execution import LaunchPlan, Ledger, jobs, launch
-from advisor.execution.engines.local import Local
+from advisor.execution.engines.local import LocalEngine
 from advisor.execution.queue import AdaptiveQueue, ListedQueue
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.tracking.stores.location import parse_tracking_uri
@@ -66,7 +66,7 @@ def make_plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, **more
         location=location,
         experiment="e",
         folder=project / "out put",
-        engine=engine or Local([{}] * 2),
+        engine=engine or LocalEngine([{}] * 2),
         **more,
     )
 

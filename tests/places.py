@@ -75,7 +75,7 @@ class Places:
 
 def _at_work() -> bool:
     """Whether a shipper of this process is still working or exiting."""
-    idle = {one._process.pid for one in shipper_process._idle}
+    idle = {one._process.pid for one in shipper_process._idle_shippers}
     return any(child.pid not in idle and _is_shipper(child) for child in psutil.Process().children())
 
 

@@ -1,4 +1,4 @@
-"""The hook for Lightning: `from advisor_lightning import TuningCallback`."""
+"""Callback that connects Lightning to Tuning Advisor: `from advisor_lightning import TuningCallback`."""
 
 import importlib.util as _util
 

@@ -1,4 +1,4 @@
-"""`TuningCallback`, a Lightning callback that records a training for the tuning advisor."""
+"""`TuningCallback`, a Lightning callback that records a training run for Tuning Advisor."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing_extensions import override
 from advisor_lightning import trainer_facts
 from advisor_lightning.fetch_timer import FetchTimer
 from advisor_lightning.library import Callback, LightningModule, Trainer
-from advisor_lightning.metrics import FreshMetrics, step_loss
-from advisor_pytorch.frameworks import FrameworkCallback, guard_training
+from advisor_lightning.metrics import NewMetrics, step_loss
+from advisor_pytorch.frameworks import FrameworkCallback, warn_on_training_error
 from advisor_pytorch.steps.loader import count_examples
 
 logger = logging.getLogger("advisor")
 
 
 class TuningCallback(FrameworkCallback, Callback):
-    """Records a Lightning training for the tuning advisor, including everything that `advisor_pytorch.TuningLogger` logs.
+    """Records a Lightning training run for Tuning Advisor, including everything that `advisor_pytorch.TuningLogger` logs.
 
         seed_everything(args.seed)
         trainer = Trainer(max_steps=2000, callbacks=[TuningCallback("val_error")])
@@ -29,15 +29,15 @@ class TuningCallback(FrameworkCallback, Callback):
     |---|---|
     | `train/loss` | the return value of `training_step`, each batch |
     | evaluations | metrics logged in validation, and by epoch in training, at the step of Lightning's loggers |
-    | params | the module's `hparams`: numbers, texts and lists of them, nested ones as `optimizer/lr` |
+    | params | the module's `hparams`: numbers, texts and lists of these; nested values as `optimizer/lr` |
     | `advisor.max_train_steps`, `advisor.seed`, ... | the trainer, `seed_everything` |
     | `advisor.checkpoints` | the checkpoints of every `ModelCheckpoint`, and the best one by its criterion |
     | `train/data_wait_s` | the trainer's profiler |
 
-    If the trainer has an `MLFlowLogger`, everything is logged to that logger's run and `experiment` is ignored, unless `run_id` or
-    another `tracking_uri` is set. A second `fit` of the same trainer continues the run of the first `fit`. A training resumed from
-    a checkpoint starts a new run, unless `run_id` is set. With `guard="stop"`, the callback ends a training that can no longer
-    become the best of its study, after a validation (`TuningLogger.should_stop`).
+    If the trainer has an `MLFlowLogger`, everything is logged to that logger's run and `experiment` is ignored, unless you set
+    `run_id` or a different `tracking_uri`. A second `fit` of the same trainer continues the run of the first `fit`. A training
+    that resumes from a checkpoint starts a new MLflow run, unless `run_id` is set. With `guard="stop"`, the callback stops the
+    training after a validation if it can no longer beat the best trial of its study (`TuningLogger.should_stop`).
     """
 
     _last_trainer: Trainer | None = None
@@ -45,46 +45,46 @@ class TuningCallback(FrameworkCallback, Callback):
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return  # Lightning disables its own loggers in such trainers too
+            return  # Lightning also disables its own loggers in a trainer with such a setting
         if not trainer.optimizers:
-            logger.warning("advisor: the training has no optimizer, so nothing is recorded")
+            logger.warning("advisor: the training has no optimizer, so the advisor records nothing")
             return
         known = self._settings_of_trainer(trainer)
         run = self._run_to_continue(trainer)
         params = trainer_facts.hyperparameters(pl_module) if self._params is None else self._params
         if not params:
-            logger.warning("advisor: no hyperparameters: call self.save_hyperparameters() or give params")
+            logger.warning("advisor: found no hyperparameters: call self.save_hyperparameters() or pass params")
         log = self._start_recording(
             pl_module, trainer.optimizers, params, trainer_facts.steps_made(trainer), known, **run
         )
         self._last_trainer = trainer
-        self._metrics = FreshMetrics()
+        self._metrics = NewMetrics()
         self._files.record_files(trainer_facts.checkpoint_paths(trainer), None)
         self._saved_at: int | None = None
         self._is_paused = False
         self._timer: FetchTimer | None = None
-        with guard_training("facts of the trainer"):
+        with warn_on_training_error("facts about the trainer"):
             log.note(trainer_facts.trainer_tags(trainer))
             log.loaders(train=trainer.train_dataloader, valid=trainer_facts.single_loader(trainer.val_dataloaders))
             self._timer = FetchTimer(trainer.profiler, self._restart_clock_after_pause, log.add_batch)  # type: ignore[attr-defined]
 
     def _settings_of_trainer(self, trainer: Trainer) -> dict[str, Any]:
-        """Return the arguments of `TuningLogger` that follow from the trainer's settings."""
+        """Return the arguments for `TuningLogger` that can be derived from the trainer's settings."""
         known: dict[str, Any] = {}
-        with guard_training("the number of steps"):
+        with warn_on_training_error("the number of steps"):
             known["max_train_steps"] = trainer_facts.max_train_steps(trainer)
-        with guard_training("the seed"):
+        with warn_on_training_error("the seed"):
             known["seed"] = trainer_facts.seed()
-        with guard_training("the schedule"):
+        with warn_on_training_error("the schedule"):
             known["scheduler"] = [config.scheduler for config in trainer.lr_scheduler_configs] or None
         return known
 
     def _run_to_continue(self, trainer: Trainer) -> dict[str, Any]:
-        """Return the arguments with which `TuningLogger` continues the run of the trainer's MLFlowLogger or of an earlier `fit`, if
-        there is such a run."""
+        """Return the arguments that make `TuningLogger` continue an existing MLflow run: the run of the trainer's MLFlowLogger
+        or of an earlier `fit`."""
         if self._settings.get("run_id") is not None:
             return {}
-        with guard_training("the run of the MLFlowLogger"):
+        with warn_on_training_error("the run of the MLFlowLogger"):
             run = trainer_facts.mlflow_run(trainer) if trainer.is_global_zero else {}
             if run and self._settings.get("tracking_uri") in (None, run["tracking_uri"]):
                 return run
@@ -108,8 +108,8 @@ class TuningCallback(FrameworkCallback, Callback):
         log = self._log
         if log is None:
             return
-        with guard_training("the checkpoints"):
-            self._look_for_checkpoints(trainer)
+        with warn_on_training_error("the checkpoints"):
+            self._record_new_checkpoints(trainer)
             if (policy := trainer_facts.checkpoint_policy(trainer)) is not None:
                 self._log_checkpoints(policy[0], trainer_facts.checkpoint_paths(trainer), policy[1])
         self._log = None
@@ -120,7 +120,7 @@ class TuningCallback(FrameworkCallback, Callback):
     def _restart_clock_after_pause(self) -> None:
         if self._is_paused and self._log is not None:
             self._is_paused = False
-            self._log.evaluate({})  # exclude the time since the last step: it was not spent on training
+            self._log.evaluate({})  # the time since the last step is not training time
 
     @override
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
@@ -132,8 +132,8 @@ class TuningCallback(FrameworkCallback, Callback):
         if self._log is not None:
             self._log.show_batch(batch)
         if self._log is not None and self._saved_at is not None:
-            with guard_training("a checkpoint"):
-                self._look_for_checkpoints(trainer)
+            with warn_on_training_error("a checkpoint"):
+                self._record_new_checkpoints(trainer)
 
     @override
     def on_train_batch_end(
@@ -141,13 +141,13 @@ class TuningCallback(FrameworkCallback, Callback):
     ) -> None:
         if self._log is None:
             return
-        with guard_training("the loss"):
+        with warn_on_training_error("the loss"):
             micro_batches = trainer.accumulate_grad_batches if pl_module.automatic_optimization else 1
             loss = step_loss(outputs, micro_batches)
             if loss is not None:
                 self._log.step(loss, examples=count_examples(batch))
-            if trainer.is_last_batch:  # Lightning logs the epoch's metrics next
-                self._metrics.mark_all_old(trainer.callback_metrics)
+            if trainer.is_last_batch:  # Lightning logs the metrics of the epoch next
+                self._metrics.mark_all_seen(trainer.callback_metrics)
 
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -156,8 +156,8 @@ class TuningCallback(FrameworkCallback, Callback):
     @override
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._log is not None:
-            with guard_training("an evaluation"):
-                self._metrics.mark_all_old(trainer.callback_metrics)
+            with warn_on_training_error("an evaluation"):
+                self._metrics.mark_all_seen(trainer.callback_metrics)
 
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -169,25 +169,25 @@ class TuningCallback(FrameworkCallback, Callback):
     def _log_evaluation(self, trainer: Trainer) -> None:
         if self._log is None:
             return
-        with guard_training("an evaluation"):
-            new = self._metrics.take_new(trainer.callback_metrics)
+        with warn_on_training_error("an evaluation"):
+            new = self._metrics.take_unseen(trainer.callback_metrics)
             self._evaluations.add(self._last_step(), new)
             self._log.evaluate(new)
             self._is_paused = True
 
     @override
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Record the current step for the checkpoint that Lightning is about to save. The path of the checkpoint becomes known
-        later, when Lightning writes the file."""
+        """Remember the current step, because Lightning is about to save a checkpoint at this step. The checkpoint's path is
+        unknown until Lightning has written the file."""
         if self._log is not None:
             self._saved_at = self._last_step()
             self._is_paused = True
 
-    def _look_for_checkpoints(self, trainer: Trainer) -> None:
+    def _record_new_checkpoints(self, trainer: Trainer) -> None:
         if self._saved_at is not None:
             self._files.record_files(trainer_facts.checkpoint_paths(trainer), self._saved_at)
             self._saved_at = None
 
     def _last_step(self) -> int:
-        """Return the number of the last completed optimizer step. Evaluations are logged at this number."""
+        """Evaluations are logged at the number of the last completed optimizer step."""
         return max(self._log.steps - 1, 0) if self._log is not None else 0

@@ -1,4 +1,4 @@
-"""Measures the time for which the training loop waits for batches."""
+"""Measures how long the training loop waits for batches."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 FETCH_ACTION_SUFFIX = ".train_dataloader_next"
-"""Suffix of the profiler action that covers the wait for a training batch, such as `[_TrainingEpochLoop].train_dataloader_next`."""
+"""Suffix of the name of the profiler action that measures the wait for a training batch, such as
+`[_TrainingEpochLoop].train_dataloader_next`."""
 
 
 class FetchTimer:
-    """Intercepts the calls of the trainer's profiler until `stop` is called, and reports how many seconds each wait for a batch
-    took.
+    """Intercepts the calls of the trainer's profiler until `stop` is called, and reports the seconds of each wait for a batch.
 
-    The time between two batches would be too long, because it includes the time of loggers and checkpoints.
+    The whole time between two batches would be too long: it includes the time of loggers and checkpoints.
     """
 
     def __init__(self, profiler: Any, begin: Callable[[], None], end: Callable[[float], None]) -> None:
@@ -24,7 +24,6 @@ class FetchTimer:
         profiler.start, profiler.stop = self._start_action, self._stop_action
 
     def stop(self) -> None:
-        """Stop measuring and restore the trainer's profiler."""
         for name, own in (("start", self._start_action), ("stop", self._stop_action)):
             if vars(self._profiler).get(name) == own:
                 delattr(self._profiler, name)

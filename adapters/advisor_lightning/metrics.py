@@ -1,4 +1,4 @@
-"""Finds the new values among the trainer's metrics, and the loss of a training step."""
+"""Finds the newly logged values among the trainer's metrics, and the loss of a training step."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 import torch
 
 
-class FreshMetrics:
+class NewMetrics:
     """Finds the metrics in `trainer.callback_metrics` that were logged since the last call; the mapping also keeps values from
     earlier steps.
 
-    A value is new if its tensor has a new memory address, so no value has to be copied from the device.
+    A value is new if its tensor has a new memory address, so the check copies no value from the device.
     """
 
     def __init__(self) -> None:
         self._seen: dict[str, Any] = {}  # these references keep Python from reusing the memory addresses
 
-    def mark_all_old(self, metrics: Mapping[str, Any]) -> None:
-        """Mark all present metrics as already seen."""
+    def mark_all_seen(self, metrics: Mapping[str, Any]) -> None:
+        """Mark the current metrics as seen."""
         self._seen = dict(metrics)
 
-    def take_new(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the metrics that were not seen before, and mark them as seen. If a loss is logged both per step and per epoch,
-        return only the epoch's value."""
+    def take_unseen(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the unseen metrics, and mark them as seen. If a loss is logged both per step and per epoch, only the epoch's
+        value is returned."""
         new = {name: value for name, value in metrics.items() if not _is_same_value(value, self._seen.get(name))}
-        self.mark_all_old(metrics)
+        self.mark_all_seen(metrics)
         return {name: value for name, value in new.items() if f"{name}_epoch" not in new and not name.endswith("_step")}
 
 
@@ -37,8 +37,8 @@ def _is_same_value(value: Any, earlier: Any) -> bool:
 
 
 def step_loss(outputs: Any, micro_batches: int) -> torch.Tensor | None:
-    """Return the loss in the output of `training_step`; None if the output has no loss. Multiply it by the number of micro-batches,
-    by which Lightning has divided it."""
+    """Return the loss in the output of `training_step`; None if the output has no loss. The loss is multiplied by the number of
+    micro-batches, because Lightning divides it by this number."""
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     if not isinstance(loss, torch.Tensor):
         return None

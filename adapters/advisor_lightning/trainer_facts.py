@@ -1,4 +1,4 @@
-"""Facts about a training that the `TuningLogger` takes from a Lightning trainer."""
+"""Facts about a training run that `TuningLogger` takes from a Lightning trainer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def seed() -> int | None:
 
 
 def hyperparameters(module: LightningModule) -> dict[str, object]:
-    """Return the plain values passed to `save_hyperparameters`, under the names that Lightning's loggers use."""
+    """Return the numbers, texts and lists passed to `save_hyperparameters`, under the names that Lightning's loggers use."""
     return plain_values(module.hparams)
 
 
@@ -56,7 +56,7 @@ def mlflow_run(trainer: Trainer) -> dict[str, str]:
 
 
 def trainer_tags(trainer: Trainer) -> dict[str, str]:
-    """Return the trainer's facts as tags, under the names in `advisor.contract`."""
+    """Return facts about the trainer as tags, under the tag names in `advisor.contract`."""
     tags: dict[str, str] = {}
     batches = trainer.num_training_batches
     if math.isfinite(batches):
@@ -70,7 +70,7 @@ def trainer_tags(trainer: Trainer) -> dict[str, str]:
 
 
 def checkpoint_paths(trainer: Trainer) -> Iterator[str]:
-    """Yield the paths of checkpoints on disk that the trainer's callbacks wrote."""
+    """Yield the paths of the checkpoints on disk that the trainer's callbacks wrote."""
     for callback in trainer.checkpoint_callbacks:
         yield from getattr(callback, "best_k_models", ())
         for name in ("best_model_path", "last_model_path"):

@@ -1,8 +1,10 @@
-"""The framework-independent core of the adapters: sends a training's points to MLflow without blocking the training.
+"""The framework-independent core of the training hooks: it sends a training's metric values to MLflow without blocking the
+training.
 
     training thread ──► writer thread ──► spool on local disk ──► shipper process ──► MLflow
       appends to memory    `recorder`         `spool`                `shipper`         `store`
 
-An adapter holds a `recorder.Recorder`. The shipper that the recorder starts (`shipper_process`) also serves the next run.
-The training process uses only the standard library and small packages; only the shipper imports MLflow.
+The hook of each framework creates a `recorder.Recorder`. The recorder starts a shipper process (`shipper_process`), which also
+serves the next run of the same training process. The training process imports only the standard library and small packages;
+only the shipper process imports MLflow.
 """

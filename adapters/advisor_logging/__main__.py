@@ -1,4 +1,5 @@
-"""Delivers the given spools on machines where the command `advisor` is not installed: `python -m advisor_logging SPOOL...`."""
+"""Delivers the given spool folders to MLflow on machines where the command `advisor` is not installed: `python -m
+advisor_logging SPOOL...`."""
 
 from __future__ import annotations
 

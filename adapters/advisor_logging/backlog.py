@@ -1,4 +1,4 @@
-"""Keeps frames in memory, in order, while they cannot be written to disk."""
+"""Keeps encoded rows (frames) in memory, in order, while the disk does not accept them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import NamedTuple
 from advisor_logging.spool import SpoolWriter
 
 MAX_BACKLOG_BYTES = 64 << 20
-"""Maximum total bytes of the frames that wait in memory. Points in frames beyond this limit are lost."""
+"""Maximum total bytes of the frames that wait in memory to be written to disk. Points in frames beyond `MAX_BACKLOG_BYTES` are
+lost."""
 WRITE_RETRY_S = 0.5
-"""Minimum seconds between attempts to write the waiting frames."""
+"""Minimum seconds between two attempts to write the waiting frames to disk."""
 
 
 class _WaitingFrame(NamedTuple):
@@ -22,25 +23,24 @@ class _WaitingFrame(NamedTuple):
 
 
 class Backlog:
-    """Appends frames to a spool, and keeps those frames in memory that could not be written."""
+    """Appends frames to a spool, and keeps frames in memory if writing them fails."""
 
     def __init__(self, spool: SpoolWriter) -> None:
         self._spool = spool
         self._frames: deque[_WaitingFrame] = deque()
         self._size, self._tried_at = 0, -math.inf
         self.problem: OSError | None = None
-        """Error of the last failed write; None if no write has failed."""
+        """Error of the last attempt to write frames to disk; None if no attempt has failed."""
         self.dropped = 0
-        """Number of points lost because the waiting frames reached their memory limit."""
+        """Number of metric points lost because the waiting frames reached their memory limit."""
 
     @property
     def points(self) -> int:
-        """Number of points in the waiting frames."""
         return sum(one.points for one in self._frames)
 
     def append(self, frame: bytes, points: int = 0, *, critical: bool = False) -> bool:
-        """Write a frame that contains `points` points. Return whether the frame is on disk. A critical frame may be written before
-        frames that already wait."""
+        """Write a frame to disk; `points` is the number of metric points that it contains. Return whether the frame is on disk.
+        A critical frame may be written before other frames that already wait in memory."""
         self.retry()
         if not self._frames or (critical and not any(one.critical for one in self._frames)):
             try:
@@ -56,8 +56,8 @@ class Backlog:
         return False
 
     def retry(self, *, at_once: bool = False) -> bool:
-        """Write the waiting frames, unless the last attempt was less than `WRITE_RETRY_S` ago. Return whether all frames are now on
-        disk."""
+        """Write the waiting frames to disk, unless the last attempt was less than `WRITE_RETRY_S` seconds ago. Return whether
+        all waiting frames are now on disk."""
         if self._frames and (at_once or time.monotonic() - self._tried_at >= WRITE_RETRY_S):
             self._tried_at = time.monotonic()
             try:
@@ -68,8 +68,8 @@ class Backlog:
                 self.problem = error
         return not self._frames
 
-    def give_up(self) -> int:
-        """Drop the waiting frames, and return the number of points in them."""
+    def drop_waiting_frames(self) -> int:
+        """Drop the waiting frames, and return the number of metric points lost with them."""
         lost = self.points
         self._frames.clear()
         self._size = 0

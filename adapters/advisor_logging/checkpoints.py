@@ -1,7 +1,7 @@
-"""Keeps the N best checkpoints and the last checkpoint of a training.
+"""Keeps the N best checkpoints and the last checkpoint of a training run.
 
-The run's folder contains one file or folder per checkpoint, the list `checkpoints.json`, and the folder `.partial` for unfinished
-writes and deletions. After a crash at any moment, all checkpoints in the list are complete.
+The run's folder contains one file or folder per checkpoint, the list `checkpoints.json`, and the folder `.partial` for
+unfinished writes and deletions. After a crash at any moment, all checkpoints in the list are still complete files.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PARTIAL_FOLDER = ".partial"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSet:
-    """The checkpoints of a run that currently exist."""
+    """The checkpoints of a run that exist on disk."""
 
     best: tuple[Checkpoint, ...] = ()
-    """The best checkpoints, best first; checkpoints of equal value are ordered by step."""
+    """The checkpoints with the best values of the objective, best first; checkpoints of equal value are ordered by step."""
     last: Checkpoint | None = None
 
     @property
@@ -36,18 +36,18 @@ class CheckpointSet:
 
 
 class Checkpoints:
-    """Keeps in `folder` the last checkpoint and the `keep` checkpoints with the best values of the objective. If `keep` is 0, no
-    checkpoint is kept.
+    """Keeps the last checkpoint and the `keep` checkpoints with the best values of the objective in `folder`. If `keep` is 0,
+    no checkpoint is saved.
 
-    Checkpoints that an earlier process listed compete with the new ones. If someone has deleted a checkpoint, its entry is dropped.
-    Files in the folder that are not in the list are ignored. While a checkpoint is being saved, the disk needs space for `keep` + 2
-    checkpoints.
+    Checkpoints that an earlier process of the same run listed compete with new checkpoints. If someone has deleted a
+    checkpoint, its entry is removed from the list of checkpoints. Files in the checkpoint folder that are not in the list are
+    ignored. While a checkpoint is being saved, the disk must have space for `keep` + 2 checkpoints.
     """
 
     def __init__(
         self, folder: Path, keep: int, about: RunInfo, suffix: str = ".pt", *, owner: bool = True, resumes: bool = False
     ) -> None:
-        """Read the list of checkpoints in `folder` if it exists. The folder is only created when the first checkpoint is saved.
+        """Read the list of checkpoints in `folder` if it exists. The folder is created when the first checkpoint is saved.
 
         about: description of the run. suffix: suffix of the checkpoint files. owner: whether this process writes to the folder.
         resumes: whether the training can resume from the last checkpoint.
@@ -62,7 +62,6 @@ class Checkpoints:
 
     @property
     def current(self) -> CheckpointSet:
-        """The listed checkpoints that still exist on disk."""
         lost = {c for c in self._current.all if not c.path.exists()}
         if lost:
             last = None if self._current.last in lost else self._current.last
@@ -70,17 +69,16 @@ class Checkpoints:
         return self._current
 
     def find(self, step: int) -> Path | None:
-        """Return the path of the checkpoint saved at `step`; None if there is none."""
         return next((c.path for c in self.current.all if c.step == step), None)
 
     def offer(self, step: int, steps_made: int, value: float | None, save: Callable[[Path], object]) -> bool:
-        """Save a checkpoint as the run's last one, and keep it among the best if its objective `value` is good enough. Return
-        whether it was saved.
+        """Save a checkpoint as the run's last checkpoint, and keep it among the best checkpoints if its objective `value` is
+        good enough. Return whether the checkpoint was saved.
 
         If the objective's `value` is not finite, the checkpoint is not saved. If `value` is None (objective not evaluated), the
-        checkpoint is never one of the best. The function `save` writes the checkpoint, a file or folder, to a temporary path. The
-        new checkpoint is moved into place and added to the list before other checkpoints are deleted. Raises OSError or the error
-        of `save`; the earlier checkpoints then remain.
+        checkpoint is never among the best checkpoints. The function `save` writes the checkpoint, which is a file or a folder,
+        to a temporary path. The new checkpoint is moved into place and added to the list of checkpoints before other
+        checkpoints are deleted. Raises OSError or the error of `save`; the earlier checkpoints then stay on disk.
         """
         if not self.would_save(value):
             return False
@@ -97,43 +95,42 @@ class Checkpoints:
         return self.keep > 0 and (value is None or math.isfinite(value))
 
     def begin(self, step: int) -> Path:
-        """Return a temporary path for the checkpoint of `step`. The caller writes the checkpoint there, and then calls
-        `complete`."""
+        """Return a temporary path for the checkpoint of `step`. The caller writes the checkpoint to the temporary path, and
+        then calls `complete`."""
         partial = self.folder / _PARTIAL_FOLDER
         partial.mkdir(parents=True, exist_ok=True)
-        return self._free_name(step, partial)
+        return self._unused_name(step, partial)
 
     def complete(self, path: Path, step: int, steps_made: int, value: float | None) -> None:
-        """Move the checkpoint at `path` into place and add it to the list. Raises OSError if `path` does not exist or the disk
-        fails."""
+        """Move the finished checkpoint at `path` to its final place and add it to the list of checkpoints. Raises OSError if
+        nothing exists at `path` or the disk fails."""
         if not path.exists():
-            raise FileNotFoundError(f"`save` wrote nothing at {path}")
-        _make_durable(path)
-        target = self._free_name(step, self.folder)
+            raise FileNotFoundError(f"`save` wrote no file or folder at {path}")
+        _flush_checkpoint(path)
+        target = self._unused_name(step, self.folder)
         os.replace(path, target)
         before, new = self.current, Checkpoint(step, steps_made, value, target)
         after = self._select_best([c for c in before.all if c.step != step] + [new], new)
         try:
             manifest.write_checkpoint_list(self.folder, self.about, after.all, after.last)
         except BaseException:
-            self._delete(target)
+            self._delete_checkpoint(target)
             raise
         self._current = after
         for dropped in (c for c in before.all if c not in after.all):
-            self._delete(dropped.path)
+            self._delete_checkpoint(dropped.path)
 
     def delete_unfinished(self) -> None:
-        """Delete the files of unfinished writes."""
         shutil.rmtree(self.folder / _PARTIAL_FOLDER, ignore_errors=True)
 
     def note(self, about: RunInfo) -> None:
-        """Update the run's description in the list of checkpoints, if that list exists. Raises OSError."""
+        """Raises OSError."""
         self.about = about
         if self.current.all:
             manifest.write_checkpoint_list(self.folder, about, self.current.all, self.current.last)
 
     def describe(self) -> str:
-        """Return the value of `contract.TAG_CHECKPOINTS`. If the text is too long for a tag, the worst checkpoints are omitted."""
+        """Return the value of `contract.TAG_CHECKPOINTS`. If the text is too long for a tag, it omits the worst checkpoints."""
         held = self.current
         best, last = list(held.best), [] if held.last is None or held.last in held.best else [held.last]
         while len(text := self._description_json([*best, *last])) > MAX_VALUE_CHARS and best:
@@ -155,16 +152,17 @@ class Checkpoints:
         valued = [(self._sign * c.value, c.step, c) for c in candidates if c.value is not None]
         return CheckpointSet(tuple(c for *_, c in sorted(valued, key=lambda v: v[:2])[: self.keep]), last)
 
-    def _free_name(self, step: int, folder: Path) -> Path:
-        """Return an unused file name: a step can be evaluated twice, and a listed file must not be overwritten."""
+    def _unused_name(self, step: int, folder: Path) -> Path:
+        """Return an unused file name: a step can be evaluated twice, and a file in the list must not be overwritten."""
         name, number = f"step-{step:09d}", 1
         while (folder / f"{name}{self._suffix}").exists():
             number += 1
             name = f"step-{step:09d}-{number}"
         return folder / f"{name}{self._suffix}"
 
-    def _delete(self, path: Path) -> None:
-        """Delete a checkpoint. A checkpoint folder is moved away first, so that a partly deleted folder never looks complete."""
+    def _delete_checkpoint(self, path: Path) -> None:
+        """Delete a checkpoint. A checkpoint folder is renamed before it is deleted, so that a partly deleted folder never looks
+        like a complete checkpoint."""
         try:
             if path.is_dir() and not path.is_symlink():
                 (self.folder / _PARTIAL_FOLDER).mkdir(exist_ok=True)
@@ -173,11 +171,11 @@ class Checkpoints:
             else:
                 path.unlink(missing_ok=True)
         except OSError:
-            return  # the leftover file is harmless, because the list no longer contains it
+            return  # the remaining file is harmless, because the list of checkpoints no longer contains it
 
 
-def _make_durable(path: Path) -> None:
-    """Flush a checkpoint's file, or all files of its folder, to disk."""
+def _flush_checkpoint(path: Path) -> None:
+    """Flush a checkpoint, which is a file or a folder of files, to disk."""
     inside = sorted(path.rglob("*")) if path.is_dir() else []
     for part in [*inside, path]:
         if part.is_symlink():

@@ -1,14 +1,14 @@
-"""Keeps a spool within its disk quota. The environment variable ADVISOR_SPOOL_MB sets the megabytes per run; the default is
-`DEFAULT_QUOTA_MB`.
+"""Keeps the size of a spool folder within its disk quota. The environment variable ADVISOR_SPOOL_MB sets the maximum megabytes
+of a run's spool; the default is `DEFAULT_QUOTA_MB`.
 
-If the spool exceeds the quota, data is deleted in this order:
+If the spool exceeds its disk quota, data is deleted in this order:
 
-1. Data that the store already has, oldest first. The run itself loses nothing, but its sidecar then starts at a later step, which
-   the sidecar's tag states.
+1. Data that the store already has, oldest first. The run itself loses nothing, but its sidecar then starts at a later step,
+   which the sidecar's tag states.
 2. Training steps that the store lacks because it is unreachable. When these steps fill half of the quota, only every second new
-   step is kept. When the steps kept then fill half of the remaining space, only every fourth step is kept, and so on. The curve of
-   the run becomes coarser, but still covers the whole training. The tag `advisor.lost_points` counts the dropped points.
-3. Evaluations, if the quota is exhausted. Tags and the end of the run are always written.
+   step is kept. When the steps kept then fill half of the remaining space, only every fourth step is kept, and so on. The curve
+   of the run becomes coarser, but still covers the whole training. The tag `advisor.lost_points` counts all dropped points.
+3. Evaluations, if the disk quota is exhausted. Tags and the end of the run are written even if the quota is exhausted.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from advisor_logging.spool import SEGMENT_BYTES, drop_part, list_parts
+from advisor_logging.spool import SEGMENT_BYTES, delete_segment_part, list_segment_parts
 
 QUOTA_VARIABLE = "ADVISOR_SPOOL_MB"
 DEFAULT_QUOTA_MB = 1024.0
 MAX_ROW_INTERVAL = 64
-"""Maximum interval in steps between kept rows. If the spool has no room for rows at this interval, all further rows are dropped."""
+"""Maximum interval, in training steps, between two stored rows. If the spool has no room for rows at this interval, all further
+rows of training steps are dropped."""
 
 
 def read_quota_bytes() -> int:
-    """Return the quota in bytes. Raises ValueError if the environment variable is not a positive number."""
+    """Return the disk quota of a spool in bytes. Raises ValueError if ADVISOR_SPOOL_MB is not a positive number."""
     text = os.environ.get(QUOTA_VARIABLE, "").strip()
     try:
         megabytes = float(text) if text else DEFAULT_QUOTA_MB
@@ -39,7 +40,7 @@ def read_quota_bytes() -> int:
 
 
 class DiskQuota:
-    """Limits the spool in `folder` to `limit` bytes. The spool must have only one writer."""
+    """Limits the spool in `folder` to `limit` bytes. Only one process or thread may write to the spool."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder, self._limit = folder, limit
@@ -47,18 +48,18 @@ class DiskQuota:
 
     @property
     def segment_bytes(self) -> int:
-        """Maximum bytes of a segment: a small part of the quota, because segments can only be dropped as a whole."""
+        """Maximum bytes of a segment: a small part of the disk quota, because only whole segments can be deleted."""
         return min(SEGMENT_BYTES, self._limit // 16)
 
     def add(self, size: int) -> None:
-        """Add bytes that were appended to the spool to its measured size."""
+        """Add the number of appended bytes to the known size of the spool."""
         self._uncounted += size
         if self._uncounted >= self._limit // 128:
             self._uncounted = 0
-            self._free_space()
+            self._enforce_quota()
 
     def row_interval(self) -> int:
-        """Return the interval in steps between kept rows; 0 if the quota has no room for further rows."""
+        """Return the interval, in training steps, between stored rows; 0 if the disk quota has no room for further rows."""
         free = self._limit - self._waiting - self._uncounted
         every = 1
         while free < self._limit // (2 * every):
@@ -68,23 +69,24 @@ class DiskQuota:
         return every
 
     def is_full(self) -> bool:
-        """Return whether the quota has no room even for evaluations."""
+        """Return whether the disk quota has no room for anything, evaluations included."""
         return self._waiting + self._uncounted >= self._limit
 
-    def _free_space(self) -> None:
-        """Measure the spool's size on disk. If the spool exceeds the quota, delete parts that the store already has."""
+    def _enforce_quota(self) -> None:
+        """Measure the size of the spool folder on disk. If the spool exceeds its disk quota, delete sidecar parts that the
+        store already has."""
         self._waiting = sum(_file_bytes(path) for path in self._folder.glob("*.spool"))
-        stored = [(part, _file_bytes(part.path)) for part in list_parts(self._folder)]
+        stored = [(part, _file_bytes(part.path)) for part in list_segment_parts(self._folder)]
         excess = self._waiting + sum(size for _, size in stored) - self._limit
         for part, size in stored:
             if excess <= 0:
                 return
-            drop_part(self._folder, part)
+            delete_segment_part(self._folder, part)
             excess -= size
 
 
 def _file_bytes(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # the shipper has meanwhile removed the file
+    except OSError:  # the shipper process has removed the file in the meantime
         return 0

@@ -1,7 +1,7 @@
-"""Judges a run while it trains: the process `advisor guard` writes verdicts to a file, which the writer thread reads.
+"""Judges a run while it is training: the process `advisor guard` writes its verdicts to a file, which the writer thread reads.
 
-The guard is a separate low-priority process, so that it does not slow down training steps. It judges only points that have reached
-the store, so there is no verdict while the store is unreachable.
+The guard is a separate low-priority process, so it does not slow down training steps. The guard judges only points that are in
+the store, so it gives no verdict while the store is unreachable.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from advisor.contract.redact import one_line_error
 from advisor_logging.shipper_process import HelperProcess, ShipperSettings
 
 FILE_NAME = "guard.json"
-"""Name of the file in the spool to which the guard process writes its verdicts."""
-MAX_ENDING_S = 1.0
-"""Maximum seconds to wait for the exit of a terminated process."""
-_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Name of the file in the spool folder to which the guard process writes its verdicts."""
+MAX_TERMINATION_S = 1.0
+"""Maximum seconds to wait until a terminated process has exited."""
+_SINGLE_THREAD_VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class Guard:
-    """The guard of one run. The writer thread calls `poll`, which starts the process once the objective has a value."""
+    """Controls the guard process of one run. The writer thread calls `poll`, which starts the guard process once the objective
+    has a value."""
 
     def __init__(
         self,
@@ -34,16 +35,16 @@ class Guard:
         on_verdict: Callable[[GuardVerdict], None],
         warn: Callable[[str, str], None],
     ) -> None:
-        """is_evaluated: returns whether the objective has a value. on_verdict: receives each new verdict. warn: logs a line, once
-        per key."""
+        """is_evaluated: returns whether the objective has a value. on_verdict: receives each new verdict of the guard. warn:
+        logs a warning in one line, once per key."""
         self._is_evaluated, self._on_verdict, self._warn = is_evaluated, on_verdict, warn
         self._process: GuardProcess | None = None
         self._seen: tuple[int, int] | None = None
         self._ended = False
 
     def poll(self, folder: Path, tracking_uri: str, status: Mapping[str, Any]) -> None:
-        """Start the process, or pass a new verdict on to `on_verdict`. status: the shipper's `status.json`, with the run's id once
-        known."""
+        """Start the guard process, or pass its new verdict on to `on_verdict`. status: the shipper's `status.json`, which names
+        the MLflow run once it exists."""
         if self._ended:
             return
         if self._process is None:
@@ -52,9 +53,9 @@ class Guard:
             return
         if reason := self._process.exit_reason():
             self._ended = True
-            self._warn("guard ended", f"the guard ended with {reason}; training goes on without it")
+            self._warn("guard ended", f"the guard ended with {reason}; training continues without it")
             return
-        with contextlib.suppress(OSError):  # no verdict has been written yet
+        with contextlib.suppress(OSError):  # the guard has not written a verdict yet
             found = os.stat(folder / FILE_NAME)
             seen = found.st_ino, found.st_mtime_ns
             if seen != self._seen and (verdict := read_verdict(folder / FILE_NAME)) is not None:
@@ -75,22 +76,24 @@ class Guard:
         except OSError as error:
             self._ended = True
             self._warn(
-                "guard ended", f"the guard could not be started ({one_line_error(error)}); training goes on without it"
+                "guard ended",
+                f"the guard could not be started ({one_line_error(error)}); training continues without it",
             )
 
 
 class GuardProcess(HelperProcess):
-    """Handle of one process `advisor guard`."""
+    """Handle of an `advisor guard` process."""
 
     def __init__(self, tracking_uri: str, arguments: list[str]) -> None:
-        """Start the process. arguments: its command line. Raises OSError if the system cannot start it."""
+        """Start the guard process. arguments: command-line arguments of `advisor guard`. Raises OSError if the system cannot
+        start the process."""
         super().__init__("guard_process", ShipperSettings.from_this_process(tracking_uri), {"arguments": arguments})
 
     def stop(self) -> None:
-        """End the guard process immediately, which is safe because it only reads the store."""
+        """Kill the guard process, which is safe because it only reads the store."""
         self._process.terminate()
         try:
-            self._process.wait(MAX_ENDING_S)
+            self._process.wait(MAX_TERMINATION_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -101,12 +104,12 @@ class GuardProcess(HelperProcess):
 
 
 def main(trainer: Mapping[str, Any], _lines: RawIOBase) -> None:
-    """Run the command `advisor guard` in this process until the run ends or the trainer exits. trainer: {"tracking_uri",
-    "arguments"}."""
+    """Run the command `advisor guard` in this process until the run ends or the training process exits. trainer:
+    {"tracking_uri", "arguments"}."""
     if hasattr(os, "nice"):
         os.nice(10)
-    # The store's address is not passed as an argument: it can contain a password, and other users can read command lines.
-    os.environ.update({**_THREADS, "MLFLOW_TRACKING_URI": trainer["tracking_uri"]})
+    # The store's address is not passed on the command line: it can contain a password, and other users can read command lines.
+    os.environ.update({**_SINGLE_THREAD_VARIABLES, "MLFLOW_TRACKING_URI": trainer["tracking_uri"]})
     from advisor.cli.main import main as run_command  # a slow import, which the training process does not need
 
     run_command(trainer["arguments"])

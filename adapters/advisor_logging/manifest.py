@@ -17,38 +17,36 @@ _CHECKPOINT_FILE_NAME = re.compile(r"step-\d{9,18}(-\d+)?(\.\w+)?")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint on disk, as listed in `checkpoints.json`."""
-
     step: int
-    """Number of the last optimizer step before the checkpoint, counted from 0."""
+    """Number of the last optimizer step before the checkpoint; steps count from 0."""
     steps_made: int
-    """Number of the first optimizer step after resuming from the checkpoint."""
+    """Number of the first optimizer step after the training resumes from the checkpoint."""
     value: float | None
-    """Value of the objective at the checkpoint; None if it was not evaluated there."""
+    """Value of the objective at the checkpoint; None if it was not evaluated at this step."""
     path: Path
     """Path of the checkpoint: a file, or a folder if the user's `save` creates one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """Description of the run to which a folder's checkpoints belong."""
+    """Description of the run that wrote the checkpoints in a folder."""
 
     objective: str
     direction: str
     params: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None
     run_id: str | None = None
-    """MLflow run id; None until the run has one."""
+    """MLflow run id; None before MLflow has assigned one."""
     spool: str | None = None
-    """Id of the spool, which identifies the run until it has an MLflow run id."""
+    """Id of the spool folder, which identifies the run before it has an MLflow run id."""
     status: str | None = None
-    """Final status, one of `contract.STATUSES`; None if the run is active or was killed."""
+    """Final status of the run, one of `contract.STATUSES`; None if the run is active or was killed."""
 
 
 def write_checkpoint_list(
     folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None
 ) -> None:
-    """Replace the folder's list of checkpoints. Raises OSError if writing fails; the old list then stays unchanged."""
+    """Raises OSError if writing the list fails; the old list then stays unchanged."""
     content = {
         "run": asdict(about),
         "last": last.path.name if last else None,
@@ -68,7 +66,7 @@ def write_checkpoint_list(
 
 
 def read_run_info(folder: Path) -> RunInfo | None:
-    """Return the description of the run from the folder's list of checkpoints; None if the list is missing or invalid."""
+    """Return the description of the run from the folder's list of checkpoints; None if that list is missing or invalid."""
     run = _read_list(folder).get("run")
     if not isinstance(run, dict):
         return None
@@ -81,10 +79,10 @@ def read_run_info(folder: Path) -> RunInfo | None:
 
 
 def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Checkpoint | None]:
-    """Return (listed checkpoints that exist, the last checkpoint or None). A list made for a different objective is treated as
-    empty.
+    """Return (checkpoints in the list that exist on disk, the last checkpoint or None). A list that ranks checkpoints by a
+    different objective is treated as empty.
 
-    Only file names in the format of `Checkpoints` are accepted, so that a forged list cannot cause the deletion of arbitrary files.
+    Only file names in the format of `Checkpoints` are accepted, so that a forged list cannot make us delete arbitrary files.
     """
     about, content = read_run_info(folder), _read_list(folder)
     listed = content.get("checkpoints")
@@ -96,15 +94,15 @@ def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Ch
 
 
 def find_checkpoint_folder(root: Path, matches: Callable[[RunInfo], bool]) -> Path | None:
-    """Return the most recently written checkpoint folder in `root` whose run satisfies `matches`; None if there is none."""
+    """Return the most recently written checkpoint folder in `root` whose run satisfies `matches`; None if no run does."""
     folders = [f for f in _folders_with_list(root) if (about := read_run_info(f)) is not None and matches(about)]
     return max(folders, key=lambda f: (f / LIST_FILE_NAME).stat().st_mtime_ns, default=None)
 
 
 def flush_to_disk(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to disk. Ignored on file systems that cannot flush folders."""
+    """Flush a file, or the directory entries of a folder, to disk. Does nothing on file systems that cannot flush folders."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)  # Windows cannot open a folder
+        descriptor = os.open(path, os.O_RDONLY)  # Windows does not allow opening a folder
         try:
             os.fsync(descriptor)
         finally:

@@ -14,7 +14,8 @@ Direction = Literal["minimize", "maximize"]
 
 
 def is_better(value: float, reference: float, direction: Direction) -> bool:
-    """Return whether `value` of the objective is better than `reference`. Any finite value is better than a non-finite one."""
+    """Return whether the objective's `value` is better than `reference`. Any finite value of the objective is better than a
+    non-finite value."""
     if not math.isfinite(value):
         return False
     if not math.isfinite(reference):
@@ -28,13 +29,13 @@ class Outcome:
     def __init__(self, objective: str, direction: Direction) -> None:
         self._objective, self._direction = objective, direction
         self.best: tuple[int, float] | None = None
-        """Step and value of the best evaluation; None before the first finite one."""
+        """Step and value of the best evaluation; None before the first finite value."""
         self.evaluated = False
-        """Whether the objective was evaluated at least once, even if its value was non-finite."""
+        """Whether the objective was evaluated at least once, even with a non-finite value."""
         self._last: dict[str, float] = {}
 
     def update(self, step: int, name: str, value: float) -> None:
-        """Record a value of the training loss or of the objective. name: name of that metric."""
+        """Record a value of the metric `name`: the training loss or the objective."""
         self._last[name] = value
         if name != self._objective:
             return
@@ -45,7 +46,7 @@ class Outcome:
             self.best = (step, value)
 
     def add_rows(self, table: Table) -> None:
-        """Record the values of the objective in the rows or, if the rows have none, the last training loss."""
+        """Record the objective's values in the rows; if the rows have none, record the last training loss."""
         if (values := table.columns.get(self._objective)) is not None:
             for step, value in zip(table.steps, values, strict=True):
                 self.update(step, self._objective, value)
@@ -55,7 +56,7 @@ class Outcome:
     def final_status(self, steps_done: int, max_train_steps: int | None) -> str:
         """Return the final status, one of `contract.STATUSES`, of a trial whose training loop ended without an exception.
 
-        Divergence takes precedence over an incomplete training, because many training loops stop early when they diverge.
+        The status "diverged" takes precedence over "incomplete", because many training loops stop early when they diverge.
         """
         if not all(math.isfinite(value) for value in self._last.values()):
             return "diverged"
@@ -66,8 +67,8 @@ class Outcome:
         return "complete"
 
 
-def stopped_tags(verdict: GuardVerdict, step: int) -> dict[str, str]:
-    """Return the tags that hold status and reason of a training that was ended by the guard's verdict. step: number of its last
-    step."""
+def guard_stop_tags(verdict: GuardVerdict, step: int) -> dict[str, str]:
+    """Return the tags with the status and the reason of a training run that the guard's verdict stopped. step: number of the
+    run's last step."""
     stop = GuardStop(verdict["state"], step, verdict["message"], verdict["at"])
     return {contract.TAG_STATUS: stop.status, contract.TAG_STOPPED: stop.tag_text()}

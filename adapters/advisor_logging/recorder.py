@@ -1,5 +1,5 @@
-"""Records one run. A writer thread writes the points of the training thread to the spool, and a shipper process delivers the spool
-to the store."""
+"""Records one run. A writer thread writes the metric values of the training thread to the spool folder, and a shipper process
+delivers that folder to the store."""
 
 from __future__ import annotations
 
@@ -38,50 +38,53 @@ from advisor_logging.spool import (
     working_directory,
     write_json,
 )
-from advisor_logging.table import Completion, Table
+from advisor_logging.table import RowCompletion, Table
 
 logger = logging.getLogger("advisor")
 
 MAX_WAITING_ROWS = 50_000
-"""Maximum rows in memory. If the disk hangs, rows beyond this maximum are counted as lost."""
+"""Maximum number of rows in memory that wait to be written to disk. If the disk hangs, rows beyond `MAX_WAITING_ROWS` are lost
+and counted."""
 CLOSE_POLL_S = 0.01
 WRITER_IDLE_S = 1.0
 COMPLETION_IDLE_S = 0.25
-"""Seconds for which the writer thread waits for new data. The shorter `COMPLETION_IDLE_S` applies while rows in memory wait for the
-values of other ranks: if the process is killed, these rows are lost."""
+"""Maximum seconds for which the writer thread waits for new data. The shorter wait `COMPLETION_IDLE_S` applies while rows in
+memory lack the values of other ranks, because these rows are lost if the process is killed."""
 
 
 Sampler = Callable[[bool], Mapping[str, float] | None]
-"""Function that returns the current values of metrics, or None if no sample is due. The writer thread calls it about once a second
-with False, and at the end of the run with True."""
+"""Function that returns the current values of metrics, or None if no values are due. The writer thread calls the function about
+once a second with False, and at the end of the run with True."""
 
 
-class Chunk(Protocol):
-    """Rows of metric values that are being copied from a device to the host."""
+class RowChunk(Protocol):
+    """Rows of metric values that are being copied from a device (such as a GPU) to the host."""
 
     windowed: bool
-    """True for rows of training steps, which are reduced to windows; False for rows of evaluations, which are stored unchanged."""
+    """True for rows of training steps, which are reduced to windows (mean, minimum, maximum); False for rows of evaluations,
+    which are stored unchanged."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
 
     def ready(self) -> bool:
-        """Return, without waiting, whether the values have arrived on the host."""
+        """Return whether the values have arrived on the host; does not block."""
 
     def tables(self) -> list[Table]:
-        """Return the rows. The writer thread calls this method once, after `ready` has returned True."""
+        """Return the rows. The writer thread calls `tables` once, after `ready` has returned True."""
 
 
 class Recorder:
-    """Records one run. Only `drain` and `close` block the caller until the disk or the store has the data."""
+    """Records one run. Records a run's data; only `drain` and `close` block the caller until the disk or the store has the
+    data."""
 
     def __init__(
-        self, settings: RunSettings, on_rows: Callable[[Table], None], completion: Completion | None = None
+        self, settings: RunSettings, on_rows: Callable[[Table], None], completion: RowCompletion | None = None
     ) -> None:
-        """Open a spool and acquire a shipper for it. The writer thread passes all rows to `on_rows`, after `completion` has added
-        the values of other ranks.
+        """Create a spool folder and acquire a shipper process for it. The writer thread passes every row to `on_rows`, after
+        `completion` has added the values of other ranks to it.
 
-        Raises OSError if the spool cannot be written.
+        Raises OSError if the spool folder cannot be written.
         """
         self._on_rows, self._completion = on_rows, completion
         self._uri = resolve_tracking_uri(settings.tracking_uri)
@@ -95,19 +98,19 @@ class Recorder:
             self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
             write_json(
                 self.folder / "run.json", describe_run(settings, self.id, self._uri)
-            )  # written last, because a folder counts as a spool once it has this file
+            )  # `run.json` is written last, because a folder counts as a spool once it contains this file
         except OSError:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
         self._backlog = Backlog(self._spool)
-        self._queue: queue.SimpleQueue[Chunk | dict[str, Any] | Callable[[], None] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[RowChunk | dict[str, Any] | Callable[[], None] | None] = queue.SimpleQueue()
         self._queued_rows = self._taken_rows = 0
         self._lost_points = 0
         self._points_a_row = 1
         self._last_step = self._sampled_step = -1
         self.sampler: Sampler | None = None
         self.guard: Guard | None = None
-        """Judges the run while it trains; the writer thread polls it for verdicts."""
+        """Judges the run during training; the writer thread polls it for verdicts."""
         self._status: dict[str, Any] = {}
         self._watched_at = self._replaced_at = -math.inf
         self._shipper: ShipperProcess | None = None
@@ -115,11 +118,11 @@ class Recorder:
         self._thread = threading.Thread(target=self._run_writer, name="advisor-writer", daemon=True)
         self._thread.start()
 
-    def put(self, chunk: Chunk) -> None:
-        """Queue a chunk of rows for the writer thread."""
+    def put(self, chunk: RowChunk) -> None:
+        """Queue a chunk (several rows) for the writer thread."""
         if self._queued_rows - self._taken_rows > MAX_WAITING_ROWS:
             self._lost_points += len(chunk) * self._points_a_row
-            self.warn("full", f"points are being lost: {self.folder} accepts no more writes")
+            self.warn("full", f"metric points are being lost: writing to {self.folder} fails")
             return
         self._queued_rows += len(chunk)
         self._queue.put(chunk)
@@ -130,15 +133,15 @@ class Recorder:
         self._queue.put({kind: _clean_texts(texts) for kind, texts in event.items()})
 
     def defer(self, task: Callable[[], None]) -> None:
-        """Let the writer thread call `task` after it has written all previously queued data; after `drain`, call `task`
+        """Make the writer thread call `task` after it has written all data that is already queued; after `drain`, call `task`
         immediately."""
         if self._thread.is_alive():
             self._queue.put(task)
         else:
             task()
 
-    def count_lost(self, points: int) -> None:
-        """Count points as lost that never reached this recorder."""
+    def add_lost_points(self, points: int) -> None:
+        """Add to the number of lost points the points that never reached this recorder."""
         self._lost_points += points
 
     def warn(self, key: str, message: str) -> None:
@@ -149,20 +152,21 @@ class Recorder:
 
     @property
     def run_id(self) -> str | None:
-        """Id of the MLflow run; None until the shipper has opened it."""
+        """Id of the MLflow run; None before the shipper process has created the run."""
         run_id = self._read_status().get("run_id")
         return None if run_id is None else str(run_id)
 
     def drain(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` seconds until all queued data is on disk. No more data may be queued afterwards."""
+        """Wait at most `timeout_s` seconds until all queued data is written to disk. No more data may be queued after this
+        call."""
         self._queue.put(None)
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             self.warn("drain", f"the last points were not written to disk within {timeout_s:g} s")
 
     def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:
-        """End the run after `drain`. Wait at most `timeout_s` seconds for the store to confirm the data. If the store still lacks
-        data, log a message that states where the data is."""
+        """End the run; called after `drain`. Wait at most `timeout_s` seconds until the store confirms the data. If the store
+        still lacks data after that time, log a message that says where the data is."""
         deadline = time.monotonic() + timeout_s
         if self.guard is not None:
             self.guard.stop()
@@ -186,18 +190,19 @@ class Recorder:
             self._shipper.stop()
 
     def _wait_for_disk(self, deadline: float) -> None:
-        """Write the frames that wait in memory to disk. Points that are not on disk by the deadline are lost."""
+        """Write the frames that wait in memory to disk until `deadline`. Points that are not on disk by the deadline are
+        counted as lost."""
         while not self._backlog.retry(at_once=True):
             if time.monotonic() > deadline:
-                lost, why = self._backlog.give_up(), one_line_error(self._backlog.problem or "")
+                lost, why = self._backlog.drop_waiting_frames(), one_line_error(self._backlog.problem or "")
                 self._lost_points += lost
                 self.warn("disk", f"the last {lost:,} points are lost: {self.folder} accepts no more ({why})")
                 return
             time.sleep(CLOSE_POLL_S)
 
     def _warn_undelivered(self, timeout_s: float) -> None:
-        by_hand = f"`advisor sync {self.folder}` delivers them"
-        place = f"points are kept in {self.folder}"
+        by_hand = f"`advisor sync {self.folder}` delivers the points"
+        place = f"the points stay in {self.folder}"
         why = self._status.get("error")
         if self._shipper is None:
             self.warn("left", f"no process could be started to deliver to MLflow at {self._uri}; {place}: {by_hand}")
@@ -222,7 +227,7 @@ class Recorder:
             self._status = read_json(self.folder / "status.json") or self._status
         return self._status
 
-    # The methods below run in the writer thread.
+    # The writer thread calls the methods below.
 
     def _run_writer(self) -> None:
         idle_s = WRITER_IDLE_S if self._completion is None else COMPLETION_IDLE_S
@@ -242,16 +247,16 @@ class Recorder:
                 else:
                     self._taken_rows += len(item)
                     self._spool_chunk(item)
-            except Exception as error:  # a full disk or a broken device must not stop the training
+            except Exception as error:  # a full disk or a failing device must not stop the training
                 lost = 0 if item is None or isinstance(item, dict) or callable(item) else len(item)
                 self._lost_points += lost * self._points_a_row
-                self.warn("lost", f"points are being lost ({one_line_error(error)}); training goes on")
+                self.warn("lost", f"points are being lost ({one_line_error(error)}); training continues")
             if item is None:
                 self._spool_sample(last=True)
                 return
             self._watch_shipper()
 
-    def _spool_chunk(self, chunk: Chunk) -> None:
+    def _spool_chunk(self, chunk: RowChunk) -> None:
         while not chunk.ready():
             time.sleep(0.01)
         tables: Sequence[Table] = chunk.tables()
@@ -261,7 +266,8 @@ class Recorder:
             self._spool_table(table, chunk.windowed)
 
     def _spool_completed_rows(self, *, last: bool) -> None:
-        """Spool rows that have the values of all other ranks, or that have waited long enough for them."""
+        """Write rows to the spool folder once they have the values of all other ranks or have waited long enough for those
+        values."""
         if self._completion is not None:
             for table in self._completion.finish() if last else self._completion.take([]):
                 self._spool_table(table, windowed=True)
@@ -282,12 +288,12 @@ class Recorder:
         if not self._backlog.append(frame, points, critical=critical):
             why = one_line_error(self._backlog.problem or "")
             self.warn(
-                "spool", f"{self.folder} accepts no points for now ({why}): they wait in memory; training goes on"
+                "spool", f"{self.folder} accepts no points for now ({why}): they wait in memory; training continues"
             )
 
     def _spool_sample(self, *, last: bool) -> None:
-        """Spool the sampled metrics at the last training step, at most once per step. Before the first training step, do
-        nothing."""
+        """Write the sampled metrics to the spool folder, at most once per training step. Does nothing before the first training
+        step."""
         if self.sampler is None or self._last_step < 0:
             return
         try:
@@ -299,7 +305,7 @@ class Recorder:
                 self._spool_table(Table([self._last_step], [now_ms], columns), windowed=False)
         except Exception as error:
             self.sampler = None
-            self.warn("sampler", f"device metrics stop ({one_line_error(error)}); training goes on")
+            self.warn("sampler", f"device metrics stop ({one_line_error(error)}); training continues")
 
     def _limit_to_quota(self, table: Table, windowed: bool) -> Table:
         every = self._quota.row_interval() if windowed else 0 if self._quota.is_full() else 1
@@ -307,7 +313,7 @@ class Recorder:
             return table
         self.warn(
             "quota",
-            f"{self.folder} has reached its disk quota ({QUOTA_VARIABLE}): some steps are dropped; training goes on",
+            f"{self.folder} has reached its disk quota ({QUOTA_VARIABLE}): some steps are dropped; training continues",
         )
         return table.every_nth_step(every) if every else table.select_rows([])
 
@@ -319,25 +325,28 @@ class Recorder:
             return int(DEFAULT_QUOTA_MB * 2**20)
 
     def _watch_shipper(self) -> None:
-        """Once a second, spool the sampled metrics, log the shipper's problems, replace an exited shipper, and poll the guard."""
+        """Once a second, write sampled metrics, log the problems of the shipper process, replace it if it has exited, and poll
+        the guard."""
         if time.monotonic() - self._watched_at < 1.0:
             return
         self._watched_at = time.monotonic()
         self._spool_sample(last=False)
         if not self._has_shipper() and self._shipper is not None and (ended := self._shipper.exit_reason()):
             self.warn(
-                "ended", f"the shipper process failed with {ended}; training goes on, points are kept in {self.folder}"
+                "ended",
+                f"the shipper process failed with {ended}; training continues, points are kept in {self.folder}",
             )
         if error := self._read_status().get("error"):
             self.warn(
                 "store",
-                f"MLflow at {self._uri} fails ({error}); training goes on, points are kept in {self.folder} and sent later",
+                f"MLflow at {self._uri} fails ({error}); training continues, points are kept in {self.folder} and sent later",
             )
         if self.guard is not None:
             self.guard.poll(self.folder, self._uri, self._status)
 
     def _has_shipper(self) -> bool:
-        """Return whether a shipper process is running. An exited shipper is replaced at most once every ten seconds."""
+        """Return whether a shipper process is running; start a new one if necessary. A shipper process that has exited is
+        replaced at most once every ten seconds."""
         if self._shipper is not None and self._shipper.is_alive():
             return True
         if time.monotonic() - self._replaced_at < 10.0:
@@ -362,11 +371,11 @@ def _clean_texts(texts: Mapping[str, object]) -> dict[str, str]:
 
 
 def _make_spool_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
-    """Create a spool folder that only this user can access. The folder's name contains the time and `identity`."""
+    """Create a spool folder that only this user can read and write. The folder's name contains the current time and `identity`."""
     name = time.strftime("%Y%m%d-%H%M%S-") + identity
     folders = [Path(working_directory(), chosen)] if chosen else default_folders()
     if not chosen and not os.environ.get("ADVISOR_SPOOL"):
-        with contextlib.suppress(OSError):  # no home folder, or it is read-only: use the temporary folder
+        with contextlib.suppress(OSError):  # the home folder is missing or read-only: use the temporary folder
             return _create_private_folder(folders[0] / name)
         folders = folders[-1:]
     return _create_private_folder(folders[0] / name)

@@ -1,4 +1,5 @@
-"""Collects the code and the environment that are needed to rerun a training. The shipper collects them at the start of a run."""
+"""Collects the git commit, uncommitted changes and package versions that are needed to rerun a training. The shipper process
+collects this information at the start of a run."""
 
 from __future__ import annotations
 
@@ -18,15 +19,16 @@ MAX_DIFF_CHARS = 1_000_000
 GIT_TIMEOUT_S = 20.0
 MAX_UNTRACKED_FILES = 200
 MAX_UNTRACKED_BYTES = 100_000
-"""Maximum bytes of an untracked file to include; larger files are assumed to be data, not code."""
+"""Maximum bytes of an untracked file that the diff includes; a larger file is assumed to be data, not code."""
 _CODE_SUFFIXES = tuple(".py .pyx .ipynb .cu .cuh .cpp .h .sh .yaml .yml .toml .ini .cfg .json .txt".split())
 
 
 class Reproduction(TypedDict):
-    """The git commit (None outside a repository), the uncommitted changes to it, and the version of every installed distribution.
+    """The git commit (None outside a repository), the uncommitted changes, and the version of every installed Python
+    distribution.
 
-    The changes include tracked files, submodules, and untracked code or configuration files unless git ignores them. `git apply`
-    applies the changes on top of the commit, unless the diff was truncated.
+    The uncommitted changes include tracked files, submodules, and untracked code or configuration files that git does not
+    ignore. `git apply` restores the changes on top of the commit, unless the diff was truncated.
     """
 
     git_commit: str | None
@@ -45,21 +47,21 @@ def gather_reproduction(folders: list[Path]) -> Reproduction:
             break
     return {
         "git_commit": commit or None,
-        "git_dirty": bool(commit and _is_dirty(Path(root))),
+        "git_dirty": bool(commit and _has_uncommitted_changes(Path(root))),
         "git_diff": _git_diff(Path(root)) if commit else "",
-        "requirements": _requirements(_package_search_paths()),
+        "requirements": _installed_requirements(_package_search_paths()),
     }
 
 
-def _is_dirty(root: Path) -> bool:
+def _has_uncommitted_changes(root: Path) -> bool:
     return bool(_run_git(root, "status", "--porcelain", "--untracked-files=no")) or any(
         name.endswith(".py") for name in _untracked_files(root)[0]
     )
 
 
 def _git_diff(root: Path) -> str:
-    """Return the diff between the working tree and the commit, preceded by a line about omitted files and a line about truncation,
-    if any."""
+    """Return the diff between the commit and the working tree; if files were omitted or the diff was truncated, its first lines
+    say this."""
     new, left_out = _untracked_files(root)
     diff = redact_code(_diff_including(root, new))
     notes = [f"[not in this diff, since they are large or many: {', '.join(left_out[:20])}]\n"] if left_out else []
@@ -74,7 +76,7 @@ def _diff_including(root: Path, new_files: list[str]) -> str:
     if not new_files or index is None:
         return _run_git(root, *command) or ""
     with tempfile.TemporaryDirectory() as folder:
-        # A temporary index leaves the user's index unchanged.
+        # The temporary index file protects the user's own git index.
         own = Path(folder) / "index"
         try:
             shutil.copyfile(root / index.strip(), own)
@@ -85,7 +87,7 @@ def _diff_including(root: Path, new_files: list[str]) -> str:
 
 
 def _untracked_files(root: Path) -> tuple[list[str], list[str]]:
-    """Return (untracked code and configuration files to include, files omitted because they are too large or too many)."""
+    """Return (untracked code and configuration files for the diff, files omitted because they are too large or too many)."""
     listed = (_run_git(root, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
     code = [name for name in listed if name.endswith(_CODE_SUFFIXES)]
     included = [name for name in code if _file_bytes(root / name) <= MAX_UNTRACKED_BYTES][:MAX_UNTRACKED_FILES]
@@ -100,8 +102,8 @@ def _file_bytes(path: Path) -> float:
 
 
 def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> str | None:
-    """Return the output of a git command; None if git fails, is missing or exceeds the timeout."""
-    # Optional locks are disabled, so that reading does not block the user's git commands.
+    """Return the output of a git command; None if git fails, is not installed or exceeds the timeout."""
+    # Optional locks are disabled, so that our reading does not block the user's git commands.
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     environment = os.environ if index is None else {**os.environ, "GIT_INDEX_FILE": str(index)}
     try:
@@ -114,9 +116,9 @@ def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> str | 
 
 
 @lru_cache(maxsize=1)
-def _requirements(folders: tuple[tuple[str, int], ...]) -> str:
-    """Return one line per installed distribution. folders: search paths, each with its modification time (ns)."""
-    # Each access to `metadata` would parse the file again.
+def _installed_requirements(folders: tuple[tuple[str, int], ...]) -> str:
+    """Return one line per installed Python distribution. folders: import search paths, each with its modification time (ns)."""
+    # Each access to the property `metadata` would parse the metadata file again.
     parsed = (distribution.metadata for distribution in metadata.distributions(path=[folder for folder, _ in folders]))
     lines = {f"{fields['Name']}=={fields['Version']}" for fields in parsed if fields and fields["Name"]}
     return "\n".join(sorted(lines, key=str.lower)) + "\n"

@@ -1,8 +1,9 @@
 """MLflow plugin that adds the git commit, the command line and the seed as tags to each run of `mlflow.start_run`.
 
-The package registers the plugin as an entry point, so users of plain MLflow need no extra code. MLflow calls the plugin in the
-training process. The plugin reads a few small files, starts no process, and never raises. The plugin does nothing if one of our
-training hooks is loaded. The environment variable ADVISOR_RUN_CONTEXT=off disables it.
+The package registers the plugin as an entry point, so users of plain MLflow need not change their code. MLflow calls the plugin
+in the training process. The plugin reads a few small files, starts no process, and never raises an error. The plugin does
+nothing if one of our training hooks is imported, because the hook logs the same tags. The environment variable
+ADVISOR_RUN_CONTEXT=off disables the plugin.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from advisor_logging.command_line import shell_command
 from advisor_logging.limits import MAX_VALUE_CHARS, clean_text
 
 _MAX_SEED = 2**32 - 1
-"""Maximum seed that the training itself may have set: NumPy's limit. PyTorch's default seeds are larger."""
+"""Maximum seed that user code can have set (NumPy's limit); the default seeds of PyTorch are larger."""
 _COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MAX_GIT_FILE_BYTES = 5_000_000
-"""Maximum bytes to read from one of git's files."""
+"""Maximum bytes to read from a file in the `.git` folder."""
 
 
 class RunContext:
-    """Provides tags for new runs, with the methods of MLflow's `RunContextProvider`, without importing MLflow."""
+    """Provides tags for new runs, with the methods of MLflow's `RunContextProvider`, but without importing MLflow."""
 
     def in_context(self) -> bool:
-        """Return whether MLflow should add the tags: False if the plugin is disabled, or if one of our training hooks is loaded,
-        which logs the same tags."""
+        """Return whether MLflow should add the tags: False if the user disabled the plugin, or if one of our training hooks,
+        which log the same tags, is imported."""
         return "advisor_logging.recorder" not in sys.modules and os.environ.get("ADVISOR_RUN_CONTEXT") != "off"
 
     def tags(self) -> dict[str, str]:
-        """Return the known facts about the run as tags whose texts every store accepts."""
+        """Return facts about the run as tags; every store accepts their texts."""
         facts = {
             contract.TAG_COMMAND: shell_command,
             contract.TAG_GIT_COMMIT: _commit_of_code,
@@ -41,21 +42,21 @@ class RunContext:
         }
         tags: dict[str, str] = {}
         for tag, find in facts.items():
-            with suppress(Exception):  # an error here must not stop the training; the tag is left out
+            with suppress(Exception):  # an error must not stop the training, so the tag is omitted
                 if value := find():
                     tags[tag] = clean_text(value)[:MAX_VALUE_CHARS]
         return tags
 
 
 def _commit_of_code() -> str | None:
-    """Return the checked-out commit of the working directory's repository, or else of the script's repository."""
+    """Return the checked-out commit of the working directory's git repository; if there is none, of the script's repository."""
     script = Path(sys.argv[0]).resolve().parent if getattr(sys, "argv", None) and sys.argv[0] else Path.cwd()
     return find_commit(Path.cwd()) or find_commit(script)
 
 
 def find_commit(folder: Path) -> str | None:
-    """Return the checked-out commit of the git repository that contains `folder`, or None. Reads git's files without starting a
-    process."""
+    """Return the checked-out commit of the git repository that contains `folder`; None if no repository contains it. Reads the
+    files in `.git`, because starting a git process would be slow."""
     for place in (folder, *folder.parents):
         marker = place / ".git"
         if marker.is_dir():
@@ -88,7 +89,7 @@ def _read_text(path: Path) -> str:
 
 
 def _find_seed() -> str | None:
-    """Return the seed from the variable that `advisor run` sets, else from PyTorch, else from the option --seed."""
+    """Return the seed from the environment variable that `advisor run` sets, else from PyTorch, else from the option --seed."""
     if given := os.environ.get("ADVISOR_SEED"):
         return given
     torch = sys.modules.get("torch")

@@ -1,4 +1,4 @@
-"""Describes a run in `run.json` of its spool: the store, the MLflow run, and the training process."""
+"""Writes `run.json` in a spool folder, which describes the store, the MLflow run, and the training process."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from advisor_logging.limits import clean_name, clean_text, clean_time
 from advisor_logging.spool import user_name, working_directory
 
 NEW_RUN = "new"
-"""Value of `run_id` that forces a new run, even if MLFLOW_RUN_ID is set or a run is active."""
+"""Value of `run_id` that requests a new run, even if MLFLOW_RUN_ID is set or a run is active."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The run to write and the store to write it to; see `TuningLogger`."""
+    """The run to write, and the store that receives it; see `TuningLogger`."""
 
     experiment: str | None = None
     run_name: str | None = None
     run_id: str | None = None
-    """MLflow run id to continue. None: the run in MLFLOW_RUN_ID or the active run of the process, if any; NEW_RUN: always a new
-    run."""
+    """Id of the MLflow run to continue. None: the run in MLFLOW_RUN_ID or the active run of the process, if any; NEW_RUN:
+    always a new run."""
     tracking_uri: str | None = None
     spool: str | os.PathLike[str] | None = None
     begun_by: str | None = None
-    """Identity of an earlier spool whose run is continued, if that run's MLflow id never became known."""
+    """Identity of an earlier spool folder whose run is continued, if the MLflow id of that run is unknown."""
 
 
 def resolve_tracking_uri(explicit: str | None) -> str:
-    """Return the store's address: `explicit`, else MLflow's setting, else an SQLite file in the working directory."""
+    """Return the tracking URI: `explicit`, else MLflow's setting, else an SQLite file in the working directory."""
     uri = explicit or os.environ.get("MLFLOW_TRACKING_URI")
-    mlflow = sys.modules.get("mlflow")  # MLflow is used only if the process has already imported it
+    mlflow = sys.modules.get("mlflow")  # MLflow is used only if the training script has already imported it
     if uri is None and mlflow is not None and mlflow.is_tracking_uri_set():
         uri = str(mlflow.get_tracking_uri())
     uri = uri or "sqlite:///mlflow.db"
     prefix = "sqlite:///"
     if uri.startswith(prefix) and not uri.startswith(prefix + "/"):
-        with contextlib.suppress(OSError):  # the working directory was deleted: the points stay in the spool
+        with contextlib.suppress(OSError):  # the working directory was deleted, so the points stay in the spool folder
             uri = prefix + str(Path(uri.removeprefix(prefix)).absolute())
     return uri
 
 
 def _active_run(uri: str) -> str | None:
-    """Return the id of MLflow's active run in this process, if it belongs to the store at `uri`."""
+    """Return the id of MLflow's active run in this process if that run belongs to the store at `uri`."""
     mlflow = sys.modules.get("mlflow")
     active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
     if mlflow is None or active is None or resolve_tracking_uri(mlflow.get_tracking_uri()) != uri:
@@ -58,12 +58,12 @@ def _active_run(uri: str) -> str | None:
 
 
 def describe_run(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
-    """Return the content of `run.json`: everything that is needed to deliver the spool later, except passwords."""
+    """Return the content of `run.json`: everything needed to deliver the spool folder later, except passwords."""
     run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
     if settings.run_id == NEW_RUN:
         run_id = None
     elif run_id is None and settings.begun_by is None and (active := _active_run(uri)) is not None:
-        run_id, ends_run = active, False  # the code that started the active run also ends it
+        run_id, ends_run = active, False  # the code that started the active MLflow run also ends it
     script = clean_text(argv[0] if (argv := getattr(sys, "argv", ())) else "")
     source = {"mlflow.user": clean_text(user_name()), "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
     experiment = settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")

@@ -1,9 +1,9 @@
-"""The low-priority process that delivers spools to MLflow, one spool after another. The training process may exit before the
-delivery is complete.
+"""The low-priority process that delivers one spool folder after another to MLflow. The training process may exit before all its
+data is delivered.
 
-It is a separate process for two reasons: MLflow in a thread would compete with the training for the interpreter lock, and the
-points of a killed training process must still be delivered. After any error, delivery restarts from the last acknowledgement. A
-point that is sent twice is stored once, because both copies have the timestamp from the spool.
+The shipper is a separate process for two reasons: MLflow in a thread would compete with the training for the interpreter lock,
+and the points of a killed training process must still be delivered. After any error, the delivery restarts after the last
+acknowledged point. A point that is sent twice is stored once, because both copies have the same timestamp.
 """
 
 from __future__ import annotations
@@ -41,31 +41,32 @@ from advisor_logging.spool import (
     write_json,
 )
 from advisor_logging.store import MAX_METRICS_PER_REQUEST, Store, is_temporary
-from advisor_logging.windows import Point, Windows
+from advisor_logging.windows import Point, WindowReducer
 
 if TYPE_CHECKING:
     from filelock import FileLock
 
-POLL_S = 0.05
+SHIPPER_POLL_S = 0.05
 SEND_EVERY_S = 2.0
-"""Maximum seconds for which points wait until a batch is full."""
+"""Maximum seconds to collect points before an incomplete batch is sent."""
 MAX_LISTED_NAMES = 5
-"""Maximum number of names of refused values that a message lists."""
+"""Maximum number of refused metrics, params and tags that a message lists by name."""
 MAX_RETRY_S = 600.0
-"""Maximum seconds after the training process's exit for which delivery to an unreachable store is retried."""
+"""Maximum seconds, counted from the exit of the training process, to retry the delivery to an unreachable store."""
 MAX_BACK_OFF_S = 10.0
 _ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
-"""Seconds between attempts to store an artifact while the tracking server responds."""
+"""Seconds between two attempts to store an artifact while the tracking server responds."""
 _MAX_SHORT_PAUSES = 4
-"""Maximum number of `_ARTIFACT_PAUSES_S` to use if the error is probably permanent, or if earlier artifacts failed and a training
-process waits."""
+"""Maximum number of retries from `_ARTIFACT_PAUSES_S` if the error is probably permanent, or if earlier artifacts failed and a
+training process waits."""
 STANDBY_POLL_S, LAST_POLL_S = 1.0, 0.2
-"""Seconds between an idle shipper's checks whether its training process still runs (`STANDBY_POLL_S`), and maximum seconds of the
-last wait for jobs after that process has exited (`LAST_POLL_S`)."""
+"""Seconds between an idle shipper's checks whether its training process still runs (`STANDBY_POLL_S`), and maximum seconds that
+it waits for a last job after that process has exited (`LAST_POLL_S`)."""
 
 
 class Shipper:
-    """Delivers the spool in `folder`. `trainer` is the id of the process that writes the spool; None if that process has exited."""
+    """Delivers the spool in `folder` to MLflow. `trainer` is the id of the training process that writes the spool; None if that
+    process has exited."""
 
     def __init__(
         self,
@@ -80,15 +81,15 @@ class Shipper:
         self._store: Store | None = None
         self._no_artifacts = False
         self._autopsies: dict[Path, int] = {}
-        """Autopsy files already stored, each with its modification time (nanoseconds since 1970)."""
+        """Modification time (nanoseconds since 1970) of each autopsy file that is already stored."""
         self._state = read_json(folder / "status.json")
         self._rewind_to_acknowledged()
 
     def _rewind_to_acknowledged(self) -> None:
         self._done = read_acknowledgement(self._folder)
         self._position = self._opened_at = self._done.position
-        self._stored_below = self._done.step  # steps below this one are in the store, but are read again from the spool
-        self._windows = Windows()
+        self._stored_below = self._done.step  # the store already has all steps below this number
+        self._windows = WindowReducer()
         self._points: list[Point] = []
         self._ending: Mapping[str, Any] | None = None
         self._sent_at = time.monotonic()
@@ -96,11 +97,12 @@ class Shipper:
             self._store.refused = Counter(self._state.get("refused"))
 
     def deliver(self, retry_s: float = MAX_RETRY_S) -> bool:
-        """Return True once the whole run is delivered. Return False if the run is still undelivered `retry_s` seconds after the
-        training process's exit."""
-        back_off, exited_at = POLL_S, None
+        """Return True once all data of the run is delivered. Return False if data is still undelivered `retry_s` seconds after
+        the training process has exited."""
+        back_off, exited_at = SHIPPER_POLL_S, None
         while True:
-            # Checked before reading, so that everything written before the training process's exit is read.
+            # The exit of the training process is checked before reading, so that the reading includes everything that it wrote
+            # before its exit.
             has_exited = self._has_trainer_exited()
             if has_exited and exited_at is None:
                 exited_at = time.monotonic()
@@ -110,11 +112,11 @@ class Shipper:
                     self._update_status(error=None, delivered=True)
                     return True
                 self._update_status(error=None)
-                back_off = POLL_S
+                back_off = SHIPPER_POLL_S
             except Exception as error:
                 self._update_status(error=error_reason(error))
                 if (self._store is not None, self._done) != (opened, done):
-                    back_off = POLL_S  # some data was delivered, so the server fails only at times
+                    back_off = SHIPPER_POLL_S  # the server accepted part of the data, so it fails only occasionally
                 self._rewind_to_acknowledged()
                 if exited_at is not None and time.monotonic() - exited_at > retry_s:
                     return False
@@ -125,7 +127,7 @@ class Shipper:
         return self._trainer is None or _has_exited(self._trainer)
 
     def _deliver_more(self, has_exited: bool) -> bool:
-        """Send new points to the store. Return whether the run has ended and is fully delivered."""
+        """Send new points to the store. Return whether the run has ended and all its data is delivered."""
         store = self._open_store()
         for frame in read_frames(self._folder, self._position):
             self._process_frame(store, frame)
@@ -138,14 +140,14 @@ class Shipper:
         if ending is None:
             if time.monotonic() - self._sent_at > SEND_EVERY_S:
                 self._send_points(store)
-                with contextlib.suppress(Exception):  # retried at the end of the run
+                with contextlib.suppress(Exception):  # stored by a retry at the end of the run
                     self._store_new_autopsy(store)
             return False
         self._points += self._windows.close()
         store.log_points(self._points)
         store.set_tags(ending["tags"])
         self._report_refused_values(store, int(ending["tags"].get(contract.TAG_LOST_POINTS, 0)))
-        store.delete_twins(self._run)
+        store.delete_duplicate_runs(self._run)
         if self._run["ends_run"]:
             store.end_run(ending["status"], ending["time_ms"])
         self._store_artifact(store, "the autopsy", lambda: self._store_new_autopsy(store))
@@ -153,7 +155,7 @@ class Shipper:
         return True
 
     def _report_refused_values(self, store: Store, lost_before: int) -> None:
-        """Report the values that the store refused. lost_before: number of points lost earlier for other reasons."""
+        """Report the values that the store refused. lost_before: number of points that were lost for other reasons."""
         if not store.refused:
             return
         points = sum(count for name, count in store.refused.items() if name.startswith("metric "))
@@ -169,7 +171,7 @@ class Shipper:
         )
 
     def _store_new_autopsy(self, store: Store) -> None:
-        """Store the autopsy files that are new or have changed."""
+        """Store the autopsy files that are new or have changed as artifacts."""
         for artifact in (contract.AUTOPSY_PATH, contract.AUTOPSY_BATCH_PATH):
             path = self._folder / artifact.rpartition("/")[2]
             if path.exists() and self._autopsies.get(path) != (written := path.stat().st_mtime_ns):
@@ -177,13 +179,13 @@ class Shipper:
                 self._autopsies[path] = written
 
     def _store_sidecar(self, store: Store) -> None:
-        """Store the full-resolution curves as an artifact. The run is usable without these curves, so a permanent failure is only
-        noted."""
+        """Store the sidecar (the curves at full resolution) as an artifact of the run. The run is usable without these curves,
+        so a permanent failure to store them is only noted."""
         path = self._folder / sidecar.sidecar_name(self._run)
         try:
             written = sidecar.write_sidecar(self._folder, path, continued=sidecar.is_continued(self._run))
         except Exception as error:
-            if is_temporary(error):  # a full disk is temporary: the caller retries later
+            if is_temporary(error):  # a full disk is a temporary error: the caller retries later
                 raise
             self._add_note(f"the curves at full resolution could not be written ({one_line_error(error)})")
             return
@@ -199,7 +201,8 @@ class Shipper:
         self._store_artifact(store, "the curves at full resolution", store_and_tag)
 
     def _store_artifact(self, store: Store, what: str, send: Callable[[], None]) -> None:
-        """Call `send`, and retry it after temporary failures. A permanent failure is recorded as a note about `what`."""
+        """Call `send` to store an artifact, and call it again after temporary failures. A permanent failure is recorded in a
+        note that names `what` could not be stored."""
         for attempt, pause in enumerate((*_ARTIFACT_PAUSES_S, None)):
             try:
                 send()
@@ -207,15 +210,15 @@ class Shipper:
             except Exception as error:
                 store.read_tag(
                     contract.TAG_SIDECAR
-                )  # raises if the tracking server itself fails; the caller then retries later
+                )  # raises an error if the tracking server itself fails; the caller then retries later
                 if pause is None or not self._may_succeed_later(attempt, error):
                     self._add_note(f"{what} could not be stored ({one_line_error(error)})")
                     return
                 time.sleep(pause)
 
     def _may_succeed_later(self, attempt: int, error: Exception) -> bool:
-        """Return whether to retry storing an artifact. Retries end early if earlier artifacts failed and a training process may be
-        waiting."""
+        """Return whether another attempt to store an artifact makes sense. Attempts end early if earlier artifacts failed and a
+        training process may be waiting."""
         if not self._no_artifacts:
             return attempt < _MAX_SHORT_PAUSES or is_temporary(error)
         return is_temporary(error) and (attempt < _MAX_SHORT_PAUSES or self._has_trainer_exited())
@@ -241,12 +244,12 @@ class Shipper:
             self._log_text(store, facts["requirements"], "requirements.txt")
             if facts["git_diff"]:
                 self._log_text(store, facts["git_diff"], "git.diff")
-        except Exception as error:  # the artifact store may never be reachable, and the curves matter more
+        except Exception as error:  # the artifact store may be unreachable forever, and the metric values matter more
             self._no_artifacts = True
             self._add_note(f"the git diff and the requirements could not be stored ({one_line_error(error)})")
 
     def _log_text(self, store: Store, text: str, name: str) -> None:
-        """Store a text as an artifact via a temporary file in the spool."""
+        """Store a text as an artifact, by means of a temporary file in the spool folder."""
         path = self._folder / name
         path.write_text(text, encoding="utf-8", newline="")
         store.log_file(path, f"reproduce/{name}")
@@ -276,7 +279,7 @@ class Shipper:
             self._add_note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
 
     def _send_points(self, store: Store) -> None:
-        """Send the points to the store. Then acknowledge all frames before the first row of the open window."""
+        """Then acknowledge all frames before the first row of the incomplete window."""
         store.log_points(self._points)
         self._points, self._sent_at = [], time.monotonic()
         self._on_progress(self._position)
@@ -288,7 +291,7 @@ class Shipper:
     def _acknowledge_delivery(self, done: Acknowledgement) -> None:
         try:
             write_acknowledgement(self._folder, done)
-        except OSError:  # the disk is full: deleting delivered segments frees space
+        except OSError:  # the disk is full, but deleting delivered segments frees space
             self._archive_segments(done)
             with contextlib.suppress(OSError):  # after a crash, the points are sent again but stored only once
                 write_acknowledgement(self._folder, done)
@@ -299,7 +302,7 @@ class Shipper:
 
     def _archive_segments(self, done: Acknowledgement) -> None:
         if problem := sidecar.archive_segments(self._folder, done.position.segment):
-            self._add_note(f"the curves at full resolution are not whole ({one_line_error(problem)})")
+            self._add_note(f"the curves at full resolution are incomplete ({one_line_error(problem)})")
 
     def _last_written_ms(self) -> int:
         written = (int(path.stat().st_mtime * 1000) for path in self._folder.glob("*.spool"))
@@ -311,7 +314,7 @@ class Shipper:
             self._update_status(note="; ".join([*notes, text]))
 
     def _update_status(self, **news: Any) -> None:
-        """Update `status.json`, which the training process reads."""
+        """Update `status.json`, from which the training process reads the state of the delivery."""
         state = {**self._state, **news}
         if state != self._state:
             self._state = state
@@ -320,7 +323,7 @@ class Shipper:
 
 
 def lock_spool(folder: Path) -> FileLock | None:
-    """Acquire and return the lock of the process that delivers the spool in `folder`; None if another process holds it."""
+    """Acquire the lock that only one delivering process of a spool can hold, and return it; None if another process holds it."""
     from filelock import FileLock, Timeout  # a slow import, which the training process does not need
 
     held = FileLock(folder / "lock", mode=0o600)
@@ -332,14 +335,15 @@ def lock_spool(folder: Path) -> FileLock | None:
 
 
 def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
-    """Deliver one spool after another, until a line contains null or the training process exits.
+    """Deliver one spool folder after another, until a line contains null or the training process exits.
 
-    lines: each line names a spool as {"folder", "script_folder"}. trainer: {"process": its id, "tracking_uri", "standby_s": seconds
-    to wait for a line}. Exit status 1: a spool could not be delivered; 2: another process is already delivering it.
+    lines: each line names a spool folder as {"folder", "script_folder"}. trainer: {"process": its id, "tracking_uri",
+    "standby_s": seconds to wait for a line}. Exit status 1: a spool could not be delivered; 2: another process is already
+    delivering it.
     """
     if hasattr(os, "nice"):
         os.nice(10)
-    logging.disable()  # standard error is reserved for the cause of an exit; `status.json` holds the store's problems
+    logging.disable()  # standard error must contain only the reason of an exit; problems with the store go to `status.json`
     jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(lines, jobs), daemon=True).start()
     job = _next_job(jobs, trainer)
@@ -347,7 +351,7 @@ def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
         folder = Path(job["folder"])
         _deliver_locked(folder, Path(job["script_folder"]), trainer)
         job = _next_job(jobs, trainer)
-        # The training process removes a delivered spool, unless it has stopped waiting or has exited.
+        # The training process removes a delivered spool folder, unless it no longer waits for the delivery or has exited.
         remove_spool(folder)
 
 
@@ -358,11 +362,11 @@ def _read_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None])
 
 
 def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Wait for the next job. Return None if the training process sent the final line, has exited, or sent no job for `standby_s`
-    seconds."""
+    """Wait until the training process sends the next job (a spool folder to deliver). Return None if the training process sent
+    null, has exited, or sent no job for `standby_s` seconds."""
     leave_at = time.monotonic() + trainer["standby_s"]
     while True:
-        # Checked before reading, so that a job sent just before the training process's exit is still read.
+        # The exit of the training process is checked before reading, so that a job sent just before its exit is still read.
         is_last = _has_exited(trainer["process"]) or time.monotonic() > leave_at
         try:
             return jobs.get(timeout=LAST_POLL_S if is_last else STANDBY_POLL_S)
@@ -372,7 +376,7 @@ def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[s
 
 
 def _has_exited(parent: int) -> bool:
-    """Return whether the parent process has exited. On Windows, the parent's id does not change when it exits."""
+    """On Windows, a process keeps the same parent id after its parent has exited."""
     if os.name != "nt":
         return os.getppid() != parent
     import psutil
@@ -388,7 +392,7 @@ def _deliver_locked(folder: Path, script_folder: Path, trainer: Mapping[str, Any
     try:
         if not (folder / "reproduction.json").exists():
             # Done before the slow import of MLflow, because the working tree may change soon.
-            with contextlib.suppress(Exception):  # the points matter more than the description of the code
+            with contextlib.suppress(Exception):  # the points matter more than the code's description
                 write_json(folder / "reproduction.json", gather_reproduction([Path.cwd(), script_folder]))
         if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
             sys.exit(1)

@@ -1,12 +1,13 @@
-"""Starts and reuses shipper processes. A shipper is acquired for a run, idle after the run, and reused for the next run.
+"""Starts shipper processes, which deliver data to MLflow, and reuses idle ones. A shipper process is acquired for a run,
+becomes idle after the run, and is reused for the next run.
 
                          ┌──────────── acquire ◄───────────┐
     acquire ──► started ─┴► busy with a run ── release ──► idle
                                 └────────── stop ───────────┴───► delivers the rest and exits
 
-Importing MLflow and opening its store takes seconds of CPU time, so only the first run should do this. If a process has several
-simultaneous runs, each run has its own shipper. All shippers exit when the training process exits; idle shippers exit after
-`STANDBY_S` seconds.
+Reusing it saves the seconds of CPU time that importing MLflow and opening its store take. If a training process has several
+simultaneous runs, each run has its own shipper process. All shipper processes exit when the training process exits; an idle one
+exits after `STANDBY_S` seconds.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from advisor.contract.redact import one_line_error
 from advisor_logging.spool import working_directory
 
 STANDBY_S = 300.0
-"""Seconds for which an idle shipper waits for the next run; meanwhile it uses at least 200 MB of memory."""
+"""Seconds for which an idle shipper process waits for the next run; it uses at least 200 MB of memory while it waits."""
 
-# Our packages are imported first, so that later entries of `sys.path` cannot shadow them.
+# Our packages are imported first, so that later entries of `sys.path` cannot hide them.
 _BOOTSTRAP_CODE = """
 import json, sys
 lines = open(0, "rb", buffering=0)
@@ -45,8 +46,8 @@ from advisor_logging.{module} import main
 main(trainer, lines)
 """
 _PACKAGE_FOLDERS = {package.__name__: str(Path(package.__path__[0]).parent) for package in (advisor, advisor_logging)}
-"""Folder from which this process imported each of our packages, so that helper processes import the same versions."""
-# Helper processes retry requests themselves; MLflow's seven retries would block them for minutes.
+"""Folder from which this process imported each of our packages; helper processes import them from the same folder."""
+# Helper processes repeat failed requests themselves; MLflow's seven retries would block them for minutes.
 MLFLOW_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -56,24 +57,26 @@ MLFLOW_DEFAULTS = {
 }
 _FORCED_VARIABLES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
 _RUN_VARIABLES = {"MLFLOW_RUN_ID", "ADVISOR_TRIAL", "ADVISOR_SEED", "ADVISOR_PARAMS"}
-"""Environment variables that name the current run or trial. Their values may differ between runs that share a shipper."""
+"""Environment variables that name the current run or trial. The values of these variables may differ between runs that use the
+same shipper process."""
 
 
 class ShipperSettings(NamedTuple):
-    """Settings that a shipper process inherits when it starts. A run with different settings needs a new shipper process."""
+    """Settings that a shipper process inherits from the training process when it starts. A run with different settings requires
+    a new shipper process."""
 
     tracking_uri: str
     environment: dict[str, str]
-    """All environment variables except `_RUN_VARIABLES`: any variable may affect the connection to the store."""
+    """All environment variables except `_RUN_VARIABLES`, because any variable may affect the connection to the store."""
     cwd: str
     path: list[str]
     path_last: list[str]
-    """Folders of the training script, which are searched last for imports. Otherwise an `mlflow.py` in such a folder would shadow
-    the library."""
+    """Folders of the training script, which imports search last. If imports searched such a folder earlier, an `mlflow.py` in
+    it would hide the library MLflow."""
 
     @classmethod
     def from_this_process(cls, tracking_uri: str) -> Self:
-        """Return the settings that a shipper started now would inherit."""
+        """Return the settings that a shipper process started at this moment would inherit."""
         cwd, script = working_directory(), getattr(sys.modules.get("__main__"), "__file__", None)
         own = {os.path.realpath(cwd), os.path.dirname(os.path.realpath(os.path.join(cwd, script or ".")))}
         path = [os.path.normpath(os.path.join(cwd, p)) for p in sys.path if p]
@@ -84,16 +87,17 @@ class ShipperSettings(NamedTuple):
 
 class _OutlivingProcess(subprocess.Popen[str]):
     def __del__(self) -> None:
-        """Suppress Python's resource warning: the helper process may outlive the training process."""
+        """Suppress Python's ResourceWarning about a running child: the helper process may outlive the training process."""
 
 
 class HelperProcess:
-    """Handle with which this process controls a background process that it started."""
+    """Handle of a background process that this process started."""
 
     def __init__(self, module: str, settings: ShipperSettings, details: Mapping[str, object]) -> None:
-        """Start the function `main` of a module of this package in a new process. Raises OSError if the system cannot start it.
+        """Start a new process that calls the function `main` of a module of this package. Raises OSError if the system cannot
+        start the process.
 
-        details: further values in the mapping that `main` gets.
+        details: additional entries of the mapping that `main` receives.
         """
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a file, because an unread pipe would block the process
         self._process = _OutlivingProcess(
@@ -102,11 +106,11 @@ class HelperProcess:
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,
             text=True,
-            start_new_session=True,  # Ctrl-C must end the training but not the delivery of its points
+            start_new_session=True,  # Ctrl-C must end the training but not the delivery of its data
             env={**MLFLOW_DEFAULTS, **settings.environment, **_FORCED_VARIABLES},
         )
-        # The settings are sent over a pipe, because the store's address can contain a password and other users can read command
-        # lines.
+        # The settings are sent through a pipe, because the store's address can contain a password and other users can read
+        # command lines.
         self._send_line(
             {
                 "process": os.getpid(),
@@ -119,12 +123,11 @@ class HelperProcess:
         )
 
     def is_alive(self) -> bool:
-        """Return whether the process is still running."""
         return self._process.poll() is None
 
     def exit_reason(self) -> str | None:
-        """Return the exit status or signal, and the last line of standard error; None while the process runs. Not valid after
-        `stop`."""
+        """Return the exit status or signal of the process, and the last line that it wrote to standard error; None while it
+        runs. After a call of `stop`, this reason is not valid."""
         status = self._process.poll()
         if status is None:
             return None
@@ -138,36 +141,33 @@ class HelperProcess:
 
 
 class ShipperProcess(HelperProcess):
-    """Handle of one shipper process."""
-
     def __init__(self, settings: ShipperSettings) -> None:
-        """Start the shipper process. Raises OSError if the system cannot start it."""
+        """Raises OSError if the system cannot start the process."""
         super().__init__("shipper", settings, {"standby_s": STANDBY_S})
         self._settings = settings
         self._database: tuple[int, int] | None = None
 
     def deliver(self, folder: Path) -> None:
-        """Send the spool in `folder` to the shipper as its next job. Raises OSError if the shipper has exited."""
+        """Tell the shipper process to deliver the spool in `folder` next. Raises OSError if the shipper process has exited."""
         script = Path(working_directory(), (getattr(sys, "argv", ()) or ["."])[0] or ".")
         self._send_line({"folder": str(folder), "script_folder": str(script.parent)})
 
     def release(self) -> None:
-        """Make the shipper available for another run after it has delivered the current one."""
+        """Make the shipper process available for another run once it has delivered the current run."""
         self._database = _file_identity(self._settings.tracking_uri)
-        _idle.append(self)
+        _idle_shippers.append(self)
 
     def can_serve(self, settings: ShipperSettings) -> bool:
-        """Return whether this idle shipper can serve a run with these settings."""
-        # The shipper has the SQLite file open, and would keep writing to the old file if the file has since been replaced or
-        # deleted.
+        # The shipper process has the SQLite file open, and would still write to the old file after someone replaced or deleted
+        # it.
         same_database = self._database == _file_identity(settings.tracking_uri)
         return self.is_alive() and self._settings == settings and same_database
 
     def stop(self) -> None:
-        """Tell the shipper to deliver its remaining data, delete the delivered spool, and exit."""
+        """Tell the shipper process to deliver its remaining data, delete the delivered spool folder, and exit."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            # Closing the pipe is not enough, because a forked child of the training process may keep it open.
+            # Closing the pipe is not enough, because a forked child of the training process may hold a copy of it.
             self._send_line(None)
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -175,10 +175,12 @@ class ShipperProcess(HelperProcess):
         _stopped.append(self)
 
 
-_idle: list[ShipperProcess] = []
+_idle_shippers: list[ShipperProcess] = []
 _stopped: list[ShipperProcess] = []
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)  # the idle shippers still belong to the parent process
+    os.register_at_fork(
+        after_in_child=_idle_shippers.clear
+    )  # in a forked child, idle shippers still belong to the parent
 
 
 @atexit.register
@@ -188,7 +190,8 @@ def _stop_idle_shippers() -> None:
 
 
 def acquire_shipper(tracking_uri: str, folder: Path) -> ShipperProcess:
-    """Return a shipper that delivers the spool in `folder`: an idle one with the same settings, else a new one. Raises OSError."""
+    """Return a shipper process that delivers the spool in `folder`: an idle process with the same settings, or a new process.
+    Raises OSError."""
     _stopped[:] = [one for one in _stopped if one.is_alive()]  # polling an exited child process reaps it
     settings = ShipperSettings.from_this_process(tracking_uri)
     while (shipper := _pop_idle_shipper()) is not None:
@@ -204,13 +207,15 @@ def acquire_shipper(tracking_uri: str, folder: Path) -> ShipperProcess:
 
 def _pop_idle_shipper() -> ShipperProcess | None:
     try:
-        return _idle.pop()  # `pop` is atomic, so other threads can acquire shippers at the same time
+        return (
+            _idle_shippers.pop()
+        )  # `pop` is atomic, so several threads can acquire shipper processes at the same time
     except IndexError:
         return None
 
 
 def _file_identity(tracking_uri: str) -> tuple[int, int] | None:
-    """Return (device, inode) of the SQLite file that the tracking URI names; None if there is no such file."""
+    """Return (device, inode) of the SQLite file that the tracking URI names; None if the file does not exist."""
     path, _, _ = tracking_uri.removeprefix("sqlite:///").partition("?")
     try:
         status = os.stat(path)

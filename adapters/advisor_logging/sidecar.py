@@ -1,11 +1,11 @@
-"""The sidecar: a Parquet table of all points of a run, in full resolution. The shipper writes the table and stores it as an
-artifact of the run.
+"""The sidecar is a Parquet table of all metric values of a run, in full resolution. The shipper process writes the table and
+stores it as an artifact of the run.
 
     segment, acknowledged ──► part: sorted by metric and step, compressed ──┐
     segment, acknowledged ──► part ─────────────────────────────────────────┴─ end of the run ──► contract.SIDECAR_PATH
 
-Parts are written during the training, one per segment, and merged at the end of the run. The memory holds at most one segment and
-one row group at a time. After a crash, each stage can be repeated from the files on disk.
+Parts of the table are written during the training, one per segment of the spool, and merged at the end of the run. Memory holds
+at most one segment and one Parquet row group at a time. Each stage reads files on disk, so it can be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from advisor_logging.spool import (
     Frame,
     Position,
     last_dropped_step,
-    list_parts,
-    part_path,
+    list_segment_parts,
     read_segment,
     record_dropped_steps,
     segment_numbers,
+    segment_part_path,
     segment_path,
 )
 
@@ -42,24 +42,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_GROUP_ROWS = 1 << 16
-"""Maximum rows of a Parquet row group, the unit of reading and writing."""
 _INDEX_KEY = b"advisor.curves"
-"""Key in a part's Parquet metadata under which its `PartIndex` is stored as JSON."""
+"""Key in the Parquet metadata of a sidecar part whose value is the part's `PartIndex` as JSON."""
 
 CurveRows = tuple[str, int, int, int, int]
-"""Position of one metric in a part: (metric, first row, number of rows, first step, last step)."""
+"""Position of one metric's rows in a sidecar part: (metric, first row, number of rows, first step, last step)."""
 
 
 class PartIndex(NamedTuple):
-    """Table of contents of a part: the position of each metric."""
+    """Table of contents of a sidecar part: the position of each metric's rows."""
 
     curves: list[CurveRows]
     begins: int
-    """First training step in the part; if it has no training step, the first step of its evaluations."""
+    """First training step in the sidecar part; if it contains only evaluations, the step of the first evaluation."""
 
 
 class Curve(NamedTuple):
-    """Points of one metric in ascending order of steps; all arrays have shape (n,)."""
+    """Values of one metric in ascending order of steps; all arrays have shape (n,)."""
 
     name: str
     steps: NDArray[np.int64]
@@ -69,27 +68,24 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SidecarSummary:
-    """Number of rows and range of steps in a sidecar."""
-
     rows: int
     from_step: int
-    """First step from which the sidecar has all points; 0 if it is complete from the start of the run."""
+    """The sidecar has all points from this step to the run's last step; 0 if it has the whole run."""
     to_step: int
 
 
 def archive_segments(folder: Path, end: int) -> str | None:
-    """Convert the delivered segments with numbers below `end` to parts. Return an error message if the conversion of a segment
-    failed, else None.
+    """Convert the delivered segments with numbers below `end` to parts of the sidecar. Return an error message if converting a
+    segment failed, else None.
 
-    If the conversion of a segment fails (full disk, no pyarrow), the segment is deleted anyway, because the store already has its
-    points.
+    A segment is deleted even if its conversion fails (full disk, no pyarrow), because the store already has its points.
     """
     problem = None
     for number in segment_numbers(folder):
         if number >= end:
             break
         try:
-            _make_part(folder, number)
+            _write_part(folder, number)
             segment_path(folder, number).unlink(missing_ok=True)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
@@ -100,13 +96,13 @@ def archive_segments(folder: Path, end: int) -> str | None:
 
 
 def write_sidecar(folder: Path, path: Path, *, continued: bool = False) -> SidecarSummary | None:
-    """Write all points of the finished run's spool to `path`. Return None if there are no points.
+    """Write all metric values of the finished run from its spool to `path`. Return None if the run has no metric values.
 
-    `continued`: True if the run began before this spool was created. Raises OSError or pyarrow's errors.
+    `continued`: True if the run started before this spool was created. Raises OSError or pyarrow's errors.
     """
     for number in segment_numbers(folder):
-        _make_part(folder, number)
-    made = [part.path for part in list_parts(folder)]
+        _write_part(folder, number)
+    made = [part.path for part in list_segment_parts(folder)]
     if not made:
         return None
     indices = [_read_index(part) for part in made]
@@ -125,8 +121,9 @@ def _last_step(frame: Frame) -> int:
     return max((int(step) for step in frame.columns()[0]), default=-1)
 
 
-def _make_part(folder: Path, number: int) -> None:
-    """Convert a segment to a part of the sidecar. The new part replaces any part from an earlier attempt."""
+def _write_part(folder: Path, number: int) -> None:
+    """Convert a segment of the spool to a part of the sidecar table. If an earlier attempt left a part of the same segment, the
+    new part replaces it."""
     frames = [frame for frame in read_segment(folder, Position(number)) if frame.kind != EVENT]
     if not frames:
         return
@@ -137,7 +134,7 @@ def _make_part(folder: Path, number: int) -> None:
         first += len(curve.steps)
     trained = [int(frame.columns()[0][0]) for frame in frames if frame.kind == STEPS][:1]
     index = PartIndex(places, min(trained or [low for _, _, _, low, _ in places]))
-    path = part_path(folder, number, max(last for *_, last in places))
+    path = segment_part_path(folder, number, max(last for *_, last in places))
     temporary = path.with_suffix(".new")
     try:
         with _open_curve_writer(temporary, json.dumps(index).encode()) as table:
@@ -147,13 +144,14 @@ def _make_part(folder: Path, number: int) -> None:
         temporary.unlink(missing_ok=True)
         raise
     os.replace(temporary, path)
-    for part in list_parts(folder):
+    for part in list_segment_parts(folder):
         if part.segment == number and part.path != path:
             part.path.unlink()
 
 
 def _gather_curves(frames: Iterable[Frame]) -> list[Curve]:
-    """Return the points in the frames as one curve per metric. Points of one metric at the same step keep their recorded order."""
+    """Return the values in the frames, as one curve per metric. Values of one metric at the same step stay in the order in
+    which they were recorded."""
     import numpy as np
 
     gathered: dict[str, tuple[array[float], array[float], array[float]]] = {}
@@ -167,7 +165,7 @@ def _gather_curves(frames: Iterable[Frame]) -> list[Curve]:
     curves = []
     for name in sorted(gathered):
         steps_, times_, values_ = (np.frombuffer(column, dtype=np.float64) for column in gathered.pop(name))
-        steps_ = steps_.clip(-MAX_STEP, MAX_STEP)  # earlier versions wrote larger steps
+        steps_ = steps_.clip(-MAX_STEP, MAX_STEP)  # earlier versions of this package wrote larger steps
         curves.append(_sort_by_step(Curve(name, steps_.astype(np.int64), times_.astype(np.int64), values_)))
     return curves
 
@@ -199,7 +197,7 @@ def _merge_parts(parts: list[Path], indices: list[list[CurveRows]], path: Path) 
                 for part, first, count, _, _ in mine:
                     for curve in _read_rows(part, name, first, count):
                         table.add(curve)
-            else:  # the steps of two parts overlap, for example after a late evaluation: sort the whole curve
+            else:  # the steps of two parts overlap, for example because an evaluation was late: sort the whole curve
                 table.add(
                     _sort_by_step(
                         _concatenate([c for part, first, n, _, _ in mine for c in _read_rows(part, name, first, n)])
@@ -216,8 +214,8 @@ def _concatenate(curves: list[Curve]) -> Curve:
 
 
 def _read_rows(part: Path, name: str, first: int, count: int) -> Iterator[Curve]:
-    """Yield `count` rows of a part, starting at row `first`, one row group at a time. All these rows belong to the metric
-    `name`."""
+    """Yield `count` rows of a sidecar part, starting at row `first`, one Parquet row group at a time. All these rows must
+    belong to the metric `name`."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(part) as file:
@@ -232,7 +230,7 @@ def _read_rows(part: Path, name: str, first: int, count: int) -> Iterator[Curve]
 
 
 class _CurveWriter:
-    """Collects the curves of metrics and writes them as row groups of `MAX_GROUP_ROWS` rows."""
+    """Collects curves of metrics, and writes them as Parquet row groups of `MAX_GROUP_ROWS` rows."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -240,7 +238,7 @@ class _CurveWriter:
         self._rows = 0
 
     def add(self, curve: Curve) -> None:
-        """Append the points of one metric's curve. Callers must add the metrics in alphabetical order of their names."""
+        """Callers must add the curves in alphabetical order of their metrics' names."""
         import pyarrow as pa
 
         for start in range(0, len(curve.steps), MAX_GROUP_ROWS):
@@ -254,7 +252,6 @@ class _CurveWriter:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the collected rows to the file."""
         import pyarrow as pa
 
         if self._batches:
@@ -287,13 +284,13 @@ def _table_schema() -> Any:
 
 
 def is_continued(run: Mapping[str, Any]) -> bool:
-    """Return whether the run began before this spool was created. run: content of the spool's `run.json`."""
+    """Return whether the run started before this spool folder was created. run: content of `run.json`."""
     return bool(run.get("continues", run.get("run_id")))
 
 
 def sidecar_name(run: Mapping[str, Any]) -> str:
-    """Return the file name of the sidecar; it includes the spool's identity if the run is continued, because other sidecars may
-    exist."""
+    """Return the file name of the sidecar; if the run is continued, the name includes the spool's identity, because the run may
+    have other sidecars."""
     name = contract.SIDECAR_PATH.rpartition("/")[2]
     if not is_continued(run):
         return name
@@ -302,8 +299,8 @@ def sidecar_name(run: Mapping[str, Any]) -> str:
 
 
 def add_to_tag(tag: str | None, path: str, written: SidecarSummary) -> str:
-    """Return the value of the sidecar tag with an additional entry for this sidecar. If the tag's value becomes too long, the
-    oldest entries are dropped."""
+    """Return the value of the sidecar tag with an entry for this sidecar added to it. If the tag's value becomes too long for
+    MLflow, the oldest entries are dropped."""
     try:
         known = [part for part in json.loads(tag or "{}")["parts"] if part["path"] != path]
     except (ValueError, KeyError, TypeError):

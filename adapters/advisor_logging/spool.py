@@ -1,13 +1,14 @@
-"""The spool: a run's points and events on local disk. The training process appends data; the shipper reads the data and
-acknowledges what the store has confirmed.
+"""The spool: a folder on local disk that holds a run's metric values and events until MLflow has them. The training process
+appends data to the spool; the shipper process sends the data to MLflow and acknowledges it once MLflow has confirmed it.
 
-A spool is a folder with `run.json` (description of the run), numbered segments of frames, `acknowledged.json` (position up to which
-the store has all data), `status.json` (last state of the shipper) and `lock` (held by the shipper). Acknowledged segments become
-compressed parts of the run's `sidecar`. `disk_quota` limits the total size.
+A spool is a folder with `run.json` (description of the run), numbered segments of frames, `acknowledged.json` (position up to
+which MLflow has all data), `status.json` (last state of the shipper process) and `lock` (file lock of the shipper process).
+Segments that are fully acknowledged become compressed parts of the run's `sidecar`. `disk_quota` limits the total size of the
+spool folder.
 
-A frame consists of length, CRC-32, kind and payload; readers ignore a truncated frame at the end. Each write is one unbuffered
-call, so a killed process loses no written data, and a forked child inherits no unwritten data. A power failure may lose written
-data.
+A frame consists of length, CRC-32, kind and payload; a reader ignores a truncated frame at the end of a segment. Each write is
+one unbuffered system call, so a killed process loses no written data, and a forked child inherits no unwritten data. A power
+failure may lose data that was already written.
 """
 
 from __future__ import annotations
@@ -33,21 +34,22 @@ from typing import Any
 from advisor_logging.table import Row, Table, rows_to_tables
 
 SEGMENT_BYTES = 8 << 20
-"""Maximum bytes of a segment, after which a new segment begins. To free disk space, only whole segments can be dropped."""
+"""Maximum bytes of a segment file; beyond this size, a new segment begins. Only whole segments can be deleted to free disk
+space."""
 RESERVE_BYTES = 256 << 10
-"""Disk space in bytes reserved for evaluations, tags and the end of the run; it is released when the disk is full."""
+"""Bytes of disk space reserved for evaluations, tags and the end of the run; this space is released when the disk is full."""
 DELIVERED_PATTERN = "*.delivered"
-"""Name pattern of spools that were delivered and are being removed."""
+"""File name pattern of spool folders that are fully delivered and are being deleted."""
 
 STEPS, EVALUATION, EVENT = 0, 1, 2
-"""Kinds of frames: rows to reduce to windows · rows to store unchanged · a JSON object."""
+"""Kinds of frames: rows that are reduced to windows, rows that are stored unchanged, and JSON objects."""
 
 _FRAME_HEAD = struct.Struct("<IIB")
 _TABLE_SHAPE = struct.Struct("<IH")
 
 
 def user_name() -> str:
-    """Return the user's name; "unknown" if the system has no name for the user id, as is the case in some containers."""
+    """Return the user's name, or "unknown" if the system has no name for the user id, as in some containers."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -55,12 +57,12 @@ def user_name() -> str:
 
 
 def user_id() -> str:
-    """Return the user id as text; on Windows, return the user's name instead."""
+    """Return the user id as text; on Windows, return the user name."""
     return str(os.getuid()) if hasattr(os, "getuid") else re.sub(r"\W", "_", user_name())
 
 
 def working_directory() -> str:
-    """Return the working directory, or the root folder if the working directory was deleted."""
+    """Return the working directory; if it was deleted, return the root folder."""
     try:
         return os.getcwd()
     except OSError:
@@ -68,7 +70,8 @@ def working_directory() -> str:
 
 
 def default_folders() -> list[Path]:
-    """Return the folders for this user's spools in order of preference: ADVISOR_SPOOL, the state folder, the temporary folder."""
+    """Return the folders that may contain this user's spools, in order of preference: ADVISOR_SPOOL, the state folder, the
+    temporary folder."""
     folders = [Path(working_directory(), text)] if (text := os.environ.get("ADVISOR_SPOOL")) else []
     with contextlib.suppress(RuntimeError):  # no home folder
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -78,7 +81,7 @@ def default_folders() -> list[Path]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A position in the spool: segment number and byte offset."""
+    """A position in the spool: number of the segment and byte offset in it."""
 
     segment: int = 0
     offset: int = 0
@@ -94,7 +97,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that was read from the spool. `end` is the position at which the next frame begins."""
+    """`end` is the position of the next frame."""
 
     kind: int
     payload: bytes
@@ -106,12 +109,11 @@ class Frame:
         return _decode_rows(self.payload)
 
     def columns(self) -> tuple[array[float], array[float], dict[str, array[float]]]:
-        """Return (steps, times in milliseconds, values by metric name); each array has shape (rows,)."""
+        """Return (steps, times in milliseconds since 1970, values by metric name); each array has shape (rows,)."""
         names, width, flat = _decode_numbers(self.payload)
         return flat[::width], flat[1::width], {name: flat[i::width] for i, name in enumerate(names, start=2)}
 
     def event(self) -> dict[str, Any]:
-        """Return the JSON object in an EVENT frame."""
         return dict(json.loads(self.payload))
 
 
@@ -120,17 +122,15 @@ def _encode_frame(kind: int, payload: bytes) -> bytes:
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:
-    """Encode an event as a frame."""
     return _encode_frame(EVENT, json.dumps(event).encode())
 
 
 def encode_rows(kind: int, rows: Sequence[Row]) -> bytes:
-    """Encode rows as frames: one frame per sequence of consecutive rows with the same metrics."""
+    """Encode rows as frames: one frame for each sequence of consecutive rows that have the same metrics."""
     return b"".join(encode_table(kind, table) for table in rows_to_tables(rows))
 
 
 def encode_table(kind: int, table: Table) -> bytes:
-    """Encode a table as one frame."""
     names_json = json.dumps(list(table.columns)).encode()
     lines = zip(table.steps, table.times_ms, *table.columns.values(), strict=True)
     numbers = array("d", chain.from_iterable(lines))
@@ -146,7 +146,7 @@ def _decode_rows(payload: bytes) -> list[Row]:
 
 
 def _decode_numbers(payload: bytes) -> tuple[list[str], int, array[float]]:
-    """Return (metric names, numbers per row, all numbers as a flat array in row order)."""
+    """Return (metric names, number of values per row, all values as a flat array in row order)."""
     count, length = _TABLE_SHAPE.unpack_from(payload)
     start = _TABLE_SHAPE.size + length
     names: list[str] = json.loads(payload[_TABLE_SHAPE.size : start])
@@ -170,24 +170,24 @@ class SpoolWriter:
             self._reserve.write_bytes(bytes(RESERVE_BYTES))
 
     def append(self, frames: bytes, *, critical: bool = False) -> None:
-        """Append whole frames to the spool. Raises OSError, for example if the disk is full, after removing any partially written
-        frame.
+        """Append complete frames to the spool. Raises OSError, for example if the disk is full; a partially written frame is
+        removed first.
 
-        If the disk is full, `critical` frames use the reserved disk space.
+        If the disk is full, `critical` frames use the disk space that is reserved for them.
         """
         try:
             if self._file.tell() > self._segment_bytes:
                 self._next_segment()
-            self._write_whole(frames)
+            self._write_completely(frames)
         except OSError:
             if not critical:
                 raise
             self._reserve.unlink(missing_ok=True)
             if self._file.tell():
-                self._next_segment()  # the current file may have reached the file system's size limit
-            self._write_whole(frames)
+                self._next_segment()  # the current segment may have reached the maximum file size of the file system
+            self._write_completely(frames)
 
-    def _write_whole(self, frames: bytes) -> None:
+    def _write_completely(self, frames: bytes) -> None:
         if self._torn_at is not None:
             self._truncate(self._torn_at)
         start = self._file.tell()
@@ -200,8 +200,8 @@ class SpoolWriter:
             raise
 
     def _truncate(self, start: int) -> None:
-        """Remove a partially written frame, because readers would stop there. If the removal fails, it is repeated before the next
-        write."""
+        """Remove a partially written frame, because readers of the spool would stop there. If removing the frame fails, the
+        next write tries it again."""
         self._torn_at = start
         os.ftruncate(self._file.fileno(), start)
         self._file.seek(start)
@@ -218,10 +218,10 @@ class SpoolWriter:
 
 
 def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
-    """Yield the whole frames from `position` to the current end of the spool."""
+    """Yield the complete frames from `position` to the current end of the spool."""
     while True:
         following = any(number > position.segment for number in segment_numbers(folder))
-        # Checked before reading: once the next segment exists, the current segment no longer grows.
+        # The next segment is searched before reading: once it exists, the current segment no longer grows.
         for frame in read_segment(folder, position):
             yield frame
             position = frame.end
@@ -231,26 +231,25 @@ def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
 
 
 def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
-    """Yield the whole frames of one segment from `position` on; yield none if the segment was removed."""
+    """Yield the complete frames of one segment, starting at `position`; yield none if the segment was deleted."""
     try:
         with open(segment_path(folder, position.segment), "rb") as file:
             file.seek(position.offset)
             data = file.read()
     except FileNotFoundError:
         return
-    for kind, payload, length in _whole_frames(data):
+    for kind, payload, length in _complete_frames(data):
         end = Position(position.segment, position.offset + length)
         yield Frame(kind, payload, position, end)
         position = end
 
 
 def segment_numbers(folder: Path) -> list[int]:
-    """Return the numbers of the existing segments in ascending order."""
     return sorted(int(path.stem) for path in folder.glob("*.spool"))
 
 
-def _whole_frames(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Yield the kind, the payload and the full length of each frame in `data`, up to the first truncated frame."""
+def _complete_frames(data: bytes) -> Iterator[tuple[int, bytes, int]]:
+    """Yield the kind, the payload and the full length of each frame in `data`; stop at a truncated frame."""
     at = 0
     while at + _FRAME_HEAD.size <= len(data):
         length, checksum, kind = _FRAME_HEAD.unpack_from(data, at)
@@ -262,12 +261,11 @@ def _whole_frames(data: bytes) -> Iterator[tuple[int, bytes, int]]:
 
 
 def segment_path(folder: Path, number: int) -> Path:
-    """Return the path of a segment."""
     return folder / f"{number:06d}.spool"
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Replace a JSON file atomically: readers see either the old or the new content."""
+    """Replace a JSON file atomically, so that readers see either the old or the new content."""
     temporary = path.with_name(path.name + ".new")
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -278,8 +276,8 @@ def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -
 
 
 def remove_spool(folder: Path) -> None:
-    """Delete a delivered spool; never raise an error. In case of a crash during the deletion, `run.json` and the folder's name
-    first mark the spool as delivered."""
+    """Delete a delivered spool folder; never raises an error. First `run.json` and the folder's name mark the spool as
+    delivered, in case the deletion is interrupted."""
     run = folder / "run.json"
     with contextlib.suppress(OSError, ValueError):
         write_json(run, {**read_json(run), "delivered": True})
@@ -302,28 +300,27 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_acknowledgement(folder: Path) -> Acknowledgement:
-    """Return the latest acknowledgement, which states up to which position the store has all data."""
+    """Return the latest acknowledgement, which states up to which position MLflow has all data of the spool."""
     raw = read_json(folder / "acknowledged.json")
     return Acknowledgement(Position(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledgement()
 
 
 def write_acknowledgement(folder: Path, done: Acknowledgement) -> None:
-    """Write an acknowledgement to the spool."""
     note = {"segment": done.position.segment, "offset": done.position.offset, "step": done.step}
     write_json(folder / "acknowledged.json", note, durable=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An acknowledged segment after its conversion to the sidecar's format."""
+    """An acknowledged segment that was converted to the format of the sidecar table."""
 
     path: Path
     segment: int
     last_step: int
 
 
-def list_parts(folder: Path) -> list[Part]:
-    """Return the spool's existing parts, oldest first."""
+def list_segment_parts(folder: Path) -> list[Part]:
+    """Return the existing sidecar parts of the spool, oldest first."""
     result = []
     for path in sorted(folder.glob("*.part")):
         segment, _, last_step = path.stem.partition("-")
@@ -331,22 +328,21 @@ def list_parts(folder: Path) -> list[Part]:
     return result
 
 
-def part_path(folder: Path, segment: int, last_step: int) -> Path:
-    """Return the path of a segment's part. The file name contains the part's last step."""
+def segment_part_path(folder: Path, segment: int, last_step: int) -> Path:
+    """Return the path of the sidecar part that is made from a segment. The file name contains the last step in the part."""
     return folder / f"{segment:06d}-{last_step}.part"
 
 
-def drop_part(folder: Path, part: Part) -> None:
-    """Delete a part to free disk space. The sidecar of the run then begins after the part's last step."""
+def delete_segment_part(folder: Path, part: Part) -> None:
+    """Delete a sidecar part to free disk space. The sidecar of the run then starts after the last step of the deleted part."""
     part.path.unlink(missing_ok=True)
     record_dropped_steps(folder, part.last_step)
 
 
 def record_dropped_steps(folder: Path, last_step: int) -> None:
-    """Record that the sidecar lacks all steps up to `last_step`."""
     write_json(folder / "dropped.json", {"last_step": max(last_step, last_dropped_step(folder))})
 
 
 def last_dropped_step(folder: Path) -> int:
-    """Return the last step that the sidecar lacks; -1 if it lacks none."""
+    """Return the last training step that the sidecar lacks; -1 if it lacks none."""
     return int(read_json(folder / "dropped.json").get("last_step", -1))

@@ -1,4 +1,5 @@
-"""Writes one run to MLflow for the shipper. Only this module imports MLflow, and only when a `Store` is created."""
+"""Writes one run to MLflow; the shipper process uses it. Only this module imports MLflow, and only when a `Store` object is
+created."""
 
 from __future__ import annotations
 
@@ -24,34 +25,35 @@ from advisor_logging.windows import Point
 MAX_METRICS_PER_REQUEST = 1000
 MAX_PARAMS_PER_REQUEST = 100
 _RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between attempts to write one value when the store's error may be temporary."""
+"""Seconds between two attempts to write one value if the store's error may be temporary."""
 MAX_REFUSALS_PER_METRIC = 3
-"""Number of refused values of a metric after which its other values are not sent, if the store has accepted none."""
-MAX_TWIN_RUNS = 50
-"""Maximum number of runs that a search for the runs of one spool returns."""
+"""After `MAX_REFUSALS_PER_METRIC` refused values of a metric, its other values are not sent, unless the store has accepted at
+least one."""
+MAX_DUPLICATE_RUNS = 50
+"""Maximum number of results of a search for the MLflow runs that belong to one spool."""
 _TEMPORARY_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ETIMEDOUT)
 _METRIC_PREFIX = "metric "
 _REFUSAL_CODES = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
 _REFUSED_FILE_ERRNOS = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
-"""Errors that a file store raises if the name of a metric, param or tag is not a valid file name, or is already the folder of
-another name."""
+"""Operating system errors that a file store raises if the name of a metric, param or tag is not a valid file name, or is
+already used for a folder."""
 
 
-class StoredRun(NamedTuple):
+class StoredRunState(NamedTuple):
     """State of a run in an MLflow store."""
 
-    newest_ms: int
-    """Time of the run's latest point (milliseconds since 1970); 0 if the run has no points."""
+    latest_point_ms: int
+    """Time of the latest point in the MLflow run (milliseconds since 1970); 0 if the run has no points."""
     end_ms: int | None
-    """End time of the run (milliseconds since 1970); None while the run is active."""
-    sidecar: str  # value of the run's sidecar tag
+    """End time of the MLflow run (milliseconds since 1970); None while the run is active."""
+    sidecar: str  # current value of the run's sidecar tag
 
 
 class Store:
-    """Client of one MLflow tracking server or database. Every method can raise the errors of MLflow."""
+    """Client of one MLflow tracking server or database. Every method can raise MLflow's errors."""
 
     def __init__(self, tracking_uri: str) -> None:
-        with _without_collection():
+        with _garbage_collection_disabled():
             import mlflow
             from mlflow.tracking import MlflowClient
 
@@ -62,21 +64,22 @@ class Store:
                 self._client.search_experiments(max_results=1)
         self._run_id = ""
         self.experiment_id = ""
-        """Id of the run's experiment; empty until `open_run` is called."""
-        self._may_have_twins = False
-        """Whether the run was searched for or created by the spool's identity because its id was unknown; duplicates may then
-        exist."""
+        """Id of the run's experiment; empty before `open_run` is called."""
+        self._may_have_duplicates = False
+        """Whether the MLflow run was searched for or created without knowledge of its id; duplicate runs of the same spool may
+        then exist."""
         self._is_file_store = "://" not in tracking_uri or tracking_uri.startswith("file:")
         self.refused: Counter[str] = Counter()
-        """Number of values that the store refused, by record name such as "metric val/error"."""
+        """Number of values that the store refused, by kind and name, such as "metric val/error"."""
         self.reasons: dict[str, str] = {}
-        """The store's error for the first refused value of each name, as one line."""
+        """The store's error for the first refused value of each kind and name, as one line."""
         self._accepted: set[str] = set()
 
     def open_run(self, run: Mapping[str, Any], remembered: str | None = None) -> str:
-        """Create the run that `run.json` describes, or find that run if an earlier attempt created it. Return its id.
+        """Return the id of the MLflow run that `run.json` describes; create the run unless an earlier attempt created it.
+        Return its id.
 
-        remembered: id that an earlier call returned, if known.
+        remembered: id that an earlier call of `open_run` returned, if known.
         """
         known = run.get("run_id")
         if known:
@@ -86,7 +89,7 @@ class Store:
             self._run_id = str(known)
             return self._run_id
         experiment = self.experiment_id = self._find_or_create_experiment(run)
-        self._may_have_twins = True
+        self._may_have_duplicates = True
         matches = self._find_by_spool(experiment, run)
         matches.sort(key=lambda match: match.info.run_id != remembered)
         if not matches:
@@ -96,8 +99,8 @@ class Store:
         self._run_id = str(matches[0].info.run_id)
         return self._run_id
 
-    def find_run(self, run: Mapping[str, Any]) -> StoredRun | None:
-        """Return the state of the run that `run.json` describes; None if that run was never created."""
+    def find_run(self, run: Mapping[str, Any]) -> StoredRunState | None:
+        """Return the state of the MLflow run that `run.json` describes; None if that run was never created."""
         known = run.get("run_id")
         if known:
             match = self._client.get_run(known)
@@ -110,20 +113,20 @@ class Store:
                 return None
             match = matches[0]
         newest = max((metric.timestamp for metric in match.data._metric_objs), default=0)
-        return StoredRun(newest, match.info.end_time, match.data.tags.get(contract.TAG_SIDECAR, ""))
+        return StoredRunState(newest, match.info.end_time, match.data.tags.get(contract.TAG_SIDECAR, ""))
 
     def _find_by_spool(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
-        """Return the runs in the store that belong to one spool. The first of these runs is the one to use.
+        """Return the MLflow runs that belong to one spool. The first run of the result is the run to use.
 
-        There are several if the server hung, we repeated the request to create the run, and the server later carried out both
-        requests.
+        There are several runs if the server was slow, we repeated the request to create the run, and the server later carried
+        out both requests.
         """
         mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
-        return sorted(self._client.search_runs([experiment], mark, max_results=MAX_TWIN_RUNS), key=_data_sort_key)
+        return sorted(self._client.search_runs([experiment], mark, max_results=MAX_DUPLICATE_RUNS), key=_data_sort_key)
 
-    def delete_twins(self, run: Mapping[str, Any]) -> None:
-        """Delete the empty duplicate runs of this spool that repeated requests have created."""
-        for twin in self._find_by_spool(self.experiment_id, run) if self._may_have_twins else ():
+    def delete_duplicate_runs(self, run: Mapping[str, Any]) -> None:
+        """Delete empty duplicates of this spool's MLflow run, which repeated requests have created."""
+        for twin in self._find_by_spool(self.experiment_id, run) if self._may_have_duplicates else ():
             if twin.info.run_id != self._run_id and not (twin.data.metrics or twin.data.params):
                 self._client.delete_run(twin.info.run_id)
 
@@ -148,15 +151,15 @@ class Store:
             return self._find_or_create_experiment({**run, "experiment": name[:MAX_NAME_CHARS]})
 
     def log_points(self, points: Sequence[Point]) -> None:
-        """Store points of metrics. Points that the store already has stay unchanged. Points that the store refuses are counted and
-        skipped."""
+        """Points that the store already has are left unchanged. Points that the store refuses are counted and skipped."""
         hopeless = {name for name, count in self.refused.items() if count >= MAX_REFUSALS_PER_METRIC} - self._accepted
         if hopeless:
             self.refused.update(_METRIC_PREFIX + p.name for p in points if _METRIC_PREFIX + p.name in hopeless)
             points = [p for p in points if _METRIC_PREFIX + p.name not in hopeless]
-        # NaN values get separate batches: before MLflow 3.16, a resent NaN violates the primary key and fails its whole batch.
+        # NaN values are sent in separate batches: before MLflow 3.16, a NaN that is sent again violates the primary key and its
+        # whole batch fails.
         kinds = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
-        if self._is_file_store:  # it would store the points before a refused one twice: now, and at the retry
+        if self._is_file_store:  # one request would store the points before a refused point twice
             kinds = [
                 [p for p in kind if p.name == name] for kind in kinds for name in dict.fromkeys(p.name for p in kind)
             ]
@@ -172,7 +175,8 @@ class Store:
         self._accepted.update(name for name in names if name not in self.refused)
 
     def log_params(self, params: Mapping[str, str]) -> list[str]:
-        """Store hyperparameters. Return the names of hyperparameters that keep a different value in the store."""
+        """Store hyperparameters. Store hyperparameters; return the names of those that already have a different value in the
+        store."""
         from mlflow.entities import Param
 
         entities = [Param(name, value[:MAX_VALUE_CHARS]) for name, value in _clean_texts(params).items()]
@@ -187,7 +191,6 @@ class Store:
         return differing
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Set tags of the run, replacing existing values."""
         from mlflow.entities import RunTag
 
         entities = [RunTag(name, value[:MAX_VALUE_CHARS]) for name, value in _clean_texts(tags).items()]
@@ -196,8 +199,8 @@ class Store:
             self._write_batch("tags", [f"tag {t.key}" for t in batch], batch)
 
     def _write_batch(self, kind: str, names: Sequence[str], entities: Sequence[Any]) -> None:
-        """Store metrics, params or tags; a refused batch is halved repeatedly until the refused values are found, which are then
-        skipped. Raises all errors other than refusals."""
+        """Store metrics, params or tags; if the store refuses a batch, split it in half repeatedly to find the refused values,
+        and skip them. Raises every error that is not a refusal."""
         try:
             self._send_batch(kind, entities)
         except Exception as error:
@@ -219,7 +222,7 @@ class Store:
         self._client.log_batch(self._run_id, **batch)
 
     def _refuses_values(self, error: Exception) -> bool:
-        """Return whether these values caused the error: they did if the store now accepts a different value."""
+        """Return whether these values caused the error: test whether the store accepts a different value now."""
         if not (_is_refusal(error) or getattr(error, "error_code", "") == "INTERNAL_ERROR"):
             return False
         from mlflow.entities import RunTag
@@ -231,8 +234,8 @@ class Store:
         return True
 
     def _retry_value(self, kind: str, name: str, entities: Sequence[Any], error: Exception) -> bool:
-        """Retry storing a value if the error may be temporary. Return whether the value was stored. Raises all errors other than
-        refusals."""
+        """Try again to store a value if the error may be temporary. Return whether the value was stored. Raises every error
+        that is not a refusal."""
         if _is_refusal(error) or self.refused[name]:
             return False
         for pause in _RETRY_PAUSES_S:
@@ -246,27 +249,26 @@ class Store:
         return False
 
     def log_file(self, file: Path, path: str) -> None:
-        """Store a file as the run's artifact `path`. The last part of `path` must be the file's own name."""
+        """Store a file as the run's artifact `path`. The last component of the path must be the file's own name."""
         self._client.log_artifact(self._run_id, str(file), path.rpartition("/")[0])
 
     def read_tag(self, name: str) -> str | None:
-        """Return the value of a tag of the run; None if the tag is not set."""
+        """Return the value of a tag of the run; None if the run has no such tag."""
         value = self._client.get_run(self._run_id).data.tags.get(name)
         return None if value is None else str(value)
 
     def end_run(self, status: str, time_ms: int) -> None:
-        """End the run with the status FINISHED, FAILED or KILLED."""
         self._client.set_terminated(self._run_id, status, max(time_ms, 0))
 
 
 def _data_sort_key(match: Any) -> tuple[int, int, str]:
-    """Return a sort key by which the run with the most data comes first. Runs without data are sorted by id."""
-    newest_ms = max((metric.timestamp for metric in match.data._metric_objs), default=0)
-    return -newest_ms, -len(match.data.params) - len(match.data.tags), str(match.info.run_id)
+    """Return a sort key that puts the run with the most data first. Runs without data come last, sorted by id."""
+    latest_point_ms = max((metric.timestamp for metric in match.data._metric_objs), default=0)
+    return -latest_point_ms, -len(match.data.params) - len(match.data.tags), str(match.info.run_id)
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Return whether the same request may succeed minutes later, because the network or a server failed or a disk is full."""
+    """Return whether the same request may succeed minutes later, because the cause is a network, server or disk failure."""
     for each in (error, error.__cause__, error.__context__):
         status = getattr(getattr(each, "response", None), "status_code", None)
         if status is not None:
@@ -275,13 +277,14 @@ def is_temporary(error: BaseException) -> bool:
             return True
         if getattr(each, "error_code", "") in ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE"):
             return True
-        if type(each).__module__.startswith("requests.") and isinstance(each, OSError):  # the server did not answer
+        if type(each).__module__.startswith("requests.") and isinstance(each, OSError):  # no answer from the server
             return True
     return False
 
 
 def _experiment_id(run: Mapping[str, Any]) -> str | None:
-    """Return the experiment id from the run or from MLflow's environment variable; None if an experiment name takes precedence."""
+    """Return the experiment id from `run.json` or from MLflow's environment variable; None if an experiment name takes
+    precedence."""
     id = run.get("experiment_id") or (None if run.get("experiment") else os.environ.get("MLFLOW_EXPERIMENT_ID"))
     return None if id is None else str(id)
 
@@ -291,8 +294,9 @@ def _experiment_name(run: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
-    """Disable garbage collection while MLflow is imported: it takes a seventh of the import's CPU time and frees almost nothing."""
+def _garbage_collection_disabled() -> Iterator[None]:
+    """Disable garbage collection while MLflow is imported: it would take a seventh of the import's CPU time and free almost no
+    memory."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -304,7 +308,8 @@ def _without_collection() -> Iterator[None]:
 
 @contextmanager
 def lock_store_opening(tracking_uri: str) -> Iterator[None]:
-    """Hold a lock while an SQLite store is opened: two processes that create its tables at the same time corrupt it permanently."""
+    """Hold a file lock while an SQLite store is opened: two processes that create its tables at the same time corrupt the
+    database."""
     if not tracking_uri.startswith("sqlite:"):
         yield
         return
@@ -316,7 +321,8 @@ def lock_store_opening(tracking_uri: str) -> Iterator[None]:
 
 
 def _disable_connect_retries(tracking_uri: str) -> None:
-    # If a database cannot be opened, MLflow silently retries for 90 seconds; our caller already retries.
+    # If a database cannot be opened, MLflow silently retries for 90 seconds; we disable this, because our caller already
+    # retries.
     if tracking_uri.partition("://")[0].partition("+")[0] in ("sqlite", "postgresql", "mysql", "mssql"):
         try:
             from mlflow.store.db import utils
@@ -330,15 +336,16 @@ def _disable_connect_retries(tracking_uri: str) -> None:
 
 
 def _clean_texts(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return names and texts in a form that every store accepts. Spools from earlier versions may contain other characters."""
+    """Return names and texts in a form that every store accepts. Spools that earlier versions wrote may contain characters that
+    some stores refuse."""
     return {clean_name(name): clean_text(value) for name, value in texts.items()}
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Return whether the error shows that the store would refuse the same values at every attempt."""
+    """Return whether the error means that the store refuses the same values at every attempt."""
     cause = error.__cause__ or error.__context__ or error
     for each in (error, cause):
-        if isinstance(each, OSError):  # includes the network errors of `requests`
+        if isinstance(each, OSError):  # `requests` derives its network errors from OSError
             return each.errno in _REFUSED_FILE_ERRNOS
         if getattr(each, "error_code", "") in _REFUSAL_CODES or isinstance(
             each, ValueError | TypeError | OverflowError

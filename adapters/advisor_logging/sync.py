@@ -1,4 +1,4 @@
-"""Finds, describes and delivers the spools that no other process is delivering, for `advisor sync`."""
+"""Finds and describes spool folders for `advisor sync`, and delivers those that no other process is delivering."""
 
 from __future__ import annotations
 
@@ -37,40 +37,40 @@ from advisor_logging.store import Store
 
 State = Literal["left", "being delivered", "training", "unreadable"]
 MAX_REMOTE_SILENCE_S = 600.0
-"""Seconds after its last point for which a spool from another machine counts as still being written, unless its run has ended."""
+"""A spool from another machine counts as still growing until this many seconds after its last point, unless its run has ended."""
 MAX_FILE_BYTES = 256 << 20
-"""Maximum bytes of a segment or JSON file in a spool, to protect memory; trainings write far smaller files."""
+"""Maximum bytes of a segment or JSON file in a spool, to protect memory; training processes write far smaller files."""
 MAX_RETRY_S = 5.0
-"""Maximum seconds for which delivery is retried if the store fails after it has responded at least once."""
+"""Maximum seconds to retry the delivery if the store fails after it has responded at least once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """Description of a spool, as returned by `inspect_spool`."""
+    """Description of a spool folder that `inspect_spool` returns."""
 
     folder: Path
     state: State
     run_name: str
     experiment: str
     destination: str
-    """Address of the store to which the spool should be delivered, without user and password."""
+    """Address of the store that should receive the spool's data, without user and password."""
     host: str
-    """Name of the machine that wrote the spool; empty if not recorded."""
+    """Name of the machine that wrote the spool; empty if the spool does not record it."""
     points: int
-    """Number of recorded values that the store has not acknowledged."""
+    """Number of recorded metric values that the store has not acknowledged."""
     size: int  # bytes
     last_ms: int | None
-    """Time of the spool's last row, or the start of the run if there are no rows (milliseconds since 1970)."""
+    """Time of the last row in the spool (milliseconds since 1970); if it has no rows, start time of the run."""
     end: dict[str, Any] | None
-    """End of the run as {"status", "time_ms", "tags"}; None if no end was recorded."""
+    """End of the run as {"status", "time_ms", "tags"}; None if the spool records no end."""
 
 
 class NotDelivered(Exception):  # noqa: N818 - its text is the reason, in one line
-    """Raised if a spool could not be delivered; the message states the reason in one line."""
+    """Raised if a spool could not be delivered; the message is the reason in one line."""
 
 
 def find_spools(paths: Sequence[Path]) -> list[Path]:
-    """Return the folders of all spools at or below the given `paths`. Raises ValueError if one of the paths contains no spool."""
+    """Return all spool folders at or below the given `paths`. Raises ValueError if one of the paths contains no spool folder."""
     folders: list[Path] = []
     for path in paths:
         for emptied in path.glob(DELIVERED_PATTERN):
@@ -78,20 +78,20 @@ def find_spools(paths: Sequence[Path]) -> list[Path]:
                 emptied.rmdir()
         here = [path] if (path / "run.json").is_file() else sorted(p.parent for p in path.glob("*/run.json"))
         if not here:
-            raise ValueError(f"{path} holds no spool" if path.exists() else f"there is no folder {path}")
+            raise ValueError(f"{path} contains no spool" if path.exists() else f"there is no folder {path}")
         folders += [folder.absolute() for folder in here if folder.absolute() not in folders]
     return folders
 
 
 def find_own_spools() -> list[Path]:
-    """Return this user's spools in all default folders."""
+    """Return this user's spool folders, from all default locations."""
     return find_spools(
         [folder for folder in default_folders() if _is_own_folder(folder) and any(folder.glob("*/run.json"))]
     )
 
 
 def _is_own_folder(folder: Path) -> bool:
-    """Return whether this user owns the folder; in a shared parent folder, another user may have created it."""
+    """Return whether this user owns the folder; another user may have created it in a shared parent folder."""
     try:
         return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
     except OSError:
@@ -99,7 +99,8 @@ def _is_own_folder(folder: Path) -> bool:
 
 
 def inspect_spool(folder: Path) -> Spool:
-    """Describe a spool. Never raises an error: a damaged spool gets the state "unreadable"."""
+    """Describe a spool. Return a description of a spool folder; never raises an error: a damaged spool gets the state
+    "unreadable"."""
     run: dict[str, Any] = {}
     points, last_ms, end = 0, None, None
     try:
@@ -115,7 +116,7 @@ def inspect_spool(folder: Path) -> Spool:
             points += len(times) * len(columns)
             last_ms = max(last_ms, int(max(times, default=0)))
         state: State = _spool_state(folder, run, end)
-    except Exception:  # a damaged or hostile file can raise any error
+    except Exception:  # reading a damaged or hostile file can raise any error
         state = "unreadable"
     return Spool(
         folder=folder,
@@ -132,25 +133,25 @@ def inspect_spool(folder: Path) -> Spool:
 
 
 def _check_files(folder: Path) -> None:
-    """Raise ValueError if the spool contains a file of a kind that no training writes.
+    """Raise ValueError if the spool folder contains a kind of file that no training process writes.
 
-    A hostile spool may contain links to this user's files, which delivery would overwrite, or pipes, which would block reading
-    forever.
+    A hostile spool may contain links to this user's files, which delivery would overwrite, or pipes, at which reading would
+    block forever.
     """
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.is_file(follow_symlinks=False):
-                raise ValueError(f"{entry.name} is not a file")
+                raise ValueError(f"{entry.name} in the spool is not a regular file")
             if entry.name.endswith((".json", ".spool")) and entry.stat().st_size > MAX_FILE_BYTES:
-                raise ValueError(f"{entry.name} is too large")
+                raise ValueError(f"{entry.name} in the spool is too large")
 
 
 def _check_name(run: dict[str, Any]) -> None:
-    """Raise ValueError if the spool's name is not plain: it becomes part of the sidecar's path, which could then lead to another
-    folder."""
+    """Raise ValueError if the spool's name contains path separators or similar characters: it becomes part of a path, which
+    could then lead to another folder."""
     for key in ("spool", "identity"):
         if not re.fullmatch(r"[\w.-]*", str(run.get(key, ""))):
-            raise ValueError(f"{key} is not a name")
+            raise ValueError(f"{key} is not a plain name")
 
 
 def _first_position(folder: Path) -> Position:
@@ -160,7 +161,7 @@ def _first_position(folder: Path) -> Position:
 
 def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> State:
     if run.get("delivered") or read_json(folder / "status.json").get("delivered"):
-        return "left"  # the spool is fully delivered; only its folder remains
+        return "left"  # the spool is fully delivered, but its folder still exists
     held = lock_spool(folder)
     if held is None:
         return "being delivered"
@@ -171,7 +172,8 @@ def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) 
 
 
 def _is_running(process: Any, before_ms: int) -> bool:
-    """Return whether the process still runs. before_ms: time after which another process with the same id may have started."""
+    """Return whether the process is still running. before_ms: a process with the same id that started after this time is a
+    different one."""
     try:
         return bool(psutil.Process(int(process)).create_time() <= before_ms / 1000 + 2)
     except psutil.AccessDenied:
@@ -187,25 +189,25 @@ def deliver(
     *,
     as_recorded: bool = False,
 ) -> str:
-    """Deliver a spool to its recorded store, or to `tracking_uri` if given, and remove it. Raises NotDelivered if delivery fails.
+    """Deliver a spool to `tracking_uri`, or by default to the store that it names, and delete it. Raises NotDelivered if the
+    delivery fails.
 
-    MLflow would send the user's credentials to the store's address that is recorded in the spool. A spool that this user's
-    trainings did not write is therefore delivered only to a store that the user named, or with `as_recorded` to the recorded
-    address.
+    MLflow sends the user's credentials to the store whose address is recorded in the spool. A spool that is not in this user's
+    own folders is therefore delivered only to a store that the user named, or, with `as_recorded`, to the recorded address.
 
-    Returns one line about data that the store lacks, such as refused values; "" if the store has all data.
+    Returns one line about data that the store lacks, such as refused values; "" if no data is missing.
 
-    on_progress: called with the bytes delivered so far and the total bytes.
+    on_progress: called with the number of bytes delivered and the total number of bytes.
     """
     for name, value in MLFLOW_DEFAULTS.items():
         os.environ.setdefault(name, value)
     folder = spool.folder
     if spool.state == "unreadable":
-        raise NotDelivered("it is damaged or has an unknown format")
+        raise NotDelivered("the spool is damaged or has an unknown format")
     if spool.state == "training":
-        raise NotDelivered("its training is still running and will deliver it")
+        raise NotDelivered("the training is still running and will deliver the spool")
     run = read_json(folder / "run.json")
-    if run.get("delivered"):  # the process that delivered the spool was killed while removing it
+    if run.get("delivered"):  # a process delivered this spool and was killed while it deleted the folder
         remove_spool(folder)
         return ""
     uri = tracking_uri or _choose_destination(spool, str(run["tracking_uri"]), as_recorded=as_recorded)
@@ -225,17 +227,15 @@ def _lock_for_delivery(folder: Path) -> BaseFileLock:
     try:
         held = lock_spool(folder)
     except OSError as error:
-        raise NotDelivered(f"its folder is not writable ({error.strerror}): copy it first") from None
+        raise NotDelivered(f"the spool's folder is not writable ({error.strerror}): copy it first") from None
     if held is None:
-        raise NotDelivered(
-            "another process is delivering it; the training's process retries for 10 minutes after the training"
-        )
+        raise NotDelivered("another process is delivering it; after the training, that process retries for 10 minutes")
     return held
 
 
 def _choose_destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
-    if not _is_of_this_host(spool) and not uri.startswith(("http:", "https:")) and _is_local(uri):
-        raise NotDelivered(f"it was meant for {spool.destination} on {spool.host}: give --tracking-uri")
+    if not _is_from_this_host(spool) and not uri.startswith(("http:", "https:")) and _is_local(uri):
+        raise NotDelivered(f"it was recorded for {spool.destination} on {spool.host}: give --tracking-uri")
     configured = os.environ.get("MLFLOW_TRACKING_URI", "")
     learn_address(configured)
     if uri in (configured, redact(configured)) or uri.rstrip("/") == configured.rstrip("/"):
@@ -251,12 +251,12 @@ def _choose_destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
 
 
 def _is_in_own_folder(folder: Path) -> bool:
-    """Return whether the spool is in one of the folders to which this user's own trainings write."""
+    """Return whether the spool is in one of the folders where this user's own training processes write."""
     own = {path.resolve() for path in default_folders() if _is_own_folder(path)}
     return folder.resolve().parent in own
 
 
-def _is_of_this_host(spool: Spool) -> bool:
+def _is_from_this_host(spool: Spool) -> bool:
     return spool.host in ("", socket.gethostname())
 
 
@@ -265,8 +265,8 @@ def _is_local(uri: str) -> bool:
 
 
 def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
-    """Return whether a different copy of this spool has already delivered the whole run. Raises NotDelivered if that copy may still
-    deliver it."""
+    """Return whether another copy of this spool has already delivered the whole run. Raises NotDelivered if another process may
+    still deliver that copy."""
     try:
         stored = Store(uri).find_run(run)
     except Exception as error:
@@ -274,17 +274,21 @@ def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
     last_ms = spool.last_ms or 0
     if spool.end is not None:
         ended = stored is not None and bool(run["ends_run"]) and stored.end_ms == spool.end["time_ms"]
-        # The sidecar is stored last, so a delivery without a sidecar was interrupted.
+        # The sidecar is stored last, so a run without a sidecar was not completely delivered.
         return ended and stored is not None and sidecar.sidecar_name(run) in stored.sidecar
-    if stored is not None and stored.newest_ms > 0 and (stored.end_ms is not None and stored.newest_ms >= last_ms):
+    if (
+        stored is not None
+        and stored.latest_point_ms > 0
+        and (stored.end_ms is not None and stored.latest_point_ms >= last_ms)
+    ):
         return True
-    if _is_of_this_host(spool):
+    if _is_from_this_host(spool):
         return False
-    if stored is not None and stored.newest_ms > last_ms:
-        raise NotDelivered(f"the store has later points than this copy: {spool.host} delivers it")
+    if stored is not None and stored.latest_point_ms > last_ms:
+        raise NotDelivered(f"the store has later points than this copy: a process on {spool.host} delivers the run")
     if time.time() - last_ms / 1000 < MAX_REMOTE_SILENCE_S:
         raise NotDelivered(
-            f"its training may still be running on {spool.host}: its last point is younger than 10 minutes"
+            f"its training may still be running on {spool.host}: its last point is less than 10 minutes old"
         )
     return False
 
@@ -303,7 +307,7 @@ def _deliver_to(folder: Path, uri: str, on_progress: Callable[[int, int], None] 
 
 @contextlib.contextmanager
 def _in_training_folder(cwd: str, host: str) -> Iterator[None]:
-    """Change to the training's working directory if this is the machine of the training, because store addresses may be relative to
+    """Change to the training's working directory if this is the same machine, because the store's address may be relative to
     that directory."""
     if host not in ("", socket.gethostname()) or not os.path.isdir(cwd):
         yield
@@ -314,7 +318,6 @@ def _in_training_folder(cwd: str, host: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silence_mlflow() -> Iterator[None]:
-    """Suppress MLflow's log messages."""
     before = logging.root.manager.disable
     logging.disable()
     try:

@@ -1,4 +1,4 @@
-"""Tables of logged rows: the format in which rows are written to and read from the spool."""
+"""Tables of logged rows, in the format in which the spool stores them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from itertools import groupby
 from typing import Protocol
 
 Row = tuple[int, int, Mapping[str, float]]
-"""One logged step: (step, milliseconds since 1970, values by metric name)."""
+"""The values logged at one step: (step, milliseconds since 1970, values by metric name)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with the same metrics, in step order, stored by column. Steps count from 0; times are in milliseconds since 1970."""
+    """Rows that have the same metrics, in step order, stored by column. Steps count from 0; times are in milliseconds since
+    1970."""
 
     steps: Sequence[int]
     times_ms: Sequence[int]
@@ -23,7 +24,6 @@ class Table:
         return len(self.steps)
 
     def rows(self) -> list[Row]:
-        """Return the table as a list of rows."""
         names = tuple(self.columns)
         lines = zip(*self.columns.values(), strict=True) if names else (() for _ in self.steps)
         return [
@@ -37,14 +37,12 @@ class Table:
         return self if len(at) == len(self) else self.select_rows(at)
 
     def select_rows(self, indices: Sequence[int]) -> Table:
-        """Return a table of the rows at the given indices."""
         columns = {name: [values[i] for i in indices] for name, values in self.columns.items()}
         return Table([self.steps[i] for i in indices], [self.times_ms[i] for i in indices], columns)
 
 
 def rows_to_tables(rows: Iterable[Row]) -> list[Table]:
-    """Return one table per sequence of consecutive rows with the same metrics, so that no table has missing values in its
-    columns."""
+    """Return one table per sequence of consecutive rows with the same metrics, so that no column has missing values."""
     tables = []
     for names, group in groupby(rows, key=lambda row: tuple(row[2])):
         steps, times_ms, values = zip(*group, strict=True)
@@ -52,15 +50,15 @@ def rows_to_tables(rows: Iterable[Row]) -> list[Table]:
     return tables
 
 
-class Completion(Protocol):
-    """Adds the values of other ranks to the rows of this process. Only the writer thread calls its methods.
+class RowCompletion(Protocol):
+    """Adds the metric values of other ranks to the rows of this process.
 
-    To bound memory, rows are returned without a rank's values if that rank has exited or is late.
+    To bound memory, rows are returned without the values of ranks that have exited or are late.
     """
 
     def take(self, tables: Sequence[Table]) -> Sequence[Table]:
-        """Add the given rows and return the rows that are complete, oldest first. The method is also called once per second without
-        new rows."""
+        """Queue the given rows, and return the rows that now have the values of all ranks, oldest first. The method is also
+        called once per second with no new rows."""
 
     def finish(self) -> Sequence[Table]:
-        """After the end of the training, return the remaining rows, as complete as possible."""
+        """After the end of the training, return the remaining rows, even if values of other ranks are missing."""

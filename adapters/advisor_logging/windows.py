@@ -1,5 +1,5 @@
-"""Keeps the first `contract.DENSE_STEPS` steps of each metric, and reduces later steps to windows with mean, minimum and
-maximum."""
+"""Keeps the first `contract.DENSE_STEPS` steps of each metric, and reduces later steps to windows (mean, minimum and maximum of
+several steps)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from advisor import contract
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One stored value of one metric. The value can be NaN or infinite. Steps count from 0; times are in milliseconds
-    since 1970."""
+    """One stored value of one metric at one step. The value of the metric can be NaN or infinite. Steps count from 0; times are
+    in milliseconds since 1970."""
 
     name: str
     value: float
@@ -21,25 +21,25 @@ class Point:
     time_ms: int
 
 
-class Windows:
-    """Converts the rows of one training, given in step order, to points.
+class WindowReducer:
+    """Converts the rows of one training run, given in step order, to points.
 
-    All metrics share the same windows, defined by `contract.window_width`. For a window of one step, the metric NAME gets one
-    point. For a wider window, the metrics NAME (the mean), NAME.min and NAME.max get one point each, with the step and time of the
-    window's last row. If a window contains NaN or infinity, the mean over the window is not finite. Minimum and maximum ignore NaN,
-    so they describe the other values of the window.
+    All metrics have the same windows, which `contract.window_width` defines. A window of one step yields one point for the
+    metric NAME. A window of several steps yields one point each for the metrics NAME (the mean), NAME.min and NAME.max; its
+    step and time are those of the last row in the window. If a window contains NaN or infinity, the mean over the window is not
+    finite. Minimum and maximum ignore NaN values, so they describe the finite and infinite values of the window.
     """
 
     def __init__(self) -> None:
         self.open_since: int | None = None
-        """First observed step of the window that is being filled; None if no window is open."""
+        """First recorded step of the incomplete window; None if no window is open."""
         self._window = (0, 0)
         self._last = (0, 0)
         self._values: dict[str, list[float]] = {}
 
     def add(self, step: int, time_ms: int, values: Mapping[str, float]) -> list[Point]:
-        """Add the values of one step. Return the points of the window that this step closes and, if the step's own window has width
-        1, the points of the step."""
+        """Return the points of the window that ends before this step and, if the window of this step has width 1, the points of
+        this step."""
         width = contract.window_width(step)
         window = (width, step // width)
         closed = self.close() if self.open_since is not None and window != self._window else []
@@ -53,7 +53,7 @@ class Windows:
         return closed
 
     def close(self) -> list[Point]:
-        """Close the open window and return its points."""
+        """Close the incomplete window and return its points."""
         step, time_ms = self._last
         points = []
         for name, values in self._values.items():
@@ -66,6 +66,6 @@ class Windows:
 
 
 def _extremes(values: list[float]) -> tuple[float, float]:
-    """Return the minimum and maximum of the values that are not NaN; NaN if all values are NaN."""
+    """Return the minimum and maximum of the values without NaN; return NaN if all values are NaN."""
     numbers = [v for v in values if not math.isnan(v)]
     return (min(numbers), max(numbers)) if numbers else (math.nan, math.nan)

@@ -1,6 +1,6 @@
-"""The hook for plain PyTorch training loops: `from advisor_pytorch import TuningLogger`.
+"""Records plain PyTorch training loops: `from advisor_pytorch import TuningLogger`.
 
-It logs, by the names of `advisor.contract`:
+The logger records these metrics, under the names in `advisor.contract`:
 
 | metric | from | |
 |---|---|---|

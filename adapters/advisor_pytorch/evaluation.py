@@ -11,15 +11,15 @@ from advisor_pytorch.steps.device import Value, logged_value
 from advisor_pytorch.validation import is_mlflow_name
 
 MAX_EVALUATIONS_WITHOUT_OBJECTIVE = 3
-"""Number of evaluations without the objective after which a warning is logged. A single evaluation is not enough, because
-frameworks may evaluate in parts."""
-Refuse = Callable[[str, Exception], None]
-"""Function called with the name of a metric that cannot be logged, and the error."""
+"""A warning is logged if `MAX_EVALUATIONS_WITHOUT_OBJECTIVE` evaluations do not contain the objective. A single evaluation is
+not enough for a warning, because frameworks may evaluate in several parts."""
+RefuseFunction = Callable[[str, Exception], None]
+"""Function that receives the name of a metric that cannot be logged, and the error."""
 
 
-def check_metrics(metrics: Mapping[str, object], refuse: Refuse) -> dict[str, Value]:
-    """Return the metrics that can be logged, either as numbers or as scalar tensors on their devices. Call `refuse` for each of the
-    other metrics.
+def check_metrics(metrics: Mapping[str, object], refuse: RefuseFunction) -> dict[str, Value]:
+    """Return the metrics that can be logged, as numbers or as scalar tensors on their devices. Call `refuse` for each metric
+    that cannot be logged.
 
     Raises TypeError if `metrics` is not a mapping.
     """
@@ -30,7 +30,7 @@ def check_metrics(metrics: Mapping[str, object], refuse: Refuse) -> dict[str, Va
     }
 
 
-def _loggable_value(name: str, value: object, refuse: Refuse) -> Value | None:
+def _loggable_value(name: str, value: object, refuse: RefuseFunction) -> Value | None:
     try:
         if not is_mlflow_name(name):
             raise ValueError("MLflow accepts letters, digits and _ - . : / in a name")
@@ -41,16 +41,16 @@ def _loggable_value(name: str, value: object, refuse: Refuse) -> Value | None:
 
 
 class MissingObjective:
-    """Logs one warning if the first evaluations lack the objective, for example because its name is misspelt."""
+    """Logs one warning if the first evaluations do not contain the objective, for example because its name is misspelt."""
 
     def __init__(self, objective: str, warn: Callable[[str, str], None]) -> None:
-        """`warn` logs a one-line warning, once per key."""
+        """warn: function that logs a one-line warning, once per key."""
         self._objective, self._warn = objective, warn
         self._evaluations, self._seen = 0, False
         self._others: set[str] = set()
 
     def note_metrics(self, metrics: Iterable[str]) -> None:
-        """Note the names of the metrics in an evaluation. An evaluation that contains only training metrics does not count."""
+        """Note the names of the metrics in an evaluation; an evaluation that contains only training metrics does not count."""
         if self._seen or self._evaluations >= MAX_EVALUATIONS_WITHOUT_OBJECTIVE:
             return
         names = set(metrics)
@@ -64,6 +64,6 @@ class MissingObjective:
             hint = f"; did you mean objective={near[0]!r}?" if near else ""
             self._warn(
                 "objective",
-                f"the first {MAX_EVALUATIONS_WITHOUT_OBJECTIVE} evaluations lack the objective {self._objective!r}; they gave "
+                f"the first {MAX_EVALUATIONS_WITHOUT_OBJECTIVE} evaluations lack the objective {self._objective!r}; they contain "
                 f"{', '.join(sorted(self._others)[:5])}{hint}",
             )

@@ -1,4 +1,4 @@
-"""The final status of a training, derived from the exception that ended it."""
+"""Derives the final status of a training run from the exception that ended it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ _OUT_OF_MEMORY_PHRASES = ("out of memory", "can't allocate memory", "cannot allo
 
 
 class ExitStatus(NamedTuple):
-    """Final status of a training: value of `contract.TAG_STATUS`, status in MLflow, and a message about the exception."""
+    """Final status of a training run: value of `contract.TAG_STATUS`, status in MLflow, and a message about the exception."""
 
     status: str
     mlflow_status: str
     message: str = ""
 
 
-def exit_status_of(error: BaseException | None) -> ExitStatus | None:
-    """Return the status for the exception that ended the training; None if there was no exception or a clean `sys.exit`."""
+def exit_status_from_exception(error: BaseException | None) -> ExitStatus | None:
+    """Return the status that follows from the exception that ended the training; None if there was no exception, or for
+    `sys.exit` without an error."""
     if error is None or (isinstance(error, SystemExit) and not error.code):
         return None
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
@@ -33,15 +34,15 @@ def exit_status_of(error: BaseException | None) -> ExitStatus | None:
 
 
 def exit_status_without_exception(status: str, missing: str) -> ExitStatus:
-    """Return the status of a training that ended without an exception. missing: one line about
-    losses without a step, or ""."""
+    """Return the status of a training that ended without an exception. missing: one line about losses that belong to no
+    optimizer step, or ""."""
     if missing and status == "complete":
         return ExitStatus("stopped", "FINISHED", missing)
     return ExitStatus(status, "FINISHED")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the error means that a device or the host ran out of memory. The error's text is also checked, because some
+    """Return whether the error means that a device or the host ran out of memory. The error's text is checked too, because some
     allocators raise a general error class."""
     text = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
@@ -50,6 +51,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def last_exception() -> BaseException | None:
-    """Return the exception that is ending this script; None if no exception is ending it."""
+    """Return the exception that is terminating this script; None if there is none."""
     is_interactive = hasattr(sys, "ps1")  # in an interactive session, the last exception may be unrelated
     return None if is_interactive else getattr(sys, "last_value", None)

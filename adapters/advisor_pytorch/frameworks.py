@@ -1,4 +1,4 @@
-"""Code shared by the callbacks for Lightning and Transformers."""
+"""Code that the callbacks for Lightning and Transformers share."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ from advisor_pytorch.validation import check_objective
 logger = logging.getLogger("advisor")
 
 CALLBACK_ARGUMENTS = frozenset(("self", "model", "optimizer", "params", "objective", "direction", "start_step"))
-"""Arguments of `TuningLogger` that the callbacks set themselves and that users therefore cannot pass."""
+"""Arguments of `TuningLogger` that the callbacks for Lightning and Transformers set themselves, so that users cannot pass them."""
 
 
 class FrameworkCallback:
-    """The framework-independent part of the training callbacks."""
-
     def __init__(
         self,
         objective: str,
@@ -37,12 +35,12 @@ class FrameworkCallback:
         params: Mapping[str, object] | None = None,
         **settings: Any,
     ) -> None:
-        """Create a callback that records every training of the trainers to which it is passed.
+        """Create a callback that records each training run of the trainers to which it is passed.
 
         Args: objective: name of the metric that compares trials, as logged by the framework. direction: "minimize" or "maximize";
             None: as the objective's name says. params: hyperparameters of the trial by name; None: those known to the framework.
             settings: any other argument of `TuningLogger`, such as `experiment`, `tracking_uri`, `study`, `run_id` or
-            `checkpoints`. A setting takes precedence over the value from the trainer.
+            `checkpoints`. A setting that the user passes takes precedence over the trainer's value.
 
         Raises:
             TypeError, ValueError: an argument is invalid.
@@ -54,7 +52,7 @@ class FrameworkCallback:
 
     @property
     def recording(self) -> TuningLogger | None:
-        """The logger of the current or most recent training; None before the first training."""
+        """The logger of the current or latest training run; None before the first run."""
         return self._log or self._last_log
 
     def _start_recording(
@@ -66,8 +64,8 @@ class FrameworkCallback:
         defaults: Mapping[str, Any],
         **run: Any,
     ) -> TuningLogger:
-        """Start recording a training. defaults: defaults for settings that the user did not pass. run: arguments that override
-        settings."""
+        """Start recording a training run. defaults: values of settings that the user did not pass. run: arguments that override
+        the user's settings."""
         self._evaluations, self._files = ObjectiveValues(self._objective), CheckpointFiles()
         self._log = self._last_log = TuningLogger(
             model,
@@ -81,7 +79,7 @@ class FrameworkCallback:
         return self._log
 
     def _log_checkpoints(self, policy: str, paths: Iterable[str], chosen: str | None) -> None:
-        """Log the checkpoints that the framework wrote, unless our logger keeps its own."""
+        """Log which checkpoints the framework wrote, unless our logger saves its own checkpoints."""
         if self._log is not None and not self._settings.get("checkpoints"):
             self._log.note({TAG_CHECKPOINTS: self._files.describe(policy, paths, chosen, self._evaluations)})
 
@@ -89,18 +87,16 @@ class FrameworkCallback:
 def check_settings(
     params: Mapping[str, object] | None, objective: object, direction: object, settings: Mapping[str, Any]
 ) -> None:
-    """Raise the TypeError or ValueError that `TuningLogger` would otherwise raise only at the start of the training."""
+    """Raise the TypeError or ValueError that `TuningLogger` would otherwise raise only when the training starts."""
     check_objective({} if params is None else params, objective, direction)
     known = inspect.signature(TuningLogger.__init__).parameters.keys() - CALLBACK_ARGUMENTS
     for name in settings:
         if name not in known:
-            raise TypeError(
-                f"TuningCallback takes no argument {name!r}; it takes params and {', '.join(sorted(known))}"
-            )
+            raise TypeError(f"TuningCallback has no argument {name!r}; it has params and {', '.join(sorted(known))}")
 
 
 def plain_values(nested: Mapping[Any, Any], prefix: str = "") -> dict[str, object]:
-    """Return the numbers, texts and lists of such values in a nested mapping, under names or paths such as `optimizer/lr`."""
+    """Return the numbers, texts and lists in a nested mapping, under names or paths such as `optimizer/lr`."""
     result: dict[str, object] = {}
     for key, value in nested.items():
         name = f"{prefix}{key}"
@@ -119,16 +115,16 @@ def _is_plain_value(value: object) -> bool:
 
 
 @contextmanager
-def guard_training(what: str) -> Iterator[None]:
-    """Turn an error in the `with` block into a warning, so that the training continues. what: the subject of the warning."""
+def warn_on_training_error(what: str) -> Iterator[None]:
+    """Turn an error in the `with` block into a warning, so that the training continues. what: subject of the warning."""
     try:
         yield
     except Exception as error:
-        logger.warning("advisor: %s could not be logged (%s); training goes on", what, one_line_error(error))
+        logger.warning("advisor: %s could not be logged (%s); training continues", what, one_line_error(error))
 
 
 class ObjectiveValues:
-    """Values of the objective by step. A tensor stays on its device until its value is read."""
+    """A tensor stays on its device until its value is needed."""
 
     def __init__(self, objective: str) -> None:
         self._objective = objective
@@ -138,28 +134,28 @@ class ObjectiveValues:
         return bool(self._values)
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Record the value of the objective in an evaluation at `step`, if `metrics` contains it."""
+        """Record the objective's value in an evaluation at `step`, if `metrics` contains the objective."""
         if (value := metrics.get(self._objective)) is not None:
             self._values[step] = value.detach().clone() if isinstance(value, torch.Tensor) else float(value)
 
     def value_at(self, step: int) -> float | None:
-        """Return the last value of the objective up to `step`; None if there is none or it is not finite. Reading a tensor's value
-        waits for the device."""
+        """Return the latest value of the objective up to `step`; None if there is none or it is not finite. Reading the value
+        of a tensor waits for the device."""
         steps = [s for s in self._values if s <= step]
         value = float(self._values[max(steps)]) if steps else math.nan
         return value if math.isfinite(value) else None
 
 
 class CheckpointFiles:
-    """Records, for each checkpoint file of a framework, the training step at which the file appeared or changed."""
+    """Records, for each checkpoint file that a framework writes, the training step at which the file appeared or changed."""
 
     def __init__(self) -> None:
         self._steps: dict[str, int] = {}
         self._written: dict[str, float | None] = {}
 
     def record_files(self, paths: Iterable[str], step: int | None) -> None:
-        """Record `step` for the files that are new or have changed since the last call. step: None if an earlier training wrote the
-        files."""
+        """Record `step` for the checkpoint files that are new or have changed since the last call. step: None if an earlier
+        training run wrote them."""
         for path in paths:
             written, before = _modification_time(path), self._written.get(path, -1.0)
             self._written[path] = written
@@ -168,11 +164,11 @@ class CheckpointFiles:
 
     @property
     def paths(self) -> list[str]:
-        """Paths of all recorded checkpoints, including those since deleted."""
+        """Paths of all recorded checkpoints, including deleted ones."""
         return list(self._steps)
 
     def describe(self, policy: str, paths: Iterable[str], chosen: str | None, values: ObjectiveValues) -> str:
-        """Return the value of `contract.TAG_CHECKPOINTS` for those recorded checkpoints that are among `paths`."""
+        """Return the value of `contract.TAG_CHECKPOINTS` for the recorded checkpoints that are among `paths`."""
         known = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
         entries = [
             {"step": self._steps[path], "value": values.value_at(self._steps[path]), "path": path} for path in known

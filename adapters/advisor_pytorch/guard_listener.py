@@ -1,4 +1,4 @@
-"""Receives the guard's verdicts on a run and decides whether its training should stop."""
+"""Receives the verdicts of the process `advisor guard` on a run, and decides whether the training should stop."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Literal
 from advisor.contract.guard_file import GuardVerdict
 from advisor_logging.guard_process import Guard
 from advisor_logging.recorder import Recorder
-from advisor_pytorch.distributed.rank_facts import own_world_size
+from advisor_pytorch.distributed.rank_facts import current_world_size
 
 GuardMode = Literal["warn", "stop"]
 
 
 class GuardListener:
-    """Keeps the guard's latest verdict on a run, and whether that verdict asks the training to stop."""
+    """Keeps the guard's latest verdict on a run, and whether that verdict asks to stop the training."""
 
     def __init__(self, mode: GuardMode | None, warn: Callable[[str, str], None]) -> None:
-        """warn: logs a one-line warning, once per key."""
+        """warn: function that logs a one-line warning, once per key."""
         self._mode, self._warn = mode, warn
         self.verdict: GuardVerdict | None = None
         self.should_stop = False
 
     def start(self, recorder: Recorder, is_evaluated: Callable[[], bool]) -> None:
-        """Start the guard, which judges the run once the objective has a value."""
+        """Start the guard process, which judges the run once the objective has a value."""
         if self._mode is not None:
-            self._may_stop()  # in a training with several ranks, this warns immediately
+            self._may_stop()  # in a training with several ranks, this logs a warning immediately
             recorder.guard = Guard(is_evaluated, self.on_verdict, self._warn)
 
     def on_verdict(self, verdict: GuardVerdict) -> None:
-        """Store the guard's verdict. Called in the writer thread."""
+        """The writer thread calls this method."""
         if self.should_stop:
-            return  # keep the verdict that asked for the stop, because its reason is recorded at the end of the run
+            return  # keep the verdict that asked to stop, because its reason is recorded at the end of the run
         self.verdict = verdict
         stop = verdict["stop"] and self._may_stop()
         if verdict["state"] not in ("fine", "unknown"):
@@ -39,10 +39,12 @@ class GuardListener:
         self.should_stop = stop
 
     def _may_stop(self) -> bool:
-        """Return whether the guard may stop the training: not with several ranks, which would hang if one of them stopped alone."""
-        if self._mode == "stop" and own_world_size() > 1:
+        """Return whether the guard may stop the training: not if there are several ranks, because the others would hang if one
+        stopped alone."""
+        if self._mode == "stop" and current_world_size() > 1:
             self._warn(
-                "guard ranks", "with several ranks, guard='stop' only warns: all would have to stop at the same step"
+                "guard ranks",
+                "with several ranks, guard='stop' only warns: all ranks would have to stop at the same step",
             )
             return False
         return self._mode == "stop"

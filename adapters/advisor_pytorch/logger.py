@@ -1,4 +1,4 @@
-"""`TuningLogger`: records a plain PyTorch training loop."""
+"""`TuningLogger`, which records a plain PyTorch training loop."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from advisor_logging.manifest import RunInfo
 from advisor_logging.outcome import Direction, Outcome
 from advisor_logging.run_description import RunSettings
 from advisor_logging.spool import working_directory
-from advisor_pytorch.autopsy.watch import Mode
-from advisor_pytorch.checkpoints.keeper import CheckpointSettings, Load, Save
+from advisor_pytorch.autopsy.watch import AutopsyMode
+from advisor_pytorch.checkpoints.keeper import CheckpointSettings, Load, SaveFunction
 from advisor_pytorch.checkpoints.state import Stateful, TrainingState
 from advisor_pytorch.evaluation import MissingObjective, check_metrics
 from advisor_pytorch.exit_status import last_exception
@@ -47,8 +47,7 @@ Batch = TypeVar("Batch")
 
 
 class Best(NamedTuple):
-    """The best evaluation of a run: its optimizer step, the value of the objective, and the checkpoint of the step if there is
-    one."""
+    """Best evaluation of a run: its optimizer step, the objective's value, and the checkpoint of that step if there is one."""
 
     step: int
     value: float
@@ -56,41 +55,41 @@ class Best(NamedTuple):
 
 
 class TuningLogger:
-    """Records one training run for the tuning advisor, without making the loop wait for the device, the disk or the store.
+    """Records one training run for Tuning Advisor, without making the training loop wait for the device, the disk or the store.
 
         with TuningLogger(
             model, optimizer, params=params, objective="val/error", max_train_steps=2000, seed=args.seed
         ) as log:
-            for x, y in log.batches(loader):  # optional: measures the wait for data, counts examples
+            for x, y in log.batches(loader): # optional: measures the wait for data, counts examples
                 loss = loss_fn(model(x), y)
                 loss.backward()
                 optimizer.step()
                 optimizer.zero_grad()
-                log.step(loss)  # after optimizer.step(); no .item()
+                log.step(loss) # after optimizer.step(); no .item()
                 if log.steps % 100 == 0:
                     log.evaluate({"val/error": ...})
-                if log.should_stop:  # only with guard="stop"
+                if log.should_stop: # only with guard="stop"
                     break
         print(log.best)
 
-    A step is an optimizer step, counted from 0 by the optimizer's hooks. The first 500 steps are logged individually, and later
-    steps as a window's mean, `.min` and `.max` (`advisor.contract.window_width`). The docstring of the module `advisor_pytorch`
-    lists all metrics and tags. The hyperparameters logged for the run are exactly `params`. The run ends with the `with` block,
-    with a call of `close`, or at the interpreter's exit.
+    A step is an optimizer step; the optimizer's hooks count steps from 0. The first 500 steps are logged individually, and
+    later steps as the mean, `.min` and `.max` of windows of several steps (`advisor.contract.window_width`). The docstring of
+    the module `advisor_pytorch` lists all metrics and tags. The run's logged hyperparameters are exactly `params`. The run ends
+    with the `with` block, with a call of `close`, or when the interpreter exits.
 
-    With several optimizers, the steps of the first one are counted, and `train/grad_norm` covers all optimizers that stepped. If
-    each parameter has its own optimizer, which steps during the backward pass, pass all optimizers. With a `GradScaler`, the logged
-    norm is that of the unscaled gradient. Skipped steps are not logged as rows; `train/skipped_steps` counts them. If a fused
-    optimizer skips a step, the step numbers have a gap, because only the device knows of the skip; other skipped steps get no
-    number.
+    With several optimizers, the steps of the first optimizer are counted, and `train/grad_norm` covers all optimizers that made
+    a step. If each parameter has its own optimizer that steps during the backward pass, pass all optimizers. With a
+    `GradScaler`, the logged gradient norm is the norm of the unscaled gradient. Skipped steps are not logged as rows; the
+    metric `train/skipped_steps` counts them. If a fused optimizer skips a step, the step numbers have a gap, because only the
+    device knows that it was skipped; other skipped steps get no number.
 
-    If the loop creates a new optimizer for the same parameters, the steps of the new one are logged from then on. A second logger
-    on the same model closes the first logger. A value that cannot be logged never raises an error in the loop; one line at the end
-    states the number of such values.
+    If the loop creates a new optimizer for the same parameters, the steps of the new optimizer are logged from then on. A
+    second logger on the same model closes the first logger. A value that cannot be logged never raises an error in the loop;
+    one line at the end says how many such values there were.
 
-    In distributed training (DDP, FSDP2), create a logger on every rank, in the same order: rank 0 records one run, with the
-    gradient norm of all shards and the examples of all ranks. A rank that has exited or has no logger does not block the other
-    ranks (`advisor_pytorch.distributed.ranks`).
+    In distributed training (DDP, FSDP2), create a logger on every rank, in the same order on all ranks: rank 0 records one run,
+    with the gradient norm of all shards and the examples of all ranks. A rank that has exited or has no logger does not block
+    the other ranks (`advisor_pytorch.distributed.ranks`).
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class TuningLogger:
         scaler: Stateful | None = None,
         valid_loader: Iterable[Any] | None = None,
         classes: int | Sequence[str] | None = None,
-        save: Save | None = None,
+        save: SaveFunction | None = None,
         load: Load | None = None,
         save_on_all_ranks: bool = False,
         resume: bool | str | os.PathLike[str] = False,
@@ -123,9 +122,9 @@ class TuningLogger:
         spool: str | os.PathLike[str] | None = None,
         close_timeout_s: float = 30.0,
         guard: GuardMode | None = None,
-        autopsy: Mode = True,
+        autopsy: AutopsyMode = True,
     ) -> None:
-        """Begin to record the training.
+        """Start recording a training run.
 
         Args: model: the trained model; described in tags and saved in checkpoints. optimizer: the model's optimizer, also inside a
             wrapper of Accelerate or Lightning, or a sequence of optimizers, the main one first. Each gets a hook before and after
@@ -143,7 +142,7 @@ class TuningLogger:
             every rank with the same path, to gather a sharded state. Then every rank must call `evaluate` with the objective; rank
             0's value decides. resume: continue from the last checkpoint of an earlier run. True: the newest interrupted run in
             `checkpoint_dir` with the same `params`, objective and seed, if there is one; or a path to a run's folder or checkpoint.
-            Restores the training's state, its step count and its MLflow run, but not the position of a loader. In distributed
+            Resuming restores the state, the step count and its MLflow run, but not the position of a loader. In distributed
             training every rank reads the checkpoint. study: name of the trial's study; None: the variable ADVISOR_STUDY, or none.
             experiment: MLflow experiment, created if missing; None: MLflow's own variables, or "Default". run_name: MLflow run
             name; None: MLflow chooses. run_id: MLflow run to continue; None: the run in MLFLOW_RUN_ID, the active run, or a new
@@ -154,13 +153,13 @@ class TuningLogger:
             one line if the run cannot become the best of its study, is not finite, diverges or is stuck. "stop" also sets
             `should_stop`; if the training then ends before `max_train_steps`, the run is recorded as pruned (or diverged), with the
             reason. Several ranks would have to stop at the same step, so "stop" only warns in distributed training. autopsy: at the
-            first non-finite loss or gradient norm, store what explains it as an artifact of the run, for `advisor autopsy RUN`. The
+            first non-finite loss or gradient norm, store facts about it as an artifact of the run, for `advisor autopsy RUN`. The
             artifact contains no data, except with "batch": then it also holds the batches of that step. Healthy steps cost almost
             nothing (`advisor_pytorch.autopsy.watch`).
 
         Raises:
             TypeError, ValueError: an argument is invalid.
-            OSError: the checkpoint folder or the spool is not writable, or `resume` is a path without checkpoint.
+            OSError: the checkpoint folder or the spool folder is not writable, or `resume` is a path without a checkpoint.
         """
         optimizers = [
             unwrap_optimizer(one) for one in (optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,))
@@ -195,7 +194,7 @@ class TuningLogger:
         self._model, self._objective, self._close_timeout_s = model, objective, close_timeout_s
         self._closed, self._blocks = False, 0
         self._missing_objective = MissingObjective(objective, run.warn)
-        run.keep_user_tags(tag for tag, number in counts.items() if number is not None)
+        run.protect_user_tags(tag for tag, number in counts.items() if number is not None)
         run.open(RunSettings(experiment, run_name, run_id, tracking_uri, spool, begun_by), wanted, earlier, about)
         run.start_capture(optimizers, trained, start_step, batch_size, autopsy)
         self._recorder, self._capture, self._autopsy = run.recorder, run.capture, run.autopsy
@@ -209,7 +208,7 @@ class TuningLogger:
         _open_loggers.add(self)
 
     def _close_earlier_loggers(self) -> None:
-        """Close earlier loggers that still record this model, for example because a notebook cell runs a second time."""
+        """Close earlier loggers that still record this model, for example because the user runs a notebook cell again."""
         for earlier in list(_open_loggers):
             if earlier._is_active() and not self._parameters.isdisjoint(earlier._parameters):
                 earlier._run.warn("second", "the run ends here: another TuningLogger now records its model")
@@ -217,17 +216,18 @@ class TuningLogger:
 
     @property
     def steps(self) -> int:
-        """Number of optimizer steps made, including `start_step`."""
+        """Number of optimizer steps completed, including `start_step`."""
         return self._capture.next_step
 
     @property
     def run_id(self) -> str | None:
-        """The id of the MLflow run; None until the run has been opened in the background."""
+        """Id of the MLflow run; None before the run has been created in the background."""
         return self._recorder.run_id if self._recorder is not None else None
 
     @property
     def best(self) -> Best | None:
-        """The best evaluation of the objective so far; None if there is none. The value may lag behind until the run is closed."""
+        """The evaluation with the best value of the objective so far; None if there is none. The value may be out of date until
+        the run is closed."""
         best = self._run.outcome.best
         return None if best is None else Best(*best, self._run.keeper.checkpoints.find(best[0]))
 
@@ -239,19 +239,18 @@ class TuningLogger:
 
     @property
     def verdict(self) -> GuardVerdict | None:
-        """The guard's latest verdict on this run, with the keys state, step, stop, message and at; None before the first
-        verdict."""
+        """The latest verdict of `advisor guard` on this run, with the keys state, step, stop, message and at; None before the
+        first verdict."""
         return self._guard.verdict
 
     @property
     def should_stop(self) -> bool:
-        """True if the guard asks to end the training: with `guard="stop"`, once the run can no longer become the best of its study
-        or its objective is no longer finite. Reading this attribute costs nothing.
-        """
+        """True if the guard asks to stop the training: with `guard="stop"`, once the run can no longer become the best of its
+        study or its objective is no longer finite. Reading `should_stop` never waits for the device, the disk or the store."""
         return self._guard.should_stop
 
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
-        """Return an iterable over the batches of the training loader that measures the wait for each batch and counts the
+        """Return an iterable over the batches of the training loader; it measures the wait for each batch and counts the
         examples."""
         self.loaders(train=loader)
         if self._autopsy is None:
@@ -259,25 +258,26 @@ class TuningLogger:
         return MeasuredLoader(loader, self._capture.add_batch, self._autopsy.begin_epoch, self._autopsy.on_batch)
 
     def show_batch(self, batch: object) -> None:
-        """Show the batch of the next `step` to the autopsy; this is for loops that `batches` cannot wrap."""
+        """Pass the batch of the next `step` to the autopsy, in loops that cannot use `batches`."""
         if self._autopsy is not None:
             self._autopsy.on_batch(batch)
 
     def loaders(self, *, train: Iterable[Any] | None = None, valid: Iterable[Any] | None = None) -> None:
-        """Describe the loaders of training and evaluations; this is for loops that `batches` cannot wrap."""
+        """Log facts about the loaders of training and evaluation, in loops that cannot use `batches`."""
         self._run.loaders(train, valid)
 
     def show(self, loss: torch.Tensor) -> None:
-        """Inspect the autograd graph of the first loss. This method is for loops that pass detached losses to `step`."""
+        """Inspect the autograd graph of the first loss, in loops that pass detached losses to `step`."""
         if (observations := self._run.observations) is not None and observations.wants_loss:
             observations.loss(loss)
 
     def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
-        """After `optimizer.step()`, log the training loss: a number, or a tensor with one element.
+        """Log the training loss (a number, or a tensor with one element); call this after `optimizer.step()`.
 
-        If a step has several micro-batches, call this method for each of them; for the last one, call it after `optimizer.step()`.
-        The mean of their losses is logged for the step. `examples` overrides `batch_size` for this call. `grad_norm` is for loops
-        whose optimizer runs no hooks (a replayed CUDA graph): passing it states that a step with this gradient norm was made.
+        If a step has several micro-batches, call `step` for each of them; for the last one, call it after `optimizer.step()`.
+        The logged loss of the step is the mean over its micro-batches. `examples` overrides `batch_size` for this call of
+        `step`. `grad_norm` is for loops whose optimizer runs no hooks (a replayed CUDA graph): passing it says that an
+        optimizer step with this gradient norm was made.
         """
         if not self._capture.alive:
             return
@@ -289,11 +289,11 @@ class TuningLogger:
             self._run.refusals.add("loss", error)
 
     def evaluate(self, metrics: Mapping[str, Value], *, step: int | None = None) -> None:
-        """Log the results of an evaluation at the last step made or at `step`: numbers, or tensors with one element.
+        """Log the results of an evaluation (numbers, or tensors with one element) at the last completed step or at `step`.
 
-        If checkpoints are kept and the objective is among the metrics, reading the objective's value waits for the device, and
-        saving a checkpoint waits for the disk. No checkpoint is saved if the objective is not finite or `step` is an earlier step.
-        The time since the last step counts as evaluation time, not as training time.
+        If checkpoints are saved and the objective is among the metrics, reading the objective's value waits for the device, and
+        saving a checkpoint waits for the disk. No checkpoint is saved if the objective is not finite or `step` is an earlier
+        step. The time since the last step counts as evaluation time, not as training time.
         """
         if not self._is_active():
             return
@@ -313,8 +313,8 @@ class TuningLogger:
         self._capture.restart_clock()
 
     def log_metrics(self, metrics: Mapping[str, Value]) -> None:
-        """Log further metrics of the training, such as a mean reward, at the last step made. This call does not count as an
-        evaluation."""
+        """Log other metrics of the training, such as a mean reward, at the last completed step. A call of `log_metrics` does
+        not count as an evaluation."""
         if not self._is_active():
             return
         try:
@@ -326,15 +326,16 @@ class TuningLogger:
 
     def _log_values(self, step: int, values: Mapping[str, Value]) -> None:
         self._capture.flush()
-        self._run.hand_over(evaluation_chunk(step, time.time() * 1e3, values))
+        self._run.submit_chunk(evaluation_chunk(step, time.time() * 1e3, values))
 
     def add_batch(self, waited_s: float, examples: int | None = None) -> None:
-        """Record a batch; this is for loops that `batches` cannot wrap. waited_s: seconds spent waiting for it. examples: number of
-        its examples."""
+        """Record a batch, in loops that cannot use `batches`. waited_s: seconds spent waiting for the batch. examples: number
+        of examples in it."""
         self._capture.add_batch(waited_s, examples)
 
     def note(self, facts: Mapping[str, object]) -> None:
-        """Log tags under the names in `advisor.contract`, which replace observed values. The values are logged as texts."""
+        """Log tags under the names in `advisor.contract`; they replace values that the logger observed. All values are logged
+        as texts."""
         if not self._is_active():
             return
         try:
@@ -343,18 +344,17 @@ class TuningLogger:
             self._run.refusals.add("tag", error)
 
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
-        """End the run, and wait at most `close_timeout_s` seconds until the store has its data. A second call of `close` does
-        nothing.
+        """End the run, and wait at most `close_timeout_s` seconds until the store has all its data.
 
-        `status` is one of `advisor.contract.STATUSES`; None derives it from `error`, the exception that ended the training, else
-        from the last loss and objective and the number of steps. Raises ValueError for any status not in
-        `advisor.contract.STATUSES`.
+        `status` is one of `advisor.contract.STATUSES`; if it is None, it is derived from `error`, the exception that ended the
+        training, else from the last loss, the last objective and the number of steps. Raises ValueError for a status that is
+        not in `advisor.contract.STATUSES`.
         """
         if status is not None and status not in contract.STATUSES:
             raise ValueError(f"status must be one of {', '.join(contract.STATUSES)}, not {status!r}")
         if not self._is_active():
             return
-        stopped_by = self.verdict if self.should_stop else None  # verdicts after the end did not end this training
+        stopped_by = self.verdict if self.should_stop else None  # a later verdict did not stop this training
         try:
             self._capture.stop()
             self._closed = True
@@ -368,7 +368,7 @@ class TuningLogger:
         """Raises RuntimeError if the run is already closed. `with` blocks can be nested: the end of the outermost block closes the
         run."""
         if self._closed:
-            raise RuntimeError("this TuningLogger is closed: make a new one, with run_id=... to continue its run")
+            raise RuntimeError("this TuningLogger is closed: create a new one, with run_id=... to continue its run")
         self._blocks += 1
         return self
 
@@ -380,7 +380,7 @@ class TuningLogger:
             self.close(error=error)
 
     def _close_at_exit(self) -> None:
-        """Close a run that is still open, with the exception that ended the script if there was one."""
+        """Close a run that is still open at the interpreter's exit; if an exception ended the script, record it."""
         self.close(error=last_exception())
 
     def _is_active(self) -> bool:

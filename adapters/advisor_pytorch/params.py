@@ -10,13 +10,12 @@ from advisor_logging.limits import clean_text
 
 
 def plain_params(params: Mapping[str, object]) -> dict[str, str]:
-    """Return the hyperparameters as texts, without secrets."""
     return {name: "***" if is_secret(name) else _plain_text(value) for name, value in params.items()}
 
 
 def _plain_text(value: object) -> str:
-    """Return a hyperparameter's value as text for MLflow. Scalars of NumPy and PyTorch become plain numbers."""
-    with contextlib.suppress(Exception):  # the value's class may be user-defined
+    """Return a hyperparameter's value as text for MLflow; scalars of NumPy and PyTorch become plain numbers."""
+    with contextlib.suppress(Exception):  # the value's class may be defined by the user
         item = getattr(value, "item", None)
         value = item() if callable(item) and getattr(value, "shape", None) == () else value
     return clean_text(value)

@@ -1,4 +1,4 @@
-"""Counts the values that could not be logged; warns about the first value of each kind, and at the end about the total."""
+"""Counts the values that could not be logged; warns about the first such value of each kind, and at the end about their number."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from advisor.contract.redact import one_line_error
 
 _IRREGULAR_PLURALS = {"loss": "losses"}
 _KIND_WITHOUT_POINTS = "tag"
-"""Kind of record whose values are not points of a metric."""
+"""Kind of refused value that is not a metric point."""
 
 
-class Refusals:
+class RefusedValues:
     """Counts the values of one run that could not be logged."""
 
     def __init__(self, warn: Callable[[str, str], None]) -> None:
@@ -24,16 +24,16 @@ class Refusals:
         """Count a value that could not be logged, and warn about the first such value of its kind."""
         self._counts[kind] += 1
         article = "an" if kind[0] in "aeiou" else "a"
-        self._warn(kind, f"{article} {kind} could not be logged ({one_line_error(error)}); training goes on")
+        self._warn(kind, f"{article} {kind} could not be logged ({one_line_error(error)}); training continues")
 
     def add_metric(self, name: str, error: Exception) -> None:
-        """Count a value of an evaluation that could not be logged, and warn about the first such value of each metric."""
+        """Count a metric value that could not be logged, and warn about the first such value of each metric."""
         self._counts["metric value"] += 1
-        self._warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line_error(error)}); training goes on")
+        self._warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line_error(error)}); training continues")
 
-    def sum_up(self, failed_steps: int) -> int:
-        """Warn about all counted values if any kind of value occurred more than once. Return the number of points that were
-        lost."""
+    def warn_about_total(self, failed_steps: int) -> int:
+        """If a kind of value could not be logged more than once, warn about the numbers of all kinds. Return the number of lost
+        metric points."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
             parts = ", ".join(_count_phrase(number, kind) for kind, number in counts.items())

@@ -1,4 +1,4 @@
-"""The run of a training: receives its rows, facts, tags and warnings, and ends the run with a status."""
+"""Manages the MLflow run of a training: receives its rows, facts, tags and warnings, and ends it with a status."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from advisor import contract
 from advisor.contract.guard_file import GuardVerdict
 from advisor_logging.limits import clean_name, clean_text
 from advisor_logging.manifest import RunInfo
-from advisor_logging.outcome import Outcome, stopped_tags
+from advisor_logging.outcome import Outcome, guard_stop_tags
 from advisor_logging.recorder import Recorder
 from advisor_logging.run_description import NEW_RUN, RunSettings
 from advisor_logging.table import Table
 from advisor_pytorch.autopsy.record import AutopsyFile
-from advisor_pytorch.autopsy.watch import Autopsy, Mode
+from advisor_pytorch.autopsy.watch import Autopsy, AutopsyMode
 from advisor_pytorch.checkpoints.keeper import CheckpointSettings, EarlierRun
 from advisor_pytorch.checkpoints.state import TrainingState
 from advisor_pytorch.distributed.rank_facts import loader_facts
 from advisor_pytorch.distributed.ranks import Ranks
-from advisor_pytorch.exit_status import exit_status_of, exit_status_without_exception
+from advisor_pytorch.exit_status import exit_status_from_exception, exit_status_without_exception
 from advisor_pytorch.facts.observations import Observations
-from advisor_pytorch.refusals import Refusals
+from advisor_pytorch.refusals import RefusedValues
 from advisor_pytorch.steps.capture import StepCapture
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.steps.rows import PendingChunk
@@ -34,10 +34,11 @@ MAX_DRAIN_S = 10.0
 
 
 class Run:
-    """The part of a run that belongs to one rank. Rank 0 passes all data to the recorder; the other ranks send their data to rank
-    0.
+    """Manages the data of one rank in a run. Rank 0 passes all data to the recorder, and the other ranks send their data to
+    rank 0.
 
-    This object owns the step capture. `_on_rows` runs in the writer thread, all other methods in the training thread.
+    The run object creates and stops the step capture (the hooks around optimizer steps). `_on_rows` runs in the writer thread,
+    all other methods in the training thread.
     """
 
     def __init__(
@@ -46,9 +47,9 @@ class Run:
         self._model, self._state, self._max_train_steps = model, state, max_train_steps
         self.outcome = outcome
         self.ranks = Ranks(model, self._log_tags, self.warn)
-        self.refusals = Refusals(self.warn)
+        self.refusals = RefusedValues(self.warn)
         self.recorder: Recorder | None = None
-        """Records the run on rank 0; None on other ranks."""
+        """Writes the run on rank 0; None on other ranks."""
         self.observations: Observations | None = None
         self.autopsy: Autopsy | None = None
         self._autopsy_file: AutopsyFile | None = None
@@ -57,7 +58,8 @@ class Run:
     def open(
         self, settings: RunSettings, checkpoints: CheckpointSettings, earlier: EarlierRun | None, about: RunInfo
     ) -> None:
-        """Open the run in the background on rank 0. earlier: the earlier run to continue, if any. about: the run's description."""
+        """Open the run in the background on rank 0. earlier: the earlier run to continue, if there is one. about: description
+        of the run."""
         if self.ranks.leads:
             self.recorder = Recorder(settings, self._on_rows, self.ranks.receiver)
         identity = self.recorder.id if self.recorder else "other-rank"
@@ -72,16 +74,16 @@ class Run:
         trained: Sequence[torch.Tensor],
         start_step: int,
         batch_size: int | None,
-        autopsy: Mode,
+        autopsy: AutopsyMode,
     ) -> None:
-        """Begin to capture steps and, on rank 0, to look for the first non-finite value. trained: the optimizers' parameters."""
+        """Start to capture steps and, on rank 0, to watch for the first non-finite value. trained: the optimizers' parameters."""
         self._start_autopsy(optimizers, autopsy, start_step)
         measure, in_parts = choose_norm_measure(trained, self.ranks.world_size, self.warn)
         self.capture = StepCapture(
             optimizers, self, start_step, batch_size, measure=measure, in_parts=in_parts, watch=self.autopsy
         )
 
-    def _start_autopsy(self, optimizers: Sequence[torch.optim.Optimizer], mode: Mode, start_step: int) -> None:
+    def _start_autopsy(self, optimizers: Sequence[torch.optim.Optimizer], mode: AutopsyMode, start_step: int) -> None:
         if mode is False or self.recorder is None:
             return
         about = {"max_train_steps": self._max_train_steps, "ranks": self.ranks.world_size}
@@ -101,7 +103,7 @@ class Run:
         classes: int | None,
         valid_loader: Iterable[Any] | None,
     ) -> None:
-        """Log the facts that are known before the training, and begin to observe the facts that become known later."""
+        """Log the facts that are known before the training starts, and begin to observe facts that become known later."""
         if self.recorder is None:
             return
         self.observations = Observations(
@@ -113,46 +115,45 @@ class Run:
         self.observations.loaders(valid=valid_loader)
 
     def loaders(self, train: Iterable[Any] | None, valid: Iterable[Any] | None) -> None:
-        """Describe the loaders of training and evaluations in tags."""
+        """Log facts about the loaders of training and evaluation as tags."""
         if train is not None:
             self.ranks.send(loader_facts(train))
         if self.observations is not None:
             self.observations.loaders(train, valid)
 
-    def keep_user_tags(self, tags: Iterable[str]) -> None:
-        """From now on, never replace these tags by observed values."""
+    def protect_user_tags(self, tags: Iterable[str]) -> None:
+        """From now on, keep the user's values of these tags: observed values do not replace them."""
         self._user_tags.update(tags)
 
     def note(self, facts: Mapping[str, object]) -> None:
-        """Log the user's own tags, which replace observed values."""
+        """Log the user's own tags, which replace values that the logger observed."""
         if self.recorder is None:
             return
         texts = {clean_name(name): clean_text(value) for name, value in facts.items()}
-        self.keep_user_tags(texts)
+        self.protect_user_tags(texts)
         self.ranks.override_tags(texts)
         self.recorder.note(tags=texts)
 
-    def hand_over(self, chunk: PendingChunk) -> None:
-        """Queue values that may still be in transfer from the device."""
+    def submit_chunk(self, chunk: PendingChunk) -> None:
+        """Queue values that may still be on the way from the device to the host."""
         (self.recorder or self.ranks).put(chunk)
 
-    def on_fact(self, tag: str, value: str) -> None:
-        """Log a fact that the step capture observed, unless the user logged the same tag."""
+    def on_observed_tag(self, tag: str, value: str) -> None:
+        """Log a fact that the step capture observed, unless the user has set the same tag."""
         if tag == contract.TAG_BATCH_SIZE and self.ranks.send({"batch_size": int(value)}):
             return  # rank 0 logs the sum over all ranks instead
         if self.observations is not None:
-            self.observations.on_fact(tag, value)
+            self.observations.on_observed_tag(tag, value)
         self._log_observed_tags({tag: value})
 
     def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Record that `optimizer` replaces optimizer number k."""
         self._state.replace_optimizer(k, optimizer)
         if self.observations is not None:
             self.observations.on_optimizer_replaced(k, optimizer)
         name = type(optimizer).__name__
         self.warn(
             "replaced",
-            f"a new optimizer, {name}, trains the model: its steps are logged from now on, without the first gradient norm; "
+            f"a new optimizer, {name}, trains the model: its steps are logged from now on, except for the first gradient norm; "
             "the run's tags describe the first optimizer",
         )
 
@@ -161,7 +162,7 @@ class Run:
         (self.recorder or self.ranks).warn(key, message)
 
     def save_checkpoint(self, step: int, value: Value | None) -> None:
-        """Save a checkpoint after an evaluation at the last step made. value: the objective; None if it could not be read."""
+        """Save a checkpoint after an evaluation at the last completed step. value: the objective; None if it could not be read."""
         steps_made = self.capture.next_step
         if step != max(steps_made - 1, 0):
             self.warn(
@@ -175,19 +176,20 @@ class Run:
     def close(
         self, status: str | None, error: BaseException | None, stopped_by: GuardVerdict | None, timeout_s: float
     ) -> None:
-        """End the run. status, error: as in `TuningLogger.close`. stopped_by: the verdict that asked the training to stop."""
+        """End the run. status, error: as in `TuningLogger.close`. stopped_by: the guard's verdict that asked to stop the
+        training."""
         self._warn_about_losses()
         if self.recorder is not None:
             self._end(self.recorder, status, error, stopped_by, timeout_s)
         self.ranks.close()
 
     def _warn_about_losses(self) -> None:
-        """Warn about values that could not be logged, unless earlier warnings have already covered all of them."""
+        """Warn about values that could not be logged, unless earlier warnings already covered all of them."""
         if missing := self.capture.missing():
             self.warn("missing", missing)
-        lost = self.refusals.sum_up(self.capture.failures)
+        lost = self.refusals.warn_about_total(self.capture.failures)
         if self.recorder is not None:
-            self.recorder.count_lost(lost + self.capture.losses_without_step)
+            self.recorder.add_lost_points(lost + self.capture.losses_without_step)
 
     def _end(
         self,
@@ -198,28 +200,28 @@ class Run:
         timeout_s: float,
     ) -> None:
         capture, keeper = self.capture, self.keeper
-        recorder.drain(MAX_DRAIN_S)  # the last values determine the run's status
+        recorder.drain(MAX_DRAIN_S)  # the last values determine the run's final status
         if self.autopsy is not None:
             self.autopsy.stop()
         steps, last_step = capture.next_step + capture.skipped, max(capture.next_step - 1, 0)
         trained_to = self.outcome.final_status(steps, self._max_train_steps)
-        failed = exit_status_of(error)
+        failed = exit_status_from_exception(error)
         exit_status = failed or exit_status_without_exception(trained_to, capture.missing())
         stopped = {}
         if stopped_by and not (status or failed or (self._max_train_steps and steps >= self._max_train_steps)):
-            stopped = stopped_tags(stopped_by, last_step)
+            stopped = guard_stop_tags(stopped_by, last_step)
         status = status or stopped.get(contract.TAG_STATUS) or exit_status.status
         if error is None and status != "diverged":
             keeper.on_end(last_step, capture.next_step)
         keeper.note(run_id=recorder.run_id, status=status)
-        tags = {**self._tags_at_end(), contract.TAG_STATUS: status, **stopped, **self.ranks.tags()}
+        tags = {**self._final_tags(), contract.TAG_STATUS: status, **stopped, **self.ranks.tags()}
         if exit_status.message:
             tags[contract.TAG_ERROR] = exit_status.message
         recorder.close(exit_status.mlflow_status, tags, timeout_s)
-        keeper.note(run_id=recorder.run_id)  # the id of a short run only becomes known at the end
+        keeper.note(run_id=recorder.run_id)  # the id of a short run becomes known only at the end
 
-    def _tags_at_end(self) -> dict[str, str]:
-        """Return the observed tags, except those that the user logged."""
+    def _final_tags(self) -> dict[str, str]:
+        """Return the observed tags, except those that the user set."""
         observed = {} if self.observations is None else self.observations.tags()
         observed[contract.TAG_CHECKPOINTS] = self.keeper.checkpoints.describe()
         tags = {tag: value for tag, value in observed.items() if tag not in self._user_tags}

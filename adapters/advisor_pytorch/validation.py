@@ -1,4 +1,4 @@
-"""Checks the user's arguments before the training starts, so that a mistake is found within a second."""
+"""Checks the user's arguments before the training starts, so that mistakes are reported within a second."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from advisor.contract.metric_direction import Direction, contradicts_direction, 
 from advisor_logging.limits import MAX_STEP
 
 _BETTER_VALUES = {"minimize": "higher", "maximize": "lower"}
-"""For each stated direction: the values that would be better if the statement is wrong."""
+"""For each direction: the values that are better according to a name that contradicts this direction."""
 _NAME_PATTERN = re.compile(r"[/\w.\- :]{1,250}")
 
 
 def is_mlflow_name(name: object) -> bool:
-    """Return whether MLflow accepts the name of a metric or param: letters, digits, `_ - . : /` and spaces, but no paths like
-    `..`."""
+    """Return whether MLflow accepts the name of a metric or param: letters, digits, `_ - . : /` and spaces are allowed, but no
+    paths like `..`."""
     if not isinstance(name, str) or not _NAME_PATTERN.fullmatch(name):
         return False
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
@@ -33,7 +33,7 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
     if not optimizers:
         raise ValueError(
-            "optimizer must be an optimizer, or a sequence of optimizers that begins with the main one; it is empty"
+            "optimizer must be an optimizer, or a sequence of optimizers with the main one first; the sequence is empty"
         )
     for optimizer in optimizers:
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -41,10 +41,11 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
 
 
 def check_objective(params: object, objective: object, direction: object) -> Direction:
-    """Return the direction in which to optimise the objective: `direction`, or else the one that the objective's name implies.
+    """Return the direction in which the objective is optimised: `direction` if given, else the direction that the objective's
+    name implies.
 
-    Raises TypeError or ValueError unless the hyperparameters and the objective can be logged unchanged, and the direction is known
-    and does not contradict the objective's name.
+    Raises TypeError or ValueError if the hyperparameters or the objective cannot be logged unchanged, or if the direction is
+    unknown or contradicts the objective's name.
     """
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")
@@ -79,20 +80,20 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
 def check_count(name: str, value: object, minimum: int) -> None:
     """Raise TypeError or ValueError unless `value` is an integer of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
+        raise TypeError(f"{name} must be an integer, not {value!r}")
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, not {value}")
 
 
 def check_counts(counts: Mapping[str, int | None]) -> None:
-    """Raise TypeError or ValueError unless each value is a positive integer or None. counts: values by tag."""
+    """Raise TypeError or ValueError unless each value is a positive integer or None. counts: values by tag name."""
     for tag, number in counts.items():
         if number is not None:
             check_count(tag.removeprefix(TAG_PREFIX), number, 1)
 
 
 def check_modes(guard: object, autopsy: object) -> None:
-    """Raise ValueError unless `guard` is a mode of the guard and `autopsy` is a mode of the autopsy."""
+    """Raise ValueError unless `guard` and `autopsy` are valid modes."""
     if guard not in (None, "warn", "stop"):
         raise ValueError(f'guard must be None, "warn" or "stop", not {guard!r}')
     if not isinstance(autopsy, bool) and autopsy != "batch":
@@ -110,8 +111,8 @@ def check_step(step: object) -> int:
 
 
 def count_classes(classes: int | Sequence[str] | None) -> int | None:
-    """Return the number of classes, given either that number or the class names. Raises TypeError or ValueError if the number of
-    classes is below 2."""
+    """Return the number of classes, which is given directly or as a list of class names. Raises TypeError or ValueError if
+    there are fewer than 2 classes."""
     if classes is None:
         return None
     number = len(classes) if isinstance(classes, Sequence) and not isinstance(classes, str) else classes
@@ -120,10 +121,10 @@ def count_classes(classes: int | Sequence[str] | None) -> int | None:
 
 
 def make_writable_folder(folder: str | os.PathLike[str]) -> None:
-    """Create the folder if it does not exist. Raises OSError if no files can be written to the folder."""
+    """Create the folder if it does not exist. Raises OSError if this process cannot write files to the folder."""
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise OSError(f"checkpoint_dir {os.fspath(folder)!r} cannot be made: {error.strerror}") from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(f"checkpoint_dir {os.fspath(folder)!r} cannot be written")
+        raise PermissionError(f"checkpoint_dir {os.fspath(folder)!r} is not writable")

@@ -1,4 +1,4 @@
-"""The hook for the Transformers Trainer: `from advisor_transformers import TuningCallback`."""
+"""Callback that connects the Transformers Trainer to Tuning Advisor: `from advisor_transformers import TuningCallback`."""
 
 import importlib.util as _util
 

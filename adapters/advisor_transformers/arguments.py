@@ -1,4 +1,4 @@
-"""Selects the hyperparameters to log among the Trainer's arguments and the entries of the model's configuration."""
+"""Selects the hyperparameters to log from the Trainer's arguments and from the model's configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HYPERPARAMETERS = (
     "label_smoothing_factor neftune_noise_alpha bf16 fp16 gradient_checkpointing train_sampling_strategy group_by_length "
     "dataloader_drop_last"
 ).split()
-"""Trainer arguments that affect the learned model or memory use; all other arguments concern output and execution."""
+"""Trainer arguments that affect the learned model or memory use; the remaining arguments concern output and execution."""
 
 TRL_HYPERPARAMETERS = (
     "beta loss_type loss_weights label_smoothing f_divergence_type ld_alpha sync_ref_model ref_model_mixup_alpha "
@@ -24,25 +24,26 @@ TRL_HYPERPARAMETERS = (
     "epsilon_high delta temperature top_p top_k min_p repetition_penalty importance_sampling_level scale_rewards reward_weights "
     "mask_truncated_completions top_entropy_quantile entropy_coef"
 ).split()
-"""Arguments of TRL's trainers that affect the learned model. Trainers other than TRL's do not have them.
+"""Arguments of TRL's trainers that affect the learned model. Trainers other than TRL's do not have these arguments.
 
-Names that usually have a different meaning are excluded: `num_iterations` (not the length of training), `epsilon` (not Adam's),
-`generation_batch_size` and `disable_dropout`.
+Names that usually have a different meaning in other trainers are excluded: `num_iterations` (not the length of training),
+`epsilon` (not Adam's), `generation_batch_size` and `disable_dropout`.
 """
 
-_SOURCE = "_name_or_path"
-"""Configuration entry with the name or folder of the pretrained model; empty if there is none. The MLflowCallback of Transformers
-logs this entry."""
+_PRETRAINED_SOURCE_KEY = "_name_or_path"
+"""Configuration entry with the name or folder of the pretrained model; empty if the model is not pretrained. The MLflowCallback
+of Transformers logs this entry, too."""
 
 EXCLUDED_CONFIG = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
-"""Configuration entries that are not hyperparameters: they describe how the model was created or how it is run."""
+"""Configuration entries that are not hyperparameters: they describe how the model was created or how it is executed."""
 
 
 def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:
-    """Return the selected Trainer arguments, the settings of a LoRA adapter, and the configuration entries that differ from their
+    """Return the Trainer arguments to log, the settings of a LoRA adapter, and the configuration entries that differ from their
     defaults.
 
-    The names are those that Transformers' own MLflowCallback uses; for LoRA, they are those of TRL's command line.
+    The names are the same as in Transformers' own MLflowCallback; the names of LoRA settings are the same as in TRL's command
+    line.
     """
     values = arguments.to_dict()
     chosen = {name: values[name] for name in (*HYPERPARAMETERS, *TRL_HYPERPARAMETERS) if name in values}
@@ -54,7 +55,7 @@ def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:
 
 
 def adapter_hyperparameters(model: Any) -> dict[str, object]:
-    """Return the settings of the model's active LoRA adapter; an empty dict if it has none or several."""
+    """Return the settings of the model's active LoRA adapter; an empty dict if no adapter or several adapters are active."""
     configs = getattr(model, "peft_config", None)
     if not isinstance(configs, Mapping) or not configs:
         return {}
@@ -75,10 +76,10 @@ def adapter_hyperparameters(model: Any) -> dict[str, object]:
 
 
 def is_pretrained(model: Any) -> bool:
-    """Return whether the weights of the model, or of the model below its adapter, were loaded by `from_pretrained`.
+    """Return whether the weights of the model, or of the model inside its adapter, were loaded by `from_pretrained`.
 
-    The model's path is not enough, because a model with random weights also keeps the path of its configuration. Since version 5,
-    Transformers marks loaded parameters.
+    The model's path does not show this, because a model with random weights also keeps the path of its configuration. Since
+    version 5, Transformers marks the parameters that it has loaded.
     """
     return bool(getattr(model, "name_or_path", "")) and any(
         getattr(parameter, "_is_hf_initialized", False) for parameter in model.parameters()
@@ -86,26 +87,27 @@ def is_pretrained(model: Any) -> bool:
 
 
 def _active_adapters(model: Any) -> Sequence[str]:
-    """Return the names of the model's active adapters. The active adapters are a property in PEFT's models, and a method in
+    """Return the names of the model's active adapters. Active adapters are a property in PEFT's models, and a method in
     Transformers' own models.
 
-    If there is no adapter, the method raises an error.
+    If the model has no adapter, the method raises an error.
     """
     active = getattr(model, "active_adapters", ())
     return list(active()) if callable(active) else active
 
 
 def _adapted_layers(model: Any, config: Any) -> str | None:
-    """Return the adapted layers as one text: only their kinds, such as "q_proj v_proj", if all layers of these kinds are adapted.
+    """Return the adapted layers as one text; if all layers of some kinds are adapted, name only the kinds, such as "q_proj
+    v_proj".
 
-    For "all-linear", PEFT lists every single layer. A list that is too long for a param's value is truncated and ends with its
-    checksum.
+    For "all-linear", PEFT lists each layer separately. A list that is too long for the value of a param is truncated and ends
+    with its checksum.
     """
     modules = getattr(config, "target_modules", None)
     if modules is None or isinstance(modules, str):
         return modules
     names = sorted(map(str, modules))
-    if getattr(config, "layers_to_transform", None) is None and _cover_their_kinds(model, names):
+    if getattr(config, "layers_to_transform", None) is None and _match_all_layers_of_kinds(model, names):
         names = sorted({_kind(name) for name in names})
     text = " ".join(names)
     if len(text) <= MAX_VALUE_CHARS:
@@ -114,7 +116,7 @@ def _adapted_layers(model: Any, config: Any) -> str | None:
     return text[: MAX_VALUE_CHARS - len(end)] + end
 
 
-def _cover_their_kinds(model: Any, names: Sequence[str]) -> bool:
+def _match_all_layers_of_kinds(model: Any, names: Sequence[str]) -> bool:
     """Return whether the names, which PEFT compares with the ends of layer paths, match all layers of the kinds that they name."""
     kinds = {_kind(name) for name in names}
     layers = (
@@ -131,8 +133,8 @@ def _kind(path: str) -> str:
 def _model_hyperparameters(model: Any) -> dict[str, object]:
     config: Any = getattr(model, "config", None)
     own = plain_values(config.to_diff_dict()) if hasattr(config, "to_diff_dict") else {}
-    source = getattr(config, _SOURCE, None)
-    pretrained = {_SOURCE: source} if isinstance(source, str) and source else {}
+    source = getattr(config, _PRETRAINED_SOURCE_KEY, None)
+    pretrained = {_PRETRAINED_SOURCE_KEY: source} if isinstance(source, str) and source else {}
     return pretrained | {
         name: value
         for name, value in own.items()

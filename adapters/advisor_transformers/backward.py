@@ -1,7 +1,7 @@
-"""Observes the loss of each micro-batch at the moment when the Trainer passes it to Accelerate for the backward pass.
+"""Observes the loss of each micro-batch when the Trainer passes it to Accelerate for the backward pass.
 
-This is the loss that is minimised, whether it comes from the model, label smoothing, a custom loss or an overridden method. The
-loss is scaled so that the micro-batches of an optimizer step add up to the loss of the step.
+The observed loss is the loss that is minimised, whether the model, label smoothing, a custom loss or an overridden method
+computes it. The observed loss is scaled so that the micro-batches of an optimizer step add up to the loss of the step.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 
-from advisor_pytorch.steps.patches import Patches
+from advisor_pytorch.steps.patches import FunctionPatches
 
-patches: Patches[Callable[[torch.Tensor], None]] = Patches(
+patches: FunctionPatches[Callable[[torch.Tensor], None]] = FunctionPatches(
     lambda: patches.replace(Accelerator, "backward", _observe_backward)
 )
 

@@ -1,4 +1,4 @@
-"""`TuningCallback`, a Trainer callback that records a training for the tuning advisor."""
+"""`TuningCallback`, a Trainer callback that records a training run for Tuning Advisor."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from typing_extensions import override
 
 from advisor import contract
-from advisor_pytorch.frameworks import FrameworkCallback, guard_training
+from advisor_pytorch.frameworks import FrameworkCallback, warn_on_training_error
 from advisor_pytorch.steps.device import Value, detached_copy
 from advisor_transformers import backward
 from advisor_transformers.arguments import hyperparameters, is_pretrained
-from advisor_transformers.trainer_metrics import own_evaluation, own_metrics
+from advisor_transformers.trainer_metrics import trainer_evaluation, trainer_training_metrics
 
 
 class TuningCallback(FrameworkCallback, TrainerCallback):
-    """Records a training with the Transformers Trainer, including everything that `advisor_pytorch.TuningLogger` logs.
+    """Records a training run of the Transformers Trainer, including everything that `advisor_pytorch.TuningLogger` logs.
 
         arguments = TrainingArguments(seed=args.seed, max_steps=2000, ...)
         trainer = Trainer(model, arguments, ..., callbacks=[TuningCallback("eval_loss")])
@@ -32,21 +32,22 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     |---|---|
     | `train/loss` | the loss passed to the backward pass, at each optimizer step |
     | evaluations | `Trainer.evaluate`, with Transformers' metric names and step: `eval_loss` at `global_step` |
-    | `train/NAME` | other values that the trainer logs, as often as it does: TRL's `reward`, `kl`, `entropy`, ... |
+    | `train/NAME` | other values, at the steps at which the trainer logs them: TRL's `reward`, `kl`, `entropy`, ... |
     | params | hyperparameters among the arguments, settings of a LoRA adapter, configuration entries other than the defaults, |
     | | and the name of the pretrained model, `_name_or_path` |
     | `advisor.max_train_steps`, `advisor.seed`, `advisor.batch_size`, ... | the arguments |
-    | `advisor.checkpoints` | the checkpoints left at the end, and the one chosen by `load_best_model_at_end` |
+    | `advisor.checkpoints` | the checkpoints that exist at the end, and the one chosen by `load_best_model_at_end` |
     | `train/data_wait_s` | time from the end of a step, its logging and evaluation to the start of the next step |
 
-    If Transformers' own `MLflowCallback` is active, everything is logged to its run. The Trainer does not notify callbacks of an
-    exception, so the callback records an exception only when the script exits. If you catch the exception yourself, use the
-    callback as a context manager:
+    If Transformers' own `MLflowCallback` is active, everything is logged to the run of that callback. The Trainer does not
+    notify callbacks of an exception, so the callback records an exception only when the script exits. If you catch exceptions
+    of the training yourself, use the callback as a context manager:
 
         with TuningCallback("eval_loss") as tuning:
             Trainer(model, arguments, ..., callbacks=[tuning]).train()
 
-    With `guard="stop"`, a training that cannot become the best of its study is ended after a step (`TuningLogger.should_stop`).
+    With `guard="stop"`, the callback stops the training after a step if it can no longer beat the best trial of its study
+    (`TuningLogger.should_stop`).
     """
 
     _is_training = False
@@ -64,7 +65,8 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Prepare the recording of a training. Recording starts later, so that other callbacks can start their MLflow run first."""
+        """Prepare to record a training run. The recording starts later, so that other callbacks can start their MLflow run
+        first."""
         self._close_log(None)  # an earlier training of this trainer may have ended with an exception
         self._is_training = True
 
@@ -87,7 +89,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
             "scheduler": kwargs.get("lr_scheduler"),
         }
         params: dict[str, object] = {}
-        with guard_training("the hyperparameters"):
+        with warn_on_training_error("the hyperparameters"):
             params = hyperparameters(args, model) if self._params is None else dict(self._params)
         log = self._start_recording(model, kwargs["optimizer"], params, state.global_step, known)
         self._losses: list[Value] = []
@@ -99,7 +101,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         log.loaders(train=loader)
         if micro_batches > 1:
             log.note({contract.TAG_MICRO_BATCHES: str(micro_batches)})
-            with guard_training("the length of an epoch"):
+            with warn_on_training_error("the number of steps per epoch"):
                 log.note({contract.TAG_STEPS_PER_EPOCH: str(math.ceil(len(loader) / micro_batches))})
 
     @override
@@ -107,7 +109,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self._log is not None:
-            with guard_training("the checkpoints"):
+            with warn_on_training_error("the checkpoints"):
                 self._log_remaining_checkpoints(args, state)
         self._close_log(None)
 
@@ -118,7 +120,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
             log.close(error=error)
 
     def _on_backward(self, loss: torch.Tensor) -> None:
-        with guard_training("the loss"):
+        with warn_on_training_error("the loss"):
             self._losses.append(detached_copy(loss))
             if self._log is not None:
                 self._log.show(loss)
@@ -136,21 +138,21 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
             return
         losses, self._losses = self._losses, []
         if losses:
-            with guard_training("the loss"):
+            with warn_on_training_error("the loss"):
                 examples = args.train_batch_size * len(losses)
                 self._log.step(sum(losses[1:], start=losses[0]), examples=examples)
-        self._stop_if_asked(control)
+        self._stop_if_guard_asks(control)
         self._waiting_since = time.perf_counter()
 
     @override
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Log the trainer's metrics that the base Trainer does not have. Exclude the time spent on logging from the measured wait
-        for data."""
+        """Log metrics of the trainer that the base Trainer does not have. Exclude the time that logging takes from the measured
+        wait for data."""
         logs = kwargs.get("logs")
         if self._log is not None and isinstance(logs, Mapping):
-            with guard_training("the trainer's metrics"):
-                self._logged_evaluation = own_evaluation(logs)
-                self._log.log_metrics(own_metrics(logs))
+            with warn_on_training_error("the trainer's metrics"):
+                self._logged_evaluation = trainer_evaluation(logs)
+                self._log.log_metrics(trainer_training_metrics(logs))
         self._waiting_since = time.perf_counter()
 
     @override
@@ -159,7 +161,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         metrics = kwargs.get("metrics")
         if self._log is None or not metrics:
             return
-        with guard_training("an evaluation"):
+        with warn_on_training_error("an evaluation"):
             if not self._evaluations:
                 self._log.loaders(valid=kwargs.get("eval_dataloader"))
             logged, self._logged_evaluation = self._logged_evaluation, {}
@@ -168,20 +170,20 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
             }
             self._evaluations.add(state.global_step, results)
             self._log.evaluate(results, step=state.global_step)
-        self._stop_if_asked(control)
+        self._stop_if_guard_asks(control)
         self._waiting_since = time.perf_counter()
 
-    def _stop_if_asked(self, control: TrainerControl) -> None:
+    def _stop_if_guard_asks(self, control: TrainerControl) -> None:
         if self._log is not None and self._log.should_stop:
             control.should_training_stop = True
 
     @override
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._log is not None:
-            with guard_training("a checkpoint"):
+            with warn_on_training_error("a checkpoint"):
                 path = os.path.join(args.output_dir or "", f"checkpoint-{state.global_step}")
                 self._files.record_files([path], state.global_step)
-            self._log.evaluate({})  # exclude the time spent on saving, which is no training time
+            self._log.evaluate({})  # exclude the time that saving takes, because it is not training time
         self._waiting_since = time.perf_counter()
 
     def _log_remaining_checkpoints(self, args: TrainingArguments, state: TrainerState) -> None:

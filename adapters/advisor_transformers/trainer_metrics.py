@@ -6,25 +6,28 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
-OWN_VALUES = frozenset("loss grad_norm learning_rate epoch total_flos step_time".split())
-"""Names of logged values of the Trainer and of TRL that are not metrics, or that the hook measures itself."""
+EXCLUDED_LOG_VALUES = frozenset("loss grad_norm learning_rate epoch total_flos step_time".split())
+"""Names of values logged by the Trainer or TRL that are not metrics, or that the callback measures itself."""
 _PREFIX = "train/"
 
 
-def own_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the training metrics in one line of the trainer's log, named `train/NAME`.
+def trainer_training_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the training metrics in one entry of the trainer's log, under names `train/NAME`.
 
-    The result is empty for a line of an evaluation and for the summary at the end of the training.
+    Entries of evaluations, and the summary at the end of the training, contain no training metrics, so the result is empty for
+    them.
     """
     if any(name.endswith("_runtime") for name in logs):
         return {}
     return {
         _PREFIX + name: float(value)
         for name, value in logs.items()
-        if name not in OWN_VALUES and not name.startswith(("eval_", "train_", _PREFIX)) and isinstance(value, Real)
+        if name not in EXCLUDED_LOG_VALUES
+        and not name.startswith(("eval_", "train_", _PREFIX))
+        and isinstance(value, Real)
     }
 
 
-def own_evaluation(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results of an evaluation in a line of the trainer's log; older TRL versions add metrics only there."""
+def trainer_evaluation(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results of an evaluation in one entry of the trainer's log; older TRL versions add their metrics only there."""
     return {name: value for name, value in logs.items() if name.startswith("eval_")}

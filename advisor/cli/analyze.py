@@ -26,7 +26,7 @@ from advisor.report.text.headline import first_step
 from advisor.system import shell
 
 MAX_BROKEN_RULE_CHARS = 400
-"""Maximum characters of the line printed for a rule that raised an error."""
+"""Maximum characters of the line that is printed for a rule that raised an exception."""
 _MOVED_OPTIONS = {"--all": "advisor survey [PATTERN]", "--watch": "advisor watch EXPERIMENT"}
 
 
@@ -83,10 +83,10 @@ def analyze(
 
 
 def brief_answer(report: Report, out: Path | None, show: Callable[[Item], str] = str) -> str:
-    """Return the report's main points as a short line of JSON. If the report was written to `out`, the answer includes the paths of
-    its files.
+    """Return the main points of the report as one short line of JSON. If the report was written to `out`, the answer includes
+    the paths of its files.
 
-    show: function that formats one part of a sentence, such as a name from the store.
+    show: function that formats a name or another text from the store for use in a sentence.
     """
     best = report.best
     data: dict[str, Json] = {
@@ -126,7 +126,7 @@ def make_report(
             command=command,
             on_progress=on_progress,
             unfinished=unfinished,
-            **options.for_analyze(),
+            **options.analyze_arguments(),
         )
     return placed(report, options.out)
 
@@ -134,11 +134,11 @@ def make_report(
 def write_report(
     report: Report, experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool
 ) -> str | None:
-    """Write the report's files, and print a line for each rule that raised an error.
+    """Write the report's files, and print a line for each rule that raised an exception.
 
     Return a line with the report's address in MLflow; None if the report was not logged there.
     """
-    for verdict in report.with_status("broken"):
+    for verdict in report.verdicts_with_status("broken"):
         click.echo(
             f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_BROKEN_RULE_CHARS]}", err=True
         )
@@ -146,7 +146,7 @@ def write_report(
     if not log_to_mlflow:
         return None
     logged = publish(report, experiment, tracking_uri=options.tracking_uri)
-    # An MLflow server that is too old for artifact pages shows the run's page at this address.
+    # If the MLflow server is too old for artifact pages, this address shows the run's page.
     where = f"{logged.url}/artifacts/report.html" if logged.url else f"run {logged.run}"
     return f"In MLflow: {where}{'' if logged.changed else ' (was there already)'}"
 

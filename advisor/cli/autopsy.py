@@ -28,12 +28,13 @@ def autopsy(run: str, tracking_uri: str | None, json_: bool) -> None:
     advisor autopsy trial-7
     advisor autopsy 4f0c… --json
 
-    The hook (TuningLogger, TuningCallback) stores a small file at the first non-finite value: which tensors were not finite, the
-    batch's range, the last good steps. The answer names the batch, the layer, the operation, the rate, … and says whether that is
-    certain, likely or open. On the CPU the hook sees the values before the update; on a GPU some steps later, so more stays open.
-    Then replay the step with ADVISOR_AUTOPSY=replay, or train with autopsy="batch", which keeps the batch.
+    The hook (TuningLogger, TuningCallback) stores a small file at the first non-finite value: which tensors were not finite,
+    the batch's range, the last good steps. The answer names the batch, the layer, the operation, the rate, … and says whether
+    this cause is certain, likely or open. A GPU shows the hook its values some steps late, so the cause is less certain than on
+    the CPU. If the cause stays open, replay the step with ADVISOR_AUTOPSY=replay, or train with autopsy="batch", which keeps
+    the batch.
 
-    Exit status 2: there is no such run, or it has no autopsy.
+    The exit status is 2 if there is no such run or the run has no autopsy.
     """
     file = read_autopsy(run, parse_tracking_uri(tracking_uri))
     record = read_record(file.text)

@@ -12,9 +12,10 @@ import click
 from advisor.model.words import clean, shorten
 
 MAX_CHARS = 4500
-"""Maximum characters of a short answer: 1,500 tokens, counted with three characters each."""
-_LIMITS = ((20, 400), (10, 300), (6, 200), (3, 120), (1, 80), (1, 40))
-"""Pairs (maximum items per list, maximum characters per text), loosest first. We use the first pair with which the answer fits."""
+"""Maximum characters of a short answer: 1,500 tokens of three characters each."""
+_SIZE_LIMITS = ((20, 400), (10, 300), (6, 200), (3, 120), (1, 80), (1, 40))
+"""Pairs (maximum items per list, maximum characters per text), loosest first. `brief` uses the first pair with which the answer
+is short enough."""
 
 Json: TypeAlias = Mapping[str, "Json"] | Sequence["Json"] | str | int | float | bool | None
 
@@ -24,25 +25,27 @@ brief_option = click.option(
 
 
 def brief(data: Mapping[str, Json], always: Collection[str] = ()) -> str:
-    """Return the data as one line of ASCII JSON with at most `MAX_CHARS` characters. always: keys that are printed even if their
-    values are empty.
+    """Return the data as one line of ASCII JSON with at most `MAX_CHARS` characters. always: keys that are printed even if
+    their values are empty.
 
-    Long lists and texts are truncated; a truncated list ends with "… N more". Keys keep their order, other keys with empty values
-    are left out, and floats have four significant digits.
+    Long lists and texts are truncated; a truncated list ends with "… N more". Keys keep their order, and floats have four
+    significant digits. Keys with empty values are omitted, except those in `always`.
     """
-    for items, chars in _LIMITS:
+    for items, chars in _SIZE_LIMITS:
         text = _bounded_json_line(data, always, items, chars)
         if len(text) <= MAX_CHARS:
             return text
-    while len(text) > MAX_CHARS and data:  # too many keys: drop the last key, the least important
+    while (
+        len(text) > MAX_CHARS and data
+    ):  # if there are still too many keys, drop the last one, which is the least important
         data = dict(list(data.items())[:-1])
-        text = _bounded_json_line(data, always, *_LIMITS[-1])
+        text = _bounded_json_line(data, always, *_SIZE_LIMITS[-1])
     return text
 
 
 def _bounded_json_line(data: Mapping[str, Json], always: Collection[str], items: int, chars: int) -> str:
-    """Return the data, with shortened lists and texts, as one line of JSON. Each key is shortened separately, because keys in
-    `always` are printed even if their values are empty."""
+    """Return the data as one line of JSON, with each list and text shortened to these limits. Shorten each key separately,
+    because keys in `always` are printed even if their values are empty."""
     parts: dict[str, Json] = {}
     for key, value in data.items():
         part = _shorten_value({key: value}, items, chars)

@@ -15,7 +15,8 @@ from advisor.model.spec_yaml import load
 def check(files: tuple[Path, ...]) -> None:
     """Check study files: print one line for each file with an error. Without errors, print nothing.
 
-    As a hook of pre-commit, it checks the study files of each commit; see "In continuous integration" in the documentation.
+    As a pre-commit hook, the command checks the study files of each commit; see "In continuous integration" in the
+    documentation.
 
     \b
     advisor check study.yaml advisor-report/next/*.yaml

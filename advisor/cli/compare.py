@@ -25,12 +25,12 @@ MAX_SEEDS = 20
 @click.argument("candidate")
 @click.argument("incumbent")
 @tracking_option
-@click.option("--experiment", "-e", metavar="NAME", help="Experiment that contains both.")
+@click.option("--experiment", "-e", metavar="NAME", help="Experiment that contains both settings.")
 @click.option(
     "--complexity",
     metavar="GAIN",
     help="Minimum gain that justifies CANDIDATE: 0.002 (in units of the objective) or 1% (of INCUMBENT's value). Default: 0.2% of "
-    "the value, or of its distance from 1 if that is less.",
+    "this value or of its distance from 1, whichever is less.",
 )
 @objective_option
 @direction_option
@@ -39,7 +39,7 @@ MAX_SEEDS = 20
     type=click.FloatRange(0.5, 0.99),
     default=POWER,
     show_default=True,
-    help="Probability that the advised seeds confirm a gain of the size found.",
+    help="Probability that the advised seeds confirm a gain as large as the measured one.",
 )
 @click.option(
     "--max-seeds",
@@ -65,9 +65,9 @@ def compare(
 ) -> None:
     """Decide whether to adopt CANDIDATE in place of INCUMBENT, or to run more seeds first.
 
-    Each is an experiment (the whole study), EXPERIMENT:TRIAL (a run's name or id; runs of the same setting with other seeds count
-    as its repeats), or EXPERIMENT:NAME=VALUE,... (the trials with these values). With --experiment, give only the part after the
-    colon.
+    CANDIDATE and INCUMBENT are each an experiment (the whole study), EXPERIMENT:TRIAL (a run's name or id; runs of the same
+    setting with other seeds count as its repeats), or EXPERIMENT:NAME=VALUE,... (the trials with these values). With
+    --experiment, give only the part after the colon.
 
     \b
     advisor compare wider baseline                            two studies
@@ -75,13 +75,13 @@ def compare(
     advisor compare -e cifar optimizer=adam optimizer=sgd     two configurations, each by its best
     advisor compare new:trial-4 cifar:trial-3 --complexity 0.5%
     """
-    experiments = Experiments(tracking_uri, objective, direction)
+    experiments = ExperimentCache(tracking_uri, objective, direction)
     result = compare_settings(experiments, candidate, incumbent, experiment, complexity, power, max_seeds)
     click.echo(brief_answer(result) if brief else result.ascii_json() if as_json else _text(result))
 
 
 def compare_settings(
-    experiments: Experiments,
+    experiments: ExperimentCache,
     candidate: str,
     incumbent: str,
     experiment: str | None = None,
@@ -101,7 +101,7 @@ def brief_answer(result: Comparison) -> str:
 
 
 @dataclass
-class Experiments:
+class ExperimentCache:
     """Reads each experiment only once and caches its study."""
 
     tracking_uri: str | None
@@ -112,7 +112,6 @@ class Experiments:
     names: tuple[str, ...] | None = None
 
     def read(self, name: str) -> Study:
-        """Return the study that this experiment holds."""
         if name not in self.studies:
             self.studies[name] = read_study(
                 name,
@@ -124,7 +123,8 @@ class Experiments:
         return self.studies[name]
 
     def split(self, text: str) -> tuple[str, str]:
-        """Split `EXPERIMENT:SETTING` into its two parts; without a colon, the second is "". Experiment names may contain colons."""
+        """Split `EXPERIMENT:SETTING` into these two parts; return "" as the setting if there is no colon. Experiment names may
+        contain colons."""
         if self.names is None:
             self.names = list_experiments(self.tracking_uri)
         if text in self.names:
@@ -134,7 +134,7 @@ class Experiments:
         return text[:at], text[at + 1 :]
 
 
-def _side(text: str, experiment: str | None, experiments: Experiments) -> Side:
+def _side(text: str, experiment: str | None, experiments: ExperimentCache) -> Side:
     name, part = (experiment, text) if experiment is not None else experiments.split(text)
     study = experiments.read(name)
     return Side(name=text, study=study, trials=find_trials(study, part, name) if part else study.trials)
@@ -157,7 +157,7 @@ def _parse_gain(text: str, incumbent: Side) -> float:
 
 def _text(result: Comparison) -> str:
     interval = f" (95 % interval {result.interval[0]:.3g} to {result.interval[1]:.3g})" if result.interval else ""
-    asked = f", to bring {result.complexity:.3g}" if result.complexity > 0 else ""
+    asked = f", {result.complexity:.3g} required" if result.complexity > 0 else ""
     decision: str = result.decision
     if decision == "run more seeds":
         one, other = result.more_seeds

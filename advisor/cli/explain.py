@@ -27,7 +27,7 @@ def explain(rule: str, rules: tuple[Path, ...], brief: bool) -> None:
 
 
 def find_rule(rule: str, directories: Sequence[Path] = ()) -> type[Rule]:
-    """Return the rule with this id. If no rule has it, raise AdvisorError, which suggests the most similar id."""
+    """Return the rule with this id. If no rule has this id, raise AdvisorError and suggest the most similar id."""
     loaded = {r.rule_id(): type(r) for r in load_rules(directories=directories)}
     id = rule.lower().replace("_", "-")
     if id in loaded:

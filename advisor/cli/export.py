@@ -22,22 +22,26 @@ from advisor.tracking.stores.location import parse_tracking_uri
 @click.command()
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("study", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write.  [default: print it]")
-@click.option("--points", is_flag=True, help="Export the trials that `advisor sample` draws instead of the space.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write.  [default: standard output]"
+)
+@click.option(
+    "--points", is_flag=True, help="Export the trials that `advisor sample` draws, instead of the search space."
+)
 @click.option(
     "-n",
     "--count",
     type=click.IntRange(min=1),
-    help="Number of these trials.  [default: the study's number of trials, or 10]",
+    help="Number of trials to export.  [default: the study's number of trials, or 10]",
 )
-@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first K of these trials.")
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Skip the first K trials of the sequence.")
 @click.option(
     "--experiment",
     metavar="NAME",
-    help="For Optuna: enter the trials of this MLflow experiment as past trials. With --out, the study is also declared in MLflow: "
-    "an experiment with its name is the next round.",
+    help="For Optuna: enter the trials of this MLflow experiment as past trials. With --out, also declare the study in MLflow: "
+    "trials in an experiment of its name are then the next round.",
 )
-@click.option("--force", is_flag=True, help="Overwrite a file that differs.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file with other contents.")
 @tracking_option
 def export(
     kind: str,
@@ -67,13 +71,15 @@ def export(
     advisor export wandb next/1-….yaml --points -n 40 --out sweep.yaml
     """
     if not points and (count is not None or skip):
-        raise AdvisorError("-n and --skip choose among the study's own trials; add --points to export trials")
+        raise AdvisorError(
+            "-n and --skip select trials to export; add --points, which exports trials instead of the space"
+        )
     spec = load(study)
     drawn = list(sample(spec, count or spec.trials or 10, skip=skip)) if points else None
     past = _read_past_trials(spec, experiment, tracking_uri) if experiment is not None else []
     text = render(kind, spec, points=drawn, past=past)
     if out is None:
-        click.echo(text.encode(), nl=False)  # always UTF-8, as in files, whatever the terminal's encoding
+        click.echo(text.encode(), nl=False)  # write UTF-8, as to files, whatever the terminal's encoding is
         return
     _write(text, out, force=force)
     if kind == "optuna" and experiment not in (None, spec.study):
@@ -87,7 +93,7 @@ def _write(text: str, out: Path, *, force: bool) -> None:
         if out.is_file() or not out.exists():
             write_files({out.resolve(): text})
         else:
-            out.write_text(text, encoding="utf-8")  # `out` is no regular file, such as a pipe or a terminal
+            out.write_text(text, encoding="utf-8")  # `out` is a pipe or a terminal, for example, not a regular file
 
 
 def _store_study_file(spec: StudySpec, tracking_uri: str | None) -> None:
@@ -101,7 +107,8 @@ def _store_study_file(spec: StudySpec, tracking_uri: str | None) -> None:
 
 
 def _read_past_trials(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[PastTrial]:
-    """Return the ended trials within the search space, sorted by start time. Print how many ended trials lie outside the space."""
+    """Return the trials of the experiment that have ended and lie within the search space, sorted by start time. Print the
+    number of ended trials outside the space."""
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)
     sign = 1 if spec.objective.direction == "minimize" else -1
     ended = [t for t in study.trials if t.status not in ("running", "no_data")]

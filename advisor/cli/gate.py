@@ -13,12 +13,12 @@ import click
 
 from advisor.cli.brief import brief as brief_json, brief_option
 from advisor.cli.comment import markdown_option, write_markdown
-from advisor.cli.compare import Experiments
+from advisor.cli.compare import ExperimentCache
 from advisor.cli.options import direction_option, objective_option, tracking_option
 from advisor.history import fairness
 from advisor.history.answer import Answer, Side, percent_text
-from advisor.history.case import MAX_SEEDS, Question
-from advisor.history.gate import answer_for_study, record_of
+from advisor.history.case import MAX_SEEDS, GateQuestion
+from advisor.history.gate import answer_for_study, make_record
 from advisor.history.proposals import Decision, tag_value
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
@@ -26,20 +26,24 @@ from advisor.model.study import Study
 from advisor.model.words import clean, count, number
 from advisor.tracking.gate_record import write_record
 
-_COLORS: dict[Decision, str] = {"keep": "brightgreen", "discard": "red", "not decided": "yellow"}
+_BADGE_COLORS: dict[Decision, str] = {"keep": "brightgreen", "discard": "red", "not decided": "yellow"}
 
 
 @click.command()
 @click.argument("candidate")
-@click.option("--against", metavar="INCUMBENT", help="Setting to replace.  [default: last kept, else best repeated]")
+@click.option(
+    "--against", metavar="INCUMBENT", help="Setting to replace.  [default: last one kept, else best with repeats]"
+)
 @tracking_option
-@click.option("--experiment", "-e", metavar="NAME", help="Experiment with both.  [default: the only one]")
+@click.option(
+    "--experiment", "-e", metavar="NAME", help="Experiment of both settings.  [default: the store's only one]"
+)
 @objective_option
 @direction_option
 @click.option(
     "--worthwhile",
     metavar="GAIN",
-    help="Smallest gain worth finding: 0.002 (in units of the objective) or 1%.  [default: 1.4 deviations between seeds]",
+    help="Smallest gain worth finding: 0.002 (in units of the objective) or 1%.  [default: 1.4 times the noise between seeds]",
 )
 @click.option("--at-most", multiple=True, metavar="METRIC=VALUE", help="Discard CANDIDATE if METRIC is larger.")
 @click.option("--at-least", multiple=True, metavar="METRIC=VALUE", help="Discard CANDIDATE if METRIC is smaller.")
@@ -47,22 +51,22 @@ _COLORS: dict[Decision, str] = {"keep": "brightgreen", "discard": "red", "not de
     "--allow-more",
     multiple=True,
     type=click.Choice(sorted(fairness.TOLERANCE)),
-    help="Allow CANDIDATE a larger budget of this kind.",
+    help="Allow CANDIDATE to use more of this than INCUMBENT.",
 )
 @click.option(
     "--alone",
     is_flag=True,
-    help="Count no other proposals, and record nothing: the promise holds for this question only.",
+    help="Judge this proposal alone and record nothing; the error rates then hold for this answer only.",
 )
 @click.option(
     "--max-seeds",
     type=click.IntRange(min=2, max=1000),
     default=MAX_SEEDS,
     show_default=True,
-    help="Maximum number of runs of a setting; without a decision by then, CANDIDATE is discarded.",
+    help="Maximum number of runs per setting; CANDIDATE is discarded if they decide nothing.",
 )
 @click.option(
-    "--record/--no-record", default=True, help="Note the answer in the tag advisor.gate of CANDIDATE's first run."
+    "--record/--no-record", default=True, help="Store the answer in the tag advisor.gate of CANDIDATE's first run."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @brief_option
@@ -90,9 +94,9 @@ def gate(
     CANDIDATE and INCUMBENT are settings: a run's name or id, a git commit, or NAME=VALUE,... of parameters and tags. Runs with the
     same hyperparameters and commit are repeats of one setting.
 
-    Ask after every run, and about every proposal: of all settings that the gate keeps in an experiment, on average at most 5 % are
-    no better than what they replaced. A worthwhile gain is discarded with probability 20 % at most until both settings have
-    --max-seeds runs; then CANDIDATE is discarded.
+    Use the gate after every run and for every proposal: then, of all settings that it keeps in an experiment, on average at
+    most 5 % are no better than the settings that they replaced. The gate discards a worthwhile gain with a probability of at
+    most 20 %, except that it discards CANDIDATE if both settings have --max-seeds runs and no decision is possible.
 
     \b
     Exit status: 0 keep, 1 discard, 3 not decided (the first line says which seeds to run), 2 error.
@@ -102,8 +106,8 @@ def gate(
     advisor gate 3f2a91c --against baseline              a commit against a run and its repeats
     advisor gate lr=0.2 --at-most peak_memory=24e9       a setting that must fit into 24 GB
     """
-    experiments = Experiments(tracking_uri, objective, direction, Reading(population="all"))
-    question = Question(candidate, against, worthwhile, at_most, at_least, allow_more, alone, max_seeds)
+    experiments = ExperimentCache(tracking_uri, objective, direction, Reading(population="all"))
+    question = GateQuestion(candidate, against, worthwhile, at_most, at_least, allow_more, alone, max_seeds)
     answer = answer_question(experiments, question, experiment, record=record)
     if markdown is not None:
         write_markdown(_answer_as_markdown(answer), markdown)
@@ -111,13 +115,15 @@ def gate(
     sys.exit(answer.exit_status)
 
 
-def answer_question(experiments: Experiments, question: Question, experiment: str | None, *, record: bool) -> Answer:
-    """Return the gate's answer to a question. record: whether to note the answer in the store. Raises AdvisorError if the question
-    is ambiguous."""
+def answer_question(
+    experiments: ExperimentCache, question: GateQuestion, experiment: str | None, *, record: bool
+) -> Answer:
+    """Return the gate's answer to a question. record: whether to store the answer in MLflow. Raises AdvisorError if the
+    question is ambiguous."""
     place, candidate = _locate_candidate(question.candidate, experiment, experiments)
     study = experiments.read(place)
     answer = answer_for_study(study, replace(question, candidate=candidate), place)
-    # `alone` judges this proposal as if it were the only one, so the answer must not count when later proposals are judged.
+    # The option `--alone` judges this proposal as if it were the only one, so the answer must not count for later proposals.
     return _record_answer(answer, study, experiments.tracking_uri) if record and not question.alone else answer
 
 
@@ -127,7 +133,7 @@ def brief_answer(answer: Answer) -> str:
     return brief_json({**first, "run": (), **answer.model_dump(exclude_defaults=True)}, always=("run",))
 
 
-def _locate_candidate(candidate: str, experiment: str | None, experiments: Experiments) -> tuple[str, str]:
+def _locate_candidate(candidate: str, experiment: str | None, experiments: ExperimentCache) -> tuple[str, str]:
     """Return the names of the experiment and of the candidate. Without --experiment, the candidate may be EXPERIMENT:CANDIDATE."""
     experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
     if experiment is not None:
@@ -143,13 +149,13 @@ def _locate_candidate(candidate: str, experiment: str | None, experiments: Exper
 
 
 def _record_answer(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
-    """Note the answer in the store. If noting fails, this answer is still right, but the next call may choose a wrong default
+    """Store the answer in MLflow. If storing fails, this answer is still valid, but the next call may choose a wrong default
     incumbent."""
     former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
-        write_record(answer.candidate.run, tag_value(record_of(answer), former), tracking_uri=tracking_uri)
+        write_record(answer.candidate.run, tag_value(make_record(answer), former), tracking_uri=tracking_uri)
     except AdvisorError as error:
-        note = f"The store does not take notes, so keeps and looks are not counted; pass --against next time ({error})."
+        note = f"The answer could not be stored, so later answers do not count it; pass --against next time ({error})."
         return answer.model_copy(update={"notes": (*answer.notes, note)})
     return answer.model_copy(update={"recorded": True})
 
@@ -159,7 +165,7 @@ def _text(answer: Answer) -> str:
 
 
 def _figure_lines(answer: Answer) -> list[str]:
-    """Return a (label, text) pair for each line below the first line of the answer."""
+    """Return a (label, text) pair for each line of the answer except the first line."""
     lines = [("candidate", _side(answer.candidate))]
     lines.append(("incumbent", f"{_side(answer.incumbent)}, {answer.incumbent_is}"))
     if answer.changed:
@@ -170,11 +176,11 @@ def _figure_lines(answer: Answer) -> list[str]:
         noise = f"{number(answer.noise, 3)} between seeds ({answer.noise_freedom} degrees of freedom)"
         worthwhile = f"a gain of {number(answer.worthwhile, 3)} is worthwhile, with {percent_text(answer.chance or 0)} probability"
         evidence = f"to keep {_evidence_text(answer.evidence_to_keep)}, to discard {_evidence_text(answer.evidence_to_discard)}"
-        place = f"setting {answer.question} of the loop, {answer.kept_before} kept before"
+        place = f"proposal {answer.question} in this experiment, {answer.kept_before} kept so far"
         lines += [
             ("gain", f"{gain}, {answer.direction}d"),
             ("noise", f"{noise}; {worthwhile}"),
-            ("evidence", f"{evidence} of what is needed ({place})"),
+            ("evidence", f"{evidence} of the required evidence ({place})"),
         ]
     for limit in answer.limits:
         bound = (
@@ -187,11 +193,14 @@ def _figure_lines(answer: Answer) -> list[str]:
 
 def _answer_as_markdown(answer: Answer) -> str:
     """Return the gate's answer as CommonMark: a badge, the action as a heading, the reason, and the numbers behind it."""
-    from advisor.report.formats.markdown import escape_markdown, fenced_lines  # slow: loads the whole report
+    from advisor.report.formats.markdown import (  # imported here, because it loads the whole report
+        escape_markdown,
+        fenced_lines,
+    )
 
     todo = answer.action.removesuffix(answer.reason)
     label = answer.decision.replace(" ", "_")
-    badge = f"![advisor gate: {answer.decision}](https://img.shields.io/badge/advisor_gate-{label}-{_COLORS[answer.decision]})"
+    badge = f"![advisor gate: {answer.decision}](https://img.shields.io/badge/advisor_gate-{label}-{_BADGE_COLORS[answer.decision]})"
     head = [badge, "", f"## {escape_markdown(todo)}", "", escape_markdown(answer.reason), ""]
     return "\n".join([*head, *fenced_lines("text", _figure_lines(answer)), ""])
 

@@ -15,7 +15,7 @@ import psutil
 from advisor.cli.options import direction_option, objective_option, study_option, tracking_option
 from advisor.contract.guard_file import GuardVerdict, write_verdict
 from advisor.execution.guard_process import lower_priority
-from advisor.execution.guarding import GuardedStudy, Reading, RunVerdict, WatchedRun, pause_s
+from advisor.execution.guarding import GuardedStudy, Reading, RunVerdict, WatchedRun, pause_between_readings_s
 from advisor.model.errors import AdvisorError, os_errors_as
 from advisor.model.spec_yaml import load
 from advisor.model.words import clean, columns, count
@@ -37,7 +37,7 @@ _PARENT_POLL_S = 1.0
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write each verdict on one run to a file, until the run or the calling process ends; with --run.",
+    help="Write each verdict on the run of --run to this file, until the run or the calling process ends.",
 )
 @click.option("--run", "run_id", metavar="RUN_ID", help="MLflow run for --watch.")
 def guard(
@@ -50,15 +50,16 @@ def guard(
     file: Path | None,
     run_id: str | None,
 ) -> None:
-    """Say of each running trial of EXPERIMENT whether it can still become the best. Nothing is stopped.
+    """Say whether each running trial of EXPERIMENT can still become the best. Nothing is stopped.
 
     \b
     advisor guard cifar
     advisor guard cifar --json
     advisor guard cifar --watch verdict.json --run 4f0c…    for a training that reads its own verdict
 
-    A trial is doomed if it needs a larger gain than any completed trial made after this step, and a larger gain than its recent
-    pace yields. Verdicts: doomed, not_finite, diverging, stuck, fine, unknown. `advisor run --stop-doomed` acts on them.
+    A trial is doomed if, to become the best, it needs a larger gain than any completed trial made after the same step, and than
+    its own recent progress yields. Verdicts: doomed, not_finite, diverging, stuck, fine, unknown. `advisor run --stop-doomed`
+    stops trials by these verdicts.
     """
     if (file is None) != (run_id is None):
         raise AdvisorError("--watch FILE and --run RUN_ID belong together: --watch verdict.json --run RUN_ID")
@@ -93,7 +94,7 @@ def _table(verdicts: Sequence[RunVerdict]) -> list[str]:
         return ["No trial is running."]
     rows = [(clean(v.trial), v.state, _step_text(v), clean(v.message)) for v in verdicts]
     stoppable = sum(v.stop for v in verdicts)
-    end = f"{count(stoppable, 'trial')} can be stopped without loss." if stoppable else "None needs to be stopped."
+    end = f"{count(stoppable, 'trial')} can be stopped without loss." if stoppable else "No trial needs to be stopped."
     return [*columns(rows), "", end]
 
 
@@ -103,7 +104,7 @@ def _step_text(verdict: RunVerdict) -> str:
 
 
 def _update_file(guarded: GuardedStudy, file: Path, run_id: str) -> None:
-    """Write each new verdict on one run to the file. Stop when the run ends or is deleted, or when the calling process exits."""
+    """Write each new verdict on the run to the file. Return when the run ends or is deleted, or when the calling process exits."""
     if not file.absolute().parent.is_dir():
         raise AdvisorError(f"there is no folder {str(file.absolute().parent)!r} for --watch; create it first")
     parent = os.getppid()
@@ -118,7 +119,7 @@ def _update_file(guarded: GuardedStudy, file: Path, run_id: str) -> None:
         verdict = next((v for v in guarded.read().running if v.run_id == run_id), None)
         if verdict is not None:
             _write(file, verdict)
-        pause = pause_s(time.monotonic() - began, guarded.interval_s)
+        pause = pause_between_readings_s(time.monotonic() - began, guarded.interval_s)
 
 
 def _write(file: Path, verdict: RunVerdict) -> None:
@@ -132,7 +133,7 @@ def _write(file: Path, verdict: RunVerdict) -> None:
 
 
 def _sleep_with_parent(seconds: float, parent: int) -> bool:
-    """Sleep for this many seconds and return True. If the calling process exits in the meantime, return False within a second."""
+    """Sleep for this many seconds and return True. If the calling process exits before that, return False within a second."""
     until = time.monotonic() + seconds
     while os.getppid() == parent and psutil.pid_exists(parent):
         left = until - time.monotonic()

@@ -46,8 +46,9 @@ def history(
 ) -> None:
     """Show the rounds of STUDY (a study or an experiment), or of every study of the store that has a successor.
 
-    For each round, it lists the number of trials, the best value, the best value so far, the changes with reasons, and whether the
-    predictions came true. Then it lists how often each rule's predictions came true in the whole store.
+    For each round, the command lists the number of trials, the best value, the best value so far, the changes with reasons, and
+    whether the predictions came true. At the end, the command lists how often each rule's predictions came true in the whole
+    store.
 
     \b
     advisor history                        all lineages
@@ -75,15 +76,15 @@ def history(
 
 
 def brief_answer(result: Lineages | NearbySettings) -> str:
-    """Return the history as a short line of JSON. Its first key is the recommended action."""
-    action = _action(result) if isinstance(result, Lineages) else result.action
+    """Return the history as a short line of JSON, which begins with the recommended action."""
+    action = _choose_action(result) if isinstance(result, Lineages) else result.action
     return brief_json({"action": action, **result.model_dump(exclude_defaults=True)})
 
 
-def _action(result: Lineages) -> str:
+def _choose_action(result: Lineages) -> str:
     """Return the sentence that recommends what to do after the latest round."""
     if not result.lineages:
-        return "No study of this store continues another one. Run a study of next/ and analyze it."
+        return "No study of this store continues another study. Run a study from next/ and analyze it."
     last = result.lineages[-1]
     return last.stop or f"Go on from {quote_name(last.rounds[-1].study)}: {count(len(last.rounds), 'round')} so far."
 
@@ -91,7 +92,7 @@ def _action(result: Lineages) -> str:
 def _show_near(study: str | None, near: str, tracking_uri: str | None, format_: str, brief: bool) -> None:
     if study is None:
         raise AdvisorError("--near needs the experiment: advisor history EXPERIMENT --near SETTING")
-    memory = find_near(study, near, tracking_uri)
+    memory = find_settings_near(study, near, tracking_uri)
     if brief:
         click.echo(brief_answer(memory))
     elif format_ == "json":
@@ -100,7 +101,7 @@ def _show_near(study: str | None, near: str, tracking_uri: str | None, format_: 
         click.echo("\n".join([memory.action, "", *map(_tried_line, memory.tried)]))
 
 
-def find_near(experiment: str, near: str, tracking_uri: str | None) -> NearbySettings:
+def find_settings_near(experiment: str, near: str, tracking_uri: str | None) -> NearbySettings:
     """Return the settings that were tried near a given setting of an experiment. Raises AdvisorError if the experiment or the
     setting is unknown."""
     study = read_study(experiment, tracking_uri=tracking_uri, reading=Reading(population="all"))

@@ -1,4 +1,4 @@
-"""The command `advisor import`. It has a subcommand for each source format, which calls an importer and prints the result."""
+"""The command `advisor import`. A subcommand for each source format calls an importer and prints the result."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class _ImportGroup(click.Group):
             args = ["auto", *args]
         elif args and args[0] not in self.commands and not args[0].startswith("-"):
             raise AdvisorError(
-                f"{args[0]} is neither there nor one of the kinds {', '.join(sorted(self.commands))}: give a path"
+                f"{args[0]} is neither an existing path nor one of the formats {', '.join(sorted(self.commands))}: give a path"
             )
         return super().resolve_command(ctx, args)
 
 
 @click.group(name="import", cls=_ImportGroup)
 def import_() -> None:
-    """Bring results from elsewhere into an MLflow store, to be analysed like any experiment.
+    """Import results of other tools into an MLflow store, to analyze them like any experiment.
 
     \b
     advisor import runs/                       recognise the tool by its files
@@ -43,8 +43,8 @@ def import_() -> None:
     advisor import optuna sqlite:///study.db
     advisor import csv results.csv --run trial --params lr,dropout
 
-    You can repeat an import: runs that are there are skipped, and runs that have grown are completed. Runs without a recorded end
-    state are imported as finished.
+    You can repeat an import: it skips runs that were imported before, and adds new points to runs that have grown. Runs without
+    a recorded end state are imported as finished.
     """
 
 
@@ -63,7 +63,7 @@ def _common_options(command: Any) -> Any:
         click.option(
             "--objective",
             metavar="METRIC",
-            help="Metric to judge trials by.  [default: from the source, else inferred]",
+            help="Metric to judge trials by.  [default: as the source says, else inferred]",
         ),
         click.option(
             "--experiment", metavar="NAME", help="Put all runs into this experiment.  [default: named by the source]"
@@ -107,8 +107,8 @@ def _print_summary(summary: ImportSummary, quiet: bool) -> None:
         for warning in summary.warnings:
             click.echo(f"Note: {warning}", err=True)
         were = "was" if summary.skipped == 1 else "were"
-        already = f", {summary.skipped:,} {were} there already" if summary.skipped else ""
-        grown = f", {summary.completed:,} had grown" if summary.completed else ""
+        already = f", {summary.skipped:,} {were} imported before" if summary.skipped else ""
+        grown = f", {summary.completed:,} extended" if summary.completed else ""
         trials, points = _count_text(summary.written, "trial"), _count_text(summary.points, "point")
         click.echo(f"Imported {trials} with {points}{grown}{already}. Experiments:")
         for name in summary.experiments[:10]:
@@ -161,7 +161,7 @@ def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str
 @_common_options
 @click.pass_context
 def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
-    """Recognise by its files which tool wrote PATH, and import it. You may leave out `auto`.
+    """Recognise by its files which tool wrote PATH, and import it. The word `auto` may be omitted.
 
     \b
     advisor import lightning_logs/
@@ -171,7 +171,7 @@ def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
     kind, *others = find_kinds(path)
     if not options["quiet"]:
         click.echo(f"Importing as: advisor import {kind}", err=True)
-    for other in others:  # not silenced by --quiet: the import would seem complete
+    for other in others:  # print this even with --quiet, or else the import would seem complete
         click.echo(f"Note: the folder seems to hold runs of another kind, too: advisor import {other} {path}", err=True)
     ctx.invoke(import_.commands[kind], path=path if kind == "optuna" else Path(path), **options)
 
@@ -199,9 +199,9 @@ def tensorboard(path: Path, **options: Any) -> None:
 def wandb(path: Path | None, **options: Any) -> None:
     """Import Weights & Biases: a wandb folder with its runs, a run's .wandb file, or exported histories.
 
-    Exports are results of run.history() as CSV, JSON lines or Parquet, one file per run. The configuration of NAME.csv may be in
-    NAME.json or NAME.config.json. Runs without a record of their end are imported as stopped. Without PATH, it is the folder wandb,
-    or this folder if there is none.
+    Exports are results of run.history() as CSV, JSON lines or Parquet, one file per run. The configuration of the run NAME.csv
+    may be in NAME.json or NAME.config.json. Runs without a record of their end are imported as stopped. The default PATH is the
+    folder wandb, or the working directory if that folder does not exist.
 
     \b
     advisor import wandb                       where the training ran, or in its folder wandb
@@ -247,13 +247,13 @@ def trainer_state(path: Path, **options: Any) -> None:
 
 @import_.command()
 @click.argument("path", metavar="STORAGE")
-@click.option("--study", metavar="NAME", help="Import only this study.  [default: all, one experiment each]")
+@click.option("--study", metavar="NAME", help="Import only this study.  [default: all studies, one experiment each]")
 @_common_options
 def optuna(path: str, study: str | None, **options: Any) -> None:
     """Import an Optuna STORAGE: a database's URL, or the path of an SQLite or journal file.
 
-    Intermediate values become a curve. `advisor analyze` uses the declared ranges and choices as the search space. If a study has
-    several objectives, choose one with --objective.
+    Optuna's intermediate values become a curve in MLflow. `advisor analyze` uses the declared ranges and choices as the search
+    space. If a study has several objectives, choose one with --objective.
 
     \b
     advisor import optuna sqlite:///study.db
@@ -266,14 +266,12 @@ def optuna(path: str, study: str | None, **options: Any) -> None:
 
 def _column_options(command: Any) -> Any:
     for option in (
-        click.option("--time", metavar="COLUMN", help="Seconds since 1970 or since the start.  [default: found]"),
-        click.option("--params", metavar="COLUMN,…", default="", help="Columns that are hyperparameters."),
+        click.option("--time", metavar="COLUMN", help="Column of seconds, since 1970 or the start.  [default: found]"),
+        click.option("--params", metavar="COLUMN,…", default="", help="Columns with hyperparameters."),
         click.option(
-            "--run", metavar="COLUMN", help="Column that names the run.  [default: found, else one run per file]"
+            "--run", metavar="COLUMN", help="Column that names the run.  [default: found, else each file is a run]"
         ),
-        click.option(
-            "--step", metavar="COLUMN", help="Column of the step.  [default: found: step, global_step, epoch, …]"
-        ),
+        click.option("--step", metavar="COLUMN", help="Column of the step.  [default: step, global_step, epoch, …]"),
     ):
         command = option(command)
     return command
@@ -286,9 +284,9 @@ def _column_options(command: Any) -> Any:
 def csv(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
     """Import CSV, TSV or Parquet files with one row per step and one column per metric.
 
-    PATH holds one file per run, or is a file with a column that names the run. Columns are metrics except those given by --step,
-    --run, --time and --params. Columns of text are hyperparameters if they never change. The parameters of NAME.csv may be in
-    NAME.json or NAME.yaml beside it.
+    PATH holds one file per run, or is a file with a column that names the run. Columns are metrics except those given by
+    --step, --run, --time and --params. A column of text is a hyperparameter if it has the same value in all rows of a run. The
+    hyperparameters of NAME.csv may be in NAME.json or NAME.yaml beside it.
 
     \b
     advisor import csv results.csv --run trial --params lr,dropout --objective val_loss
@@ -303,7 +301,7 @@ def csv(path: Path, step: str | None, run: str | None, params: str, time: str | 
 def jsonl(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
     """Import JSON lines, one object per step: {"step": 10, "train": {"loss": 0.3}}; nested names are joined by "/".
 
-    One file per run, or one file in which each line names its run, as in `advisor import csv`.
+    PATH holds one file per run, or is a file in which each line names its run, as in `advisor import csv`.
 
     \b
     advisor import jsonl logs/ --step iteration --objective valid/accuracy
@@ -344,7 +342,8 @@ def algoperf(path: Path, **options: Any) -> None:
 @_PATH_ARGUMENT
 @_common_options
 def ray(path: Path, **options: Any) -> None:
-    """Import Ray Tune's results: the experiment's folder, which holds one folder per trial. Its pickles are never opened.
+    """Import Ray Tune's results: the experiment's folder, which holds one folder per trial. Ray's pickle files are never
+    opened.
 
     \b
     advisor import ray ~/ray_results/my-experiment
@@ -361,8 +360,9 @@ def results_tsv(path: Path, **options: Any) -> None:
     """Import the results.tsv of a coding agent that changes the training itself: one row per proposal, separated by tabs.
 
     Usual columns: commit, val_bpb (any name; the first column of numbers is the objective), memory_gb, status (keep, discard,
-    crash), description. The commit is the setting, so rows of one commit are its repeats. A crash becomes a failed run. Import
-    again after rows were appended; rows that are there already are not changed.
+    crash), description. Each commit is a setting, and several rows with the same commit are repeats of it. A row with the
+    status crash becomes a failed run. Repeat the import after rows were appended; it does not change rows that were imported
+    before.
 
     \b
     advisor import results-tsv results.tsv

@@ -24,19 +24,19 @@ from advisor.cli.recipes import (
 from advisor.contract.metric_direction import direction_of
 from advisor.model import parameter_kinds, placeholders
 from advisor.model.errors import AdvisorError, os_errors_as
-from advisor.model.optimizers import LADDERS, optimizer_of
+from advisor.model.optimizers import TUNABLE_BY_OPTIMIZER, optimizer_of
 from advisor.model.space import is_learning_rate, words_of
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.spec_yaml import dump
 from advisor.planning.base import learning_rate
-from advisor.planning.designs.initial import Wish, initial
+from advisor.planning.designs.initial import FirstStudyRequest, initial
 from advisor.planning.designs.one_each import one_each
 from advisor.planning.designs.per_optimizer import first_studies
-from advisor.planning.designs.steps_initial import sweep_first
+from advisor.planning.designs.steps_initial import initial_rate_sweep
 from advisor.system import shell
 from advisor.system.atomic import write_files
 
-OPTIMIZERS = tuple(sorted(LADDERS))
+OPTIMIZERS = tuple(sorted(TUNABLE_BY_OPTIMIZER))
 OPTIMIZER_QUESTION = (
     "Optimizer (the most popular one for your kind of model: "
     "adamw for transformers, nesterov for convolutional networks)"
@@ -82,7 +82,7 @@ def _write_agent_files(ctx: click.Context, _: click.Parameter, requested: bool) 
 )
 @click.option("--fix", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix a hyperparameter. Repeatable.")
 @click.option(
-    "--compare", metavar="NAME=A,B", help="Compare these values; the other hyperparameters are tuned for each."
+    "--compare", metavar="NAME=A,B", help="Compare these values; tune the other hyperparameters for each value."
 )
 @recipe_options
 @click.option(
@@ -135,8 +135,9 @@ def init(
     convolutional networks, adam if unsure. Train the trials with `advisor run study.yaml -- python train.py --lr {learning_rate}
     ...`. The training may ignore fixed hyperparameters that it does not know, such as epsilon.
 
-    A recipe is the first study of a language model. Its file names the sources of the ranges and shows the lines for the training
-    script. Hyperparameters have the names of TRL's, PEFT's and Transformers' arguments. --tune and --fix replace the ranges.
+    A recipe is the first study of a language model. The study file names the sources of its ranges and shows the lines for the
+    training script. The hyperparameters have the names of the arguments of TRL, PEFT and Transformers. --tune and --fix replace
+    the ranges.
     """
     parameters = dict(_parse_parameter(text, "tune") for text in tuned) | dict(
         _parse_parameter(text, "fix") for text in fixed
@@ -154,12 +155,12 @@ def init(
     usual = direction_of(metric)
     if direction is None and (usual is None or sys.stdin.isatty()):
         which = click.Choice(["minimize", "maximize"])
-        direction = _ask_user("Direction in which it improves", usual or "minimize", which, "--direction")
+        direction = _ask_user("Direction in which the metric improves", usual or "minimize", which, "--direction")
     trials = trials or _ask_user("Trials in the first study", 20, click.IntRange(min=1), "--trials")
     if max_train_steps is None and final_train_steps is None and find_steps is None:
         max_train_steps = _ask_user("Optimizer steps of each trial", None, click.IntRange(min=1), "--max-train-steps")
     try:
-        wish = Wish(
+        wish = FirstStudyRequest(
             study=name or out.stem,
             objective=Objective(metric=metric, direction=direction or usual),
             optimizer=optimizer.lower(),
@@ -170,7 +171,7 @@ def init(
         )
         specs = _first_studies(wish, compared[0] if compared else None, find_steps)
     except ValidationError as error:
-        raise AdvisorError(_one_line(error)) from None
+        raise AdvisorError(_error_in_one_line(error)) from None
     _write_study_files(specs, compared[0] if compared else "", wish.parameters, out, force=force)
 
 
@@ -188,7 +189,7 @@ def _choose_optimizer(
     return chosen or str(_ask_user(OPTIMIZER_QUESTION, "adam", click.Choice(OPTIMIZERS), "--optimizer"))
 
 
-def _first_studies(wish: Wish, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:
+def _first_studies(wish: FirstStudyRequest, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:
     """Return the first study; if values of a hyperparameter are compared, return one study per value."""
     if compared and parameter_kinds.chooses_optimizer(compared):
         if find_steps is not None:
@@ -199,11 +200,11 @@ def _first_studies(wish: Wish, compared: str | None, find_steps: int | None) -> 
         return one_each(spec, compared) if compared else (spec,)
     rate = learning_rate(spec)
     if rate is None or not spec.parameters[rate].numeric:
-        raise AdvisorError(f"--find-steps tries learning rates; give a range of them, --tune {rate}=1e-4..1e-1")
-    return (sweep_first(spec, find_steps),)
+        raise AdvisorError(f"--find-steps tries several learning rates; pass their range, --tune {rate}=1e-4..1e-1")
+    return (initial_rate_sweep(spec, find_steps),)
 
 
-def _one_line(error: ValidationError) -> str:
+def _error_in_one_line(error: ValidationError) -> str:
     """Return the first validation error as one line, with the option or hyperparameter that caused it."""
     first = error.errors()[0]
     keys = [str(key) for key in first["loc"]]
@@ -214,14 +215,14 @@ def _one_line(error: ValidationError) -> str:
 
 
 def _ask_user(question: str, default: object, kind: Any, flag: str) -> Any:
-    """Ask the user and return the answer. Without a terminal, raise AdvisorError, which names the option to pass instead."""
+    """Without a terminal, raise AdvisorError, which names the option to pass instead."""
     if not sys.stdin.isatty():
-        raise AdvisorError(f"{flag} is missing, and there is no terminal to ask on; pass it")
+        raise AdvisorError(f"{flag} is missing, and there is no terminal for a question; pass this option")
     return click.prompt(question, default=default, type=kind, err=True)
 
 
 def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tuple[str, Parameter]:
-    """Return (name, parameter) from the text of the option --tune, --fix or --compare."""
+    """Parse the text of the option --tune, --fix or --compare, and return (name, parameter)."""
     name, _, value = (part.strip() for part in text.partition("="))
     bounds = _RANGE_PATTERN.match(value)
     if not name or not value or (bounds and what != "tune"):
@@ -278,7 +279,7 @@ def _parse_value(text: str) -> bool | int | float | str:
 
 
 def _training_options(spec: StudySpec, explicit: Collection[str]) -> str:
-    """Return the command-line options that the training needs for this study, with placeholders for values."""
+    """Return the command-line options that the training command needs for this study, with placeholders for values."""
     names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
     names += ["seed", *(name for name in placeholders.needed_placeholders(spec) if name != "seed")]
     return " ".join(map(placeholders.command_option, names))
@@ -294,10 +295,11 @@ def _write_study_files(
     comment: str = "",
     options_of: Callable[[StudySpec, Collection[str]], str] = _training_options,
 ) -> None:
-    """Write one file per study (either all files or none), and print the commands that train these studies.
+    """Write one file per study (all files or none), and print the commands that train these studies.
 
-    explicit: hyperparameters that the user set by options. The training commands pass their values even if they are fixed.
-    comment: comment at the top of each study file. options_of: function that returns the options of a study's training command.
+    explicit: hyperparameters that the user set by options. The training commands pass the values of these hyperparameters even
+    if they are fixed. comment: text at the top of each study file. options_of: function that returns the options of a study's
+    training command.
     """
     slugs = [] if len(specs) == 1 else _file_name_parts([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
@@ -319,12 +321,12 @@ def _write_study_files(
 
 
 def _file_name_parts(values: Sequence[str]) -> list[str]:
-    """Return a unique part of a file name for each value. It has only letters, digits, dots and underscores: -1 and 1 become 1 and
-    1_2."""
+    """Return a unique part of a file name for each value. Each part has only letters, digits, dots and underscores; the values
+    -1 and 1 become `1` and `1_2`."""
     slugs: list[str] = []
     for value in values:
         slug = re.sub(r"[^A-Za-z0-9.]+", "_", value).strip("_") or "value"
         numbered = (f"{slug}_{number}" for number in range(2, len(values) + 2))
-        taken = {other.lower() for other in slugs}  # lower case, because some file systems ignore case
+        taken = {other.lower() for other in slugs}  # in lower case, because some file systems ignore case
         slugs.append(slug if slug.lower() not in taken else next(n for n in numbered if n.lower() not in taken))
     return slugs

@@ -8,7 +8,7 @@ import click
 
 from advisor.cli.brief import brief as brief_json, brief_option
 from advisor.cli.options import direction_option, objective_option, tracking_option
-from advisor.history.ladder import Estimate, Kept, Ladder, SizePrediction, read_ladder
+from advisor.history.ladder import Estimate, Ladder, PredictionResult, SizePrediction, read_ladder
 from advisor.history.ladder_runs import FurtherRuns
 from advisor.model.reading import Reading
 from advisor.model.words import clean, columns, count, listed, number
@@ -21,14 +21,14 @@ from advisor.tracking import read_study
 @click.option(
     "--size",
     metavar="NAME",
-    help="Hyperparameter that is the model size.  [default: trained parameters, as the hook logs]",
+    help="Hyperparameter that is the model size.  [default: trained parameters, as the training hook logs]",
 )
 @click.option(
     "--next",
     "next_size",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
-    help="Size to predict.  [default: as much larger than the largest as that is than the one before]",
+    help="Size to predict.  [default: the largest size times its ratio to the second largest]",
 )
 @objective_option
 @direction_option
@@ -44,10 +44,11 @@ def ladder(
     as_json: bool,
     brief: bool,
 ) -> None:
-    """Read sweeps of the learning rate at several model sizes together.
+    """Compare sweeps of the learning rate at several model sizes.
 
-    Says whether the best learning rate moves with the size, what the sizes predict for the next one (best rate and value), and
-    whether the smaller sizes predicted the largest one. EXPERIMENTS are one experiment per size, or one with all sizes.
+    The answer says whether the best learning rate changes with the model size, which best rate and objective value to expect at
+    the next size, and whether the smaller sizes predicted the results of the largest size. EXPERIMENTS are one experiment per
+    size, or one with all sizes.
 
     \b
     advisor ladder sweep-10m sweep-40m sweep-160m               three sizes
@@ -59,7 +60,7 @@ def ladder(
             tracking_uri=tracking_uri,
             objective=objective,
             direction=direction,
-            reading=Reading(population="all"),  # by default, each model size would be a separate population
+            reading=Reading(population="all"),  # all, because each model size would be a separate population by default
         )
         for name in dict.fromkeys(experiments)
     ]
@@ -73,7 +74,10 @@ def ladder(
 
 
 def _text(result: Ladder) -> str:
-    lines = [_transfer(result), (f"At {_size(result.next.size)} {_unit(result)}: {_predicted(result, result.next)}.")]
+    lines = [
+        _transfer(result),
+        (f"At {_size(result.next.size)} {_size_unit(result)}: {_predicted(result, result.next)}."),
+    ]
     if result.last is not None:
         lines.append(_last(result, result.last))
     lines += ["", *_table(result), *(["", *result.notes] if result.notes else [])]
@@ -82,15 +86,19 @@ def _text(result: Ladder) -> str:
 
 def _transfer(result: Ladder) -> str:
     rate, (first, *_, last) = clean(result.rate), result.rungs
-    change = f"a factor of {_interval(result.factor)} from {_size(first.size)} to {_size(last.size)} {_unit(result)}"
+    change = (
+        f"a factor of {_interval(result.factor)} from {_size(first.size)} to {_size(last.size)} {_size_unit(result)}"
+    )
     if result.transfer == "stays":
         return f"The best {rate} stays within a factor of 2 over the sizes: {change} (95 % interval)."
     if result.transfer == "moves":
         verb = "falls" if result.factor.value < 1 else "rises"
-        return f"The best {rate} {verb} with the size: {change} (95 % interval). Do not carry it over unchanged."
+        return (
+            f"The best {rate} {verb} with the size: {change} (95 % interval). Do not use the same rate at another size."
+        )
     ends = [f"{'below' if r.open == 'low' else 'above'} its sweep at {_size(r.size)}" for r in result.rungs if r.open]
     why = f"the best rate may lie {listed(ends, 4)}" if ends else f"{change} (95 % interval)"
-    return f"It cannot be told whether the best {rate} moves with the size: {why}. Run {listed(map(_runs, result.runs), 6)}."
+    return f"The sweeps do not show whether the best {rate} changes with the size: {why}. Run {listed(map(_runs, result.runs), 6)}."
 
 
 def _runs(runs: FurtherRuns) -> str:
@@ -107,7 +115,7 @@ def _predicted(result: Ladder, predicted: SizePrediction) -> str:
 
 
 def _last(result: Ladder, last: SizePrediction) -> str:
-    words: dict[Kept, str] = {"kept": "right", "not kept": "wrong", "cannot be told": "not decided"}
+    words: dict[PredictionResult, str] = {"kept": "right", "not kept": "wrong", "cannot be told": "not decided"}
     judged = f"the rate was {words[result.last_rate]}"
     if last.value is not None:
         judged += f", the value {words[result.last_value]}"
@@ -136,5 +144,5 @@ def _size(size: float) -> str:
     return number(round(size) if size >= 1000 else size, 4)
 
 
-def _unit(result: Ladder) -> str:
+def _size_unit(result: Ladder) -> str:
     return "parameters" if result.size == "parameters" else f"of {clean(result.size)}"

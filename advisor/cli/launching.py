@@ -18,9 +18,9 @@ from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
 from advisor.execution.command import command_fingerprint
 from advisor.execution.engines import Engine
 from advisor.execution.engines.devices import find_gpus, make_slots
-from advisor.execution.engines.local import Local
-from advisor.execution.engines.ray import Ray
-from advisor.execution.engines.slurm import Slurm
+from advisor.execution.engines.local import LocalEngine
+from advisor.execution.engines.ray import RayEngine
+from advisor.execution.engines.slurm import SlurmEngine
 from advisor.execution.guarding import GuardedStudy
 from advisor.execution.job import job_name
 from advisor.execution.job_env import command_warnings, job_command
@@ -57,7 +57,7 @@ class LaunchOptions:
 
     @property
     def append(self) -> bool:
-        """Whether to append all hyperparameters as options to a training command that names none of them."""
+        """Whether to append all hyperparameters as options to a training command that names no hyperparameter."""
         return not self.no_args
 
     @property
@@ -104,7 +104,7 @@ launch_options = dataclass_options(
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="MINUTES",
-        help="Stop a training that takes longer.",
+        help="Stop a training that takes longer than this.",
     ),
     click.option(
         "--no-args", is_flag=True, help="Append no hyperparameters to the command; ADVISOR_PARAMS contains all of them."
@@ -123,9 +123,9 @@ launch_options = dataclass_options(
 def _make_engine(spec: StudySpec, options: LaunchOptions, folder: Path) -> Engine:
     gpus, cpus, parallel = options.gpus_per_trial, options.cpus_per_trial, options.parallel
     if options.on == "ray":
-        return Ray(options.ray_address, gpus_per_trial=gpus, cpus_per_trial=cpus, parallel=parallel)
+        return RayEngine(options.ray_address, gpus_per_trial=gpus, cpus_per_trial=cpus, parallel=parallel)
     if options.on == "slurm":
-        return Slurm(
+        return SlurmEngine(
             folder.absolute() / "slurm",
             gpus_per_trial=gpus or 0,
             parallel=parallel,
@@ -136,7 +136,7 @@ def _make_engine(spec: StudySpec, options: LaunchOptions, folder: Path) -> Engin
             },
             max_submitted=(parallel or 1) if spec.sampler.kind == "adaptive" else None,
         )
-    return Local(make_slots(find_gpus(), gpus, parallel))
+    return LocalEngine(make_slots(find_gpus(), gpus, parallel))
 
 
 def _parse_slurm_option(text: str) -> tuple[str, str]:
@@ -147,15 +147,14 @@ def _parse_slurm_option(text: str) -> tuple[str, str]:
 
 
 def print_warnings(texts: Sequence[str]) -> None:
-    """Print warnings on standard error."""
     for text in texts:
         click.echo(f"Warning: {clean(text)}", err=True)
 
 
-def _after_warnings(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate:
+def _print_warnings_first(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate:
     """Return a callback that prints the warnings before it first calls `on_update`.
 
-    So the warnings appear before the first trial starts, and do not appear if an error prevents the launch.
+    The warnings appear before the first trial starts, and never if an error prevents the launch.
     """
     pending = [texts]
 
@@ -172,18 +171,18 @@ class Launcher:
     """Trains studies with the options of one `advisor run` or `advisor tune` command."""
 
     words: Sequence[str]
-    """Words of the training command, including placeholders."""
+    """Arguments (argv) of the training command, including placeholders."""
     location: Location
     experiment: str
     options: LaunchOptions
     warns: bool = True
-    """Whether to warn about values in the study that the command does not pass to the training."""
+    """Whether to warn about values of the study that the command does not pass to the training."""
     retry: Literal["none", "silent", "failed", "all"] = "silent"
-    """Which trials of earlier launches to start again from the beginning; see `Retry`."""
+    """Which failed or interrupted trials of earlier launches to start again from the beginning; see `Retry`."""
     continued: tuple[str, ...] = ()
-    """Names or numbers of the trials that the guard stopped and that should continue."""
+    """Names or numbers of trials that the guard stopped and that this launch should continue."""
     earlier_rounds: bool = False
-    """Whether the guard also compares trials with the trials of earlier rounds."""
+    """Whether the guard compares trials with trials of earlier rounds, too."""
     notifier: Notifier | None = None
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
@@ -212,20 +211,22 @@ class Launcher:
             for line in continuing if not self.options.quiet else ():
                 click.echo(line, err=True)
             unpassed = command_warnings(spec, self.words, append=self.options.append) if self.warns else ()
-            return plan, launch(plan, ledger, _after_warnings(on_update, unpassed))
+            return plan, launch(plan, ledger, _print_warnings_first(on_update, unpassed))
 
 
 def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[str]:
-    """Prepare the continuation of a trial that the guard stopped, and yield a line on each of the trial's jobs."""
+    """Prepare the continuation of a trial that the guard stopped, and yield a line of text about each of its jobs."""
     for name, entry in ledger.continue_trial(trial).items():
         if entry.key[0] * (plan.spec.seeds or 1) >= plan.queue.total:
-            raise AdvisorError(f"{name} is not among the first {plan.queue.total} trainings; pass a larger --trials")
+            raise AdvisorError(
+                f"{name} is not one of the first {plan.queue.total} trainings of the study; pass a larger --trials"
+            )
         if entry.resumes:
-            yield f"{name} goes on in its run from its last checkpoint. The guard does not stop it again."
+            yield f"{name} continues in the same run from its last checkpoint. The guard does not stop it again."
         else:
             yield (
-                f"{name} begins at step 0 in a new run, because its training recorded no checkpoint from which it resumes. "
-                "The guard does not stop it again."
+                f"{name} begins at step 0 in a new run, because the training recorded no checkpoint to resume from. "
+                "The guard does not stop this trial again."
             )
 
 
@@ -235,8 +236,8 @@ def print_commands(
     """Print the training command of each trial. Raises AdvisorError if later trials depend on the results of earlier ones."""
     if spec.sampler.kind == "adaptive":
         raise AdvisorError(
-            f"the commands of {spec.study!r} depend on results (its sampler is adaptive); leave --dry-run out, with --trials 1 "
-            "to try one"
+            f"the commands of {spec.study!r} depend on results (its sampler is adaptive); to try one trial, pass --trials 1 "
+            "instead of --dry-run"
         )
     for job in jobs(spec, trials, first_seed=seed):
         click.echo(shell.command_line(job_command(spec, job, command, folder / f"{job.name}.json", append=append)))
@@ -244,7 +245,7 @@ def print_commands(
 
 @contextmanager
 def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnUpdate]:
-    """On a terminal, show a progress bar with the best value so far; elsewhere, print a line for each trial that ends.
+    """On a terminal, show a progress bar with the best value so far; otherwise, print a line for each trial that ends.
 
     Print a line for each failed trial in both cases.
     """

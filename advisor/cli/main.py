@@ -19,7 +19,7 @@ from advisor.model.errors import AdvisorError
 
 _MAX_ERROR_CHARS = 1200
 _COMMAND_SUMMARIES = {
-    "analyze": "Read an experiment and say what to do next.",
+    "analyze": "Analyze an experiment and say what to do next.",
     "autopsy": "Say why a run's loss became NaN or infinite.",
     "check": "Check study files.",
     "compare": "Decide whether to adopt a candidate in place of an incumbent.",
@@ -27,18 +27,18 @@ _COMMAND_SUMMARIES = {
     "explain": "Print the page of a rule.",
     "export": "Write a study in the format of another tool.",
     "gate": "Decide whether to keep a proposal, discard it, or run more seeds.",
-    "guard": "Judge the trials that still run.",
+    "guard": "Judge the trials that are still running.",
     "history": "Show the rounds of studies and how often the advice was right.",
     "import": "Import results of other tools into MLflow.",
     "init": "Write the first study of a project.",
-    "ladder": "Predict the next model size from studies of smaller ones.",
+    "ladder": "Predict results of the next model size from smaller models.",
     "mcp": "Answer agents over the Model Context Protocol.",
     "rules": "List the rules.",
     "run": "Train the trials of a study.",
     "sample": "Draw trials from a study.",
     "schema": "Print the JSON Schema of a file format.",
     "survey": "Analyze all experiments of a store.",
-    "sync": "Deliver logs that wait because a store was unreachable.",
+    "sync": "Deliver logs to a store that was unreachable.",
     "tune": "Search in blocks of trials; the analysis decides after each.",
     "watch": "Analyze an experiment again while trials come in.",
 }
@@ -65,7 +65,7 @@ class _LazyCommands(click.Group):
 @click.group(cls=_LazyCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="advisor")
 def cli() -> None:
-    """Read an MLflow study as an expert with the Deep Learning Tuning Playbook would, and write the next one.
+    """Analyze an MLflow study by the rules of the Deep Learning Tuning Playbook, and plan the next study.
 
     \b
     advisor init                           write the first study of a project
@@ -88,11 +88,11 @@ _UNUSABLE_PATH_ERRNOS = (
     errno.ENOSPC,
     errno.EROFS,
 )
-"""Codes of operating-system errors that the user's path or disk causes, not a bug in this program."""
+"""Codes of operating-system errors whose cause is the user's path or disk, not a bug in this program."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. Errors that the user can mend are printed as one line and give exit status 2."""
+    """If the user can fix an error, print it as one line and exit with status 2."""
     learn_arguments(sys.argv[1:] if arguments is None else arguments)
     _prepare_output()
     try:
@@ -131,7 +131,7 @@ def _prepare_output() -> None:
 
 
 def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback as Python does, but without the credentials that messages of database drivers contain."""
+    """Print the traceback as Python does, but hide the credentials that messages of database drivers contain."""
     click.echo(redact("".join(traceback.format_exception(kind, error, trace))), err=True, nl=False)
 
 
@@ -145,7 +145,7 @@ def _usage_message(error: click.ClickException) -> str:
 
 def _exit_with_error(message: str, status: int = 2) -> None:
     one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
-    if len(one_line) > _MAX_ERROR_CHARS:  # cut the middle, because the end of the message says what to do
+    if len(one_line) > _MAX_ERROR_CHARS:  # shorten the message in the middle, because its end says what to do
         one_line = f"{one_line[: _MAX_ERROR_CHARS * 2 // 3]} … {one_line[-_MAX_ERROR_CHARS // 3 :]}"
     with suppress(OSError):  # if standard error is closed, the exit status still shows the failure
         click.echo(f"advisor: {one_line}", err=True)

@@ -10,19 +10,19 @@ import click
 
 from advisor.execution.guarding import GuardedStudy, Reading, StudyGuard
 from advisor.model.errors import AdvisorError
-from advisor.system.notifier import EVENTS, Notice, Notifier, parse_command
+from advisor.system.notifier import NOTIFICATION_EVENTS, Notice, Notifier, parse_command
 
 _POLL_S = 1.0
-"""Seconds between two checks of whether the guard has read the store again."""
-_READINGS_WITHOUT_RUNNING = 2
-"""Number of successive reads of the store without a running trial after which a study counts as ended. A single such read may fall
-between two trials."""
+"""Seconds between two checks for a newer reading of the store by the guard."""
+_MAX_READS_WITHOUT_RUNNING = 2
+"""A study counts as ended after this many successive reads of the store find no running trial. One such read is not enough,
+because it may happen between two trials."""
 
 
 @contextmanager
 def notifying(command: str | None, study: str, *, quiet: bool) -> Iterator[Notifier | None]:
-    """Yield a notifier that runs a command, or None without a command. If the `with` block raises AdvisorError, the last message
-    reports it."""
+    """Yield a notifier that runs the command; None if the command is None. If the `with` block raises AdvisorError, the
+    notifier's last message reports this error."""
     if command is None:
         yield None
         return
@@ -71,13 +71,13 @@ class _StudyFollower:
                     self._notifier.send(notice)
 
     def _notices(self, reading: Reading) -> Iterator[Notice]:
-        if self._known_failures is None:  # skip events that happened before we started
+        if self._known_failures is None:  # send nothing about events before the start of this process
             self._known_failures, self._known_stops = set(reading.failed), set(reading.stopped)
         for verdict in reading.running:
-            if verdict.state in EVENTS:
+            if verdict.state in NOTIFICATION_EVENTS:
                 yield Notice(verdict.state, reading.study, verdict.trial, verdict.step, verdict.message)
             if verdict.state in ("doomed", "not_finite"):
-                self._known_stops.add(verdict.trial)  # the stop that follows needs no second message
+                self._known_stops.add(verdict.trial)  # send no second message when this trial is stopped
         for trial in sorted(set(reading.failed) - self._known_failures):
             reason = f": {reading.failed[trial]}" if reading.failed[trial] else ""
             yield Notice("failed", reading.study, trial, None, f"{trial} failed{reason}")
@@ -88,5 +88,5 @@ class _StudyFollower:
         self._known_stops |= set(reading.stopped)
         self._ran = self._ran or bool(reading.running)
         self._without_running = 0 if reading.running else self._without_running + 1
-        if self._ran and self._without_running == _READINGS_WITHOUT_RUNNING:
+        if self._ran and self._without_running == _MAX_READS_WITHOUT_RUNNING:
             yield Notice("ended", reading.study, None, None, f"No trial of {reading.study} is running any more.")

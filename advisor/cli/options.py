@@ -42,7 +42,7 @@ study_option = click.option(
 notify_option = click.option(
     "--notify",
     metavar="COMMAND",
-    help="Run a command for each trial that fails, is stopped or cannot win, and at the end; it reads one line of JSON.",
+    help="Run a command for each trial that fails, is stopped or cannot win, and at the end; its input is a line of JSON.",
 )
 log_option = click.option(
     "--log-to-mlflow",
@@ -80,13 +80,13 @@ class AnalysisOptions:
     def __post_init__(self) -> None:
         require_separate_folder(self.out)
 
-    def for_analyze(self) -> dict[str, Any]:
+    def analyze_arguments(self) -> dict[str, Any]:
         """Return the options as keyword arguments of `advisor.analyze`."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if name not in ("out", "quiet")}
 
     def words(self, study: Path | None = None) -> list[str]:
-        """Return as command-line arguments those options that affect the report.
+        """Return the options that affect the report as command-line arguments.
 
         The tracking URI is omitted, because it may contain a password.
         """
@@ -132,7 +132,7 @@ analysis_options = dataclass_options(
     direction_option,
     click.option("--filter", metavar="EXPR", help="Analyze only the runs that match: params.model = 'cnn'."),
     click.option(
-        "--ignore", multiple=True, metavar="PARAM", help="Logged parameter that is no hyperparameter, to be ignored."
+        "--ignore", multiple=True, metavar="PARAM", help="Logged parameter to ignore, because it is no hyperparameter."
     ),
     click.option(
         "--population",
@@ -151,11 +151,9 @@ analysis_options = dataclass_options(
     click.option(
         "--only-this-round",
         is_flag=True,
-        help="Ignore the trials of earlier rounds.  [default: those in this study's space count as data]",
+        help="Ignore the trials of earlier rounds.  [default: use those in this study's space]",
     ),
-    click.option(
-        "--budget", metavar="COST", help="Plan studies that cost at most this much together: 40h, or '2e6 steps'."
-    ),
+    click.option("--budget", metavar="COST", help="Maximum total cost of the planned studies: 40h, or '2e6 steps'."),
     quiet_option,
 )
 """Decorator that adds the analysis options to a command, which receives them in the argument `options`."""

@@ -1,4 +1,4 @@
-"""The options of `advisor init` with which it writes the first study of a language model from a recipe."""
+"""The options of `advisor init` that write the first study of a language model from a recipe."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from advisor.execution.engines.devices import find_gpus
 from advisor.model import placeholders
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter, StudySpec
-from advisor.planning.recipes.recipe import RECIPES, TOKEN_RECIPES, RecipeWish, first_study
+from advisor.planning.recipes.recipe import RECIPES, TOKEN_RECIPES, RecipeRequest, first_study
 from advisor.system.processes import usable_cpus
 
-MAX_COUNT = 10**18
+MAX_TOKENS_OR_PARAMETERS = 10**18
 """Maximum number of tokens or parameters; a larger number is a typing error."""
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
-_COUNT = re.compile(r"^(\d{1,3}(?:,\d{3})+|\d[\d_]*\.?\d*(?:e\d+)?)([kmbt]?)$")
-_OWN_OPTIONS = {"tokens": "--tokens", "batch_tokens": "--batch-tokens", "model_parameters": "--params"}
+_COUNT_VALUE_PATTERN = re.compile(r"^(\d{1,3}(?:,\d{3})+|\d[\d_]*\.?\d*(?:e\d+)?)([kmbt]?)$")
+_RECIPE_ONLY_OPTIONS = {"tokens": "--tokens", "batch_tokens": "--batch-tokens", "model_parameters": "--params"}
 _REFUSED_OPTIONS = {
     "optimizer": ("--optimizer", "a recipe trains with AdamW, the trainers' default"),
-    "compare": ("--compare", "a recipe compares nothing yet; first find a baseline"),
-    "final_train_steps": ("--final-train-steps", "pass the steps of a trial, --max-train-steps"),
-    "find_steps": ("--find-steps", "pass the steps of a trial, --max-train-steps"),
+    "compare": ("--compare", "recipes support no comparison yet; first find a baseline"),
+    "final_train_steps": ("--final-train-steps", "pass --max-train-steps, the number of steps of each trial"),
+    "find_steps": ("--find-steps", "pass --max-train-steps, the number of steps of each trial"),
 }
-"""Options that all recipes reject: the key is the parameter's name in Python, the value is (option, reason)."""
-_MODEL = "--model-name-or-path MODEL"
-"""Option that names the pretrained model. TRL's ModelConfig needs it, and the user fills in MODEL. Pre-training has no such
-option."""
+"""Options that all recipes reject: the key is the name of the Python parameter, the value is (option, reason)."""
+_MODEL_OPTION = "--model-name-or-path MODEL"
+"""Option that names the pretrained model. TRL's ModelConfig needs this option, and the user must replace MODEL. Pre-training
+has no such option."""
 _POLICY_LOGGING = "--logging-steps 1"
 """Option with which TRL logs a policy's curves at every step, not at every tenth step, so that rules can judge short trainings."""
 _TRAINER_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}
-"""Field of Transformers' TrainingArguments that each placeholder sets."""
+"""Map each placeholder to the field of Transformers' TrainingArguments that it sets."""
 
 Command = TypeVar("Command")
 
@@ -46,12 +46,12 @@ class Count(click.ParamType[int]):
     name = "count"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the parsed number. Fails if the text is not a number between 1 and `MAX_COUNT`."""
+        """Reports an error if the text is not a number between 1 and `MAX_TOKENS_OR_PARAMETERS`."""
         if isinstance(value, int):
             return value
-        match = _COUNT.match(str(value).strip().lower())
+        match = _COUNT_VALUE_PATTERN.match(str(value).strip().lower())
         count = float(re.sub("[_,]", "", match[1])) * _UNITS[match[2]] if match else 0.0
-        if not 1 <= count <= MAX_COUNT:
+        if not 1 <= count <= MAX_TOKENS_OR_PARAMETERS:
             self.fail(f"{value!r} is not a number such as 50000, 124M or 2.5B", param, ctx)
         return round(count)
 
@@ -66,17 +66,20 @@ def recipe_options(command: Command) -> Command:
                 help="Write the first study of a language model, for TRL or Transformers.",
             ),
             click.option(
-                "--tokens", type=Count(), metavar="N", help="Training tokens of each trial: sft, lora, pretrain."
+                "--tokens",
+                type=Count(),
+                metavar="N",
+                help="Training tokens per trial, for the recipes sft, lora and pretrain.",
             ),
             click.option(
-                "--batch-tokens", type=Count(), metavar="N", help="Tokens in a batch, which turn --tokens into steps."
+                "--batch-tokens", type=Count(), metavar="N", help="Tokens per batch, to convert --tokens to steps."
             ),
             click.option(
                 "--params",
                 "model_parameters",
                 type=Count(),
                 metavar="N",
-                help="Parameters of the model to pre-train, without embeddings.",
+                help="Number of parameters to pre-train, without embeddings.",
             ),
         )
     ):
@@ -85,8 +88,9 @@ def recipe_options(command: Command) -> Command:
 
 
 def refuse_recipe_options(lengths: Mapping[str, int | None]) -> None:
-    """Raise AdvisorError if the user set an option that works only with `--recipe`. lengths: values of these options by name."""
-    for name, option in _OWN_OPTIONS.items():
+    """Raise AdvisorError if the user set an option that works only with `--recipe`. lengths: the options' values by parameter
+    name."""
+    for name, option in _RECIPE_ONLY_OPTIONS.items():
         if lengths[name] is not None:
             raise AdvisorError(f"{option} works only with --recipe")
 
@@ -105,12 +109,12 @@ def recipe_study(ctx: click.Context, parameters: Mapping[str, Parameter]) -> tup
         if direction is None:
             raise AdvisorError("--direction is missing: the metric's name does not say in which direction it improves")
     named = ctx.get_parameter_source("out") is not ParameterSource.DEFAULT
-    wish = RecipeWish(
+    wish = RecipeRequest(
         recipe=recipe,
         study=options["name"] or (options["out"].stem if named else recipe),
         direction=direction,
         parameters=parameters,
-        **{name: options[name] for name in ("metric", "trials", "max_train_steps", *_OWN_OPTIONS)},
+        **{name: options[name] for name in ("metric", "trials", "max_train_steps", *_RECIPE_ONLY_OPTIONS)},
     )
     return first_study(wish)
 
@@ -122,7 +126,7 @@ def _check_options(options: Mapping[str, Any], recipe: str) -> None:
     if options["model_parameters"] is not None and recipe != "pretrain":
         raise AdvisorError("--params works only with --recipe pretrain")
     if recipe not in TOKEN_RECIPES and (options["tokens"] or options["batch_tokens"]):
-        raise AdvisorError(f"--recipe {recipe} counts no tokens; pass --max-train-steps")
+        raise AdvisorError(f"--recipe {recipe} does not accept a number of tokens; pass --max-train-steps")
     if options["max_train_steps"] and (options["tokens"] or options["batch_tokens"] or recipe == "pretrain"):
         raise AdvisorError("the steps follow from --tokens and --batch-tokens; leave out --max-train-steps")
     if options["batch_tokens"] and not options["tokens"] and recipe != "pretrain":
@@ -132,12 +136,12 @@ def _check_options(options: Mapping[str, Any], recipe: str) -> None:
 def trainer_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
     """Return the options that pass these hyperparameters and the study's training lengths to a script that parses
     TrainingArguments."""
-    model = [] if recipe == "pretrain" else [_MODEL]
+    model = [] if recipe == "pretrain" else [_MODEL_OPTION]
     lengths = [name for name in placeholders.needed_placeholders(spec) if name != "seed"]
     evaluations = ["--eval-strategy steps", _transformers_option("evaluate_every")]
     logging = [_POLICY_LOGGING] if "num_generations" in spec.parameters else []
     options = [*model, *map(_transformers_option, names), *map(_transformers_option, lengths), *evaluations, *logging]
-    return " ".join([*options, _transformers_option("seed"), placeholders.TRAINER_OUTPUT])
+    return " ".join([*options, _transformers_option("seed"), placeholders.TRAINER_OUTPUT_OPTION])
 
 
 def print_hint_without_gpu() -> None:
@@ -147,7 +151,7 @@ def print_hint_without_gpu() -> None:
 
 
 def _transformers_option(placeholder: str) -> str:
-    """Return the option with Transformers' name for a placeholder: `--max-steps {max_train_steps}`."""
+    """Return the option with Transformers' name for a placeholder, such as `--max-steps {max_train_steps}`."""
     option = placeholders.command_option(placeholder)
     name = _TRAINER_NAMES.get(placeholder)
     return option if name is None else f"--{name.replace('_', '-')} {{{placeholder}}}"

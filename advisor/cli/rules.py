@@ -13,7 +13,7 @@ from advisor.engine.registry import load_rules
 @click.command()
 @rules_option
 def rules(rules: tuple[Path, ...]) -> None:
-    """List the rules with their goal and what each looks for."""
+    """List each rule with its goal and the problem that it detects."""
     loaded = load_rules(directories=rules)
     width = max((len(rule.rule_id()) for rule in loaded), default=0)
     for rule in loaded:

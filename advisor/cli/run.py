@@ -45,7 +45,7 @@ from advisor.tracking.stores.location import default_for_writing, parse_tracking
 @click.option(
     "--retry",
     type=click.Choice(["failed", "all"]),
-    help="failed: begin failed trials again, also those that logged metrics. all: begin every trial again, as after a mistake in "
+    help="failed: restart failed trials, even those that logged metrics. all: begin every trial again, as after a mistake in "
     "the training script, except those of launchers that still run; resume without it. MLflow keeps the old runs as deleted.  "
     "[default: failed trials of earlier launches that logged nothing]",
 )
@@ -54,7 +54,7 @@ from advisor.tracking.stores.location import default_for_writing, parse_tracking
     "continued",
     multiple=True,
     metavar="TRIAL",
-    help="Go on with a trial that --stop-doomed stopped (name or number), and do not stop it again. Repeatable.",
+    help="Continue a trial (name or number) that --stop-doomed stopped, and do not stop it again. Repeatable.",
 )
 @click.option("--dry-run", is_flag=True, help="Only print the commands.")
 def run(
@@ -68,7 +68,7 @@ def run(
     continued: tuple[str, ...],
     dry_run: bool,
 ) -> None:
-    """Train every trial of STUDY (a YAML file): run COMMAND for each, with its hyperparameters filled in.
+    """Train every trial of STUDY (a YAML file): run COMMAND for each trial with the trial's hyperparameters.
 
     \b
     advisor run study.yaml -- python train.py --learning-rate {learning_rate} --seed {seed}
@@ -81,12 +81,12 @@ def run(
     advisor run study.yaml --on ray --ray-address auto -- python train.py
     advisor run study.yaml --on slurm --timeout 60 --slurm partition=gpu --gpus-per-trial 1 -- python train.py
 
-    The training logs into the MLflow run that its environment names, as TuningLogger and mlflow.start_run() do by themselves
-    (MLFLOW_TRACKING_URI, MLFLOW_RUN_ID). ADVISOR_PARAMS, ADVISOR_SEED, ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE hold what
-    the study sets. Crashes, lack of memory, timeouts and non-finite results are recorded. Ctrl-C stops cleanly; run the same
-    command again to resume, also after a kill -9 or on another machine: finished trials are never trained again. A larger
-    --trials continues the same sequence. Trials that failed in an earlier launch and logged nothing are begun again. The exit
-    status is 1 if a trial failed.
+    The training must log into the MLflow run that MLFLOW_TRACKING_URI and MLFLOW_RUN_ID name; TuningLogger and
+    mlflow.start_run() do so by default. ADVISOR_PARAMS, ADVISOR_SEED, ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE hold the
+    values that the study sets. Crashes, lack of memory, timeouts and non-finite results are recorded. Ctrl-C stops cleanly; run
+    the same command again to resume, even after a kill -9 or on another machine; finished trials are never repeated. A larger
+    --trials adds trials to the same sequence. Trials that failed in an earlier launch and logged nothing are started again. The
+    exit status is 1 if a trial failed.
     """
     spec = load(study)
     check_command(spec, command, append=options.append)
@@ -130,8 +130,10 @@ def _print_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None:
     if summary.failed:
         failed, them = spelled(summary.failed, "trial"), "it" if summary.failed == 1 else "them"
         click.echo(
-            f"{failed[0].upper()}{failed[1:]} failed; run the same command with --retry failed to begin {them} again."
+            f"{failed[0].upper()}{failed[1:]} failed; to start {them} again, run the same command with --retry failed."
         )
     if left:
-        click.echo(f"{left} are left to other launchers; run the same command again to see that all have ended.")
+        click.echo(
+            f"Other launchers have {left} of the trials; run the same command again to check that all have ended."
+        )
     print_next(plan.experiment, plan.location)

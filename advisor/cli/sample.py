@@ -28,7 +28,7 @@ from advisor.planning.sampling.halton import sample as draw
 @click.option("--skip", type=click.IntRange(min=0), default=0, help="Skip the first K trials, to extend a study.")
 @click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "table"]), default="jsonl", show_default=True)
 def sample(study: Path, count: int | None, skip: int, format_: str) -> None:
-    """Draw trials from the space of STUDY (a YAML file), and print the parameters of one trial a line.
+    """Draw trials from the space of STUDY (a YAML file), and print the parameters of one trial per line.
 
     The trials are a scrambled, shifted Halton sequence: a study file gives the same trials on every machine.
     """

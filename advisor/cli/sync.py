@@ -22,16 +22,17 @@ from advisor_logging.sync import NotDelivered, Spool, deliver, find_own_spools, 
 @click.option(
     "--as-recorded",
     is_flag=True,
-    help="Deliver SPOOLS to the addresses recorded in them. The servers at these addresses receive your credentials.",
+    help="Deliver SPOOLS to the addresses that they contain. The servers at these addresses receive your credentials.",
 )
 @click.option("--list", "only_list", is_flag=True, help="List the waiting logs, and deliver nothing.")
 @quiet_option
 def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, only_list: bool, quiet: bool) -> None:
-    """Deliver to MLflow the logs that wait on this machine's disk because the store was unreachable.
+    """Deliver to MLflow the logs that are on this machine's disk because the store was unreachable.
 
-    SPOOLS are folders of waiting logs, or folders that contain such folders. By default, all of this user's spools are delivered,
-    each to the store of its training. Spools in other folders are delivered only to the store that --tracking-uri or
-    MLFLOW_TRACKING_URI names. Nothing arrives twice. Exit status 1: something could not be delivered.
+    SPOOLS are folders of undelivered logs (spools), or folders that contain such folders. By default, the command delivers all
+    spools of this user, each to the store that its training used. Spools in other folders are delivered only to the store that
+    --tracking-uri or MLFLOW_TRACKING_URI names. Nothing arrives twice. The exit status is 1 if some logs could not be
+    delivered.
 
     \b
     advisor sync --list                                  list the waiting logs
@@ -48,9 +49,9 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
         return
     left = _deliver_spools(found, tracking_uri, as_recorded=as_recorded, show=not quiet)
     if not quiet:
-        click.echo(f"Delivered {len(found) - len(left):,} of {len(found):,}.")
+        click.echo(f"Delivered the logs of {len(found) - len(left):,} of {len(found):,} runs.")
     for spool, reason in left:
-        click.echo(f"advisor: {spool.run_name} is left in {spool.folder}: {reason}", err=True)
+        click.echo(f"advisor: {spool.run_name} remains in {spool.folder}: {reason}", err=True)
     if left:
         sys.exit(1)
 
@@ -58,8 +59,8 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
 def _deliver_spools(
     spools: Sequence[Spool], tracking_uri: str | None, *, as_recorded: bool, show: bool
 ) -> list[tuple[Spool, str]]:
-    """Send the spools (logs on the local disk) to MLflow. Return (spool, reason) for each spool that could not be sent
-    completely."""
+    """Send the spools (undelivered logs on the local disk) to MLflow. Return (spool, reason) for each spool that could not be
+    sent completely."""
     left = []
     with progress_bar(enabled=show) as on_progress:
         for spool in spools:
@@ -90,7 +91,7 @@ def _spool_table(spools: Sequence[Spool]) -> str:
 def _log_state(spool: Spool) -> str:
     if spool.state != "left":
         return spool.state
-    return "" if spool.end is not None else "the training was cut off"
+    return "" if spool.end is not None else "the training was interrupted"
 
 
 def _age_text(spool: Spool) -> str:

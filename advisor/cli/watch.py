@@ -15,7 +15,7 @@ from advisor.cli.options import AnalysisOptions, analysis_options, log_option, n
 from advisor.contract.redact import redact
 from advisor.execution.guarding import GuardedStudy
 from advisor.model.errors import AdvisorError, NothingToJudge, os_errors_as
-from advisor.model.progress import no_progress
+from advisor.model.progress import ignore_progress
 from advisor.model.spec_yaml import load
 from advisor.report import Report
 from advisor.report.live import LiveReport, rows
@@ -24,8 +24,8 @@ from advisor.report.text.running import alarms, summary_line
 from advisor.tracking.stores.location import parse_tracking_uri
 
 INTERVAL_S = 10.0
-"""Minimum seconds between two analyses. The pause is also at least as long as the analysis before it, so that we use the store at
-most half of the time."""
+"""Minimum seconds between two analyses. The pause also lasts at least as long as the last analysis took, so that the store is
+busy at most half of the time."""
 
 
 @click.command()
@@ -43,17 +43,17 @@ def watch(
     notify: str | None,
     port: int,
 ) -> None:
-    """Analyze EXPERIMENT again while trials come in, and serve the current report as a page, on this machine only.
+    """Analyze EXPERIMENT whenever trials log new data, and serve the latest report as a web page on this machine.
 
-    Writes the same files as `advisor analyze` each time the data change. First waits until a trial has logged the objective.
-    Ctrl-C ends it.
+    After each analysis, the command writes the same files as `advisor analyze`. The first analysis waits until a trial has
+    logged the objective. Ctrl-C ends it.
 
     \b
     advisor watch cifar
     advisor watch cifar --port 8080 --log-to-mlflow
     advisor watch cifar --notify ./notify.sh
     """
-    echo = no_progress if options.quiet else click.echo
+    echo = ignore_progress if options.quiet else click.echo
     make = partial(make_report, experiment, options, study_file, unfinished=True)
     write = partial(
         write_report, experiment=experiment, options=options, study_file=study_file, log_to_mlflow=log_to_mlflow
@@ -76,7 +76,7 @@ def watch(
 def first_report(
     analyze: Callable[[], Report], echo: Callable[[str], object], interval_s: float = INTERVAL_S
 ) -> Report:
-    """Return the first report. Until a trial can be judged, print the reason why none can, and wait."""
+    """Wait until a trial can be judged, and print the reason for waiting."""
     reason = ""
     while True:
         try:
@@ -97,17 +97,17 @@ def serve_live_report(
     echo: Callable[[str], object],
     interval_s: float = INTERVAL_S,
 ) -> None:
-    """Serve the report until the user interrupts. When the experiment's data change, replace the served report by a newer one.
+    """Serve the report until the user interrupts. When the experiment's data change, analyze again and serve the new report.
 
-    echo: receives the changes, line by line. A failed analysis is reported and repeated. Raises AdvisorError if the port is in
-    use.
+    echo: function that prints one line about each change. If an analysis fails, print the error and repeat it. Raises
+    AdvisorError if the port is in use.
     """
     with os_errors_as(f"cannot serve on port {port}", "choose another --port"):
         live = LiveReport(port)
     known: set[tuple[str, str]] = set()
     with live:
         _show(live, report)
-        echo(f"Live at {live.url} (this machine only). Ctrl+C ends it.")
+        echo(f"Live report at {live.url} (this machine only). Ctrl+C ends it.")
         _announce(report, known, echo)
         duration_s, failure = 0.0, None
         try:
@@ -118,7 +118,7 @@ def serve_live_report(
                     report, failure = _update_report(report, live, analyze, write, echo), None
                     _announce(report, known, echo)
                 except Exception as error:
-                    if (reason := _one_line(error)) != failure:
+                    if (reason := _error_in_one_line(error)) != failure:
                         failure = reason
                         echo(f"{_clock_time()} The analysis failed and will be repeated: {failure}")
                 live.fail(failure)
@@ -150,16 +150,16 @@ def _show(live: LiveReport, report: Report, news: Sequence[str] = ()) -> None:
 
 
 def _announce(report: Report, announced: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
-    """Print a line for each running trial in trouble, once per trial and verdict. announced: (trial, verdict) keys whose lines were
-    already printed."""
+    """Print a line for each running trial in trouble, once per trial and verdict. announced: pairs (trial, verdict) that were
+    printed before."""
     for key, line in alarms(report, announced):
         announced.add(key)
         echo(f"{_clock_time()} {line}")
 
 
-def _one_line(error: Exception) -> str:
-    """Return the error message without credentials. The name of the exception's class precedes the message of an error that is not
-    an AdvisorError."""
+def _error_in_one_line(error: Exception) -> str:
+    """Return the error message without credentials. For errors other than AdvisorError, the message starts with the name of the
+    exception's class."""
     text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
     return " ".join(redact(text).split())
 

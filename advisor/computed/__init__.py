@@ -1,4 +1,4 @@
-"""Quantities that several rules compute from a study, grouped by chapter. `@computed` computes each quantity once per study."""
+"""Computes quantities of a study that several rules use. The decorator `@computed` computes each quantity only once per study."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 def computed(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
-    """Decorate a function whose first argument is a study: cache its results on this study. All other arguments must be hashable
-    values or trials.
+    """Cache the results of a function on its first argument, a study. Besides the study, all arguments must be hashable values
+    or trials.
 
     Exceptions are not cached: each call runs the function again, and raises again.
     """

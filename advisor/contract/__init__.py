@@ -1,8 +1,8 @@
-"""Names of metrics, tags and files that adapters write and the analysis reads. Adapters and the analysis depend only on these
-names, not on each other.
+"""Names of metrics, tags and files that adapters write and the analysis reads. Neither adapters nor the analysis depend on each
+other; both depend only on these names.
 
-Only the standard library is used, so that training jobs can import this module cheaply. Existing experiments use these names, so
-names can be added but never changed.
+This module uses only the standard library, so that training jobs can import it quickly. Names in this module can be added but
+never changed, because existing experiments contain them.
 """
 
 from __future__ import annotations
@@ -11,38 +11,41 @@ SCHEMA = "1"
 """Version of the names in this module, logged as the tag `TAG_SCHEMA`."""
 
 DENSE_STEPS = 500
-"""Number of optimizer steps at the start of a training that are logged one by one. After them, steps are logged in windows."""
+"""Number of optimizer steps at the start of a training that are logged one by one. Later steps are logged in windows of several
+steps."""
 
-# Metrics of the training loop. After the first DENSE_STEPS steps, a metric NAME is the mean of a window, and NAME.min and NAME.max
-# are its extremes, all logged at the window's last step. (A file store cannot hold both "a" and "a/b", hence the dot.)
+# Metrics of the training loop. After the first DENSE_STEPS steps, a metric NAME is the mean of a window, and NAME.min and
+# NAME.max are its extremes, all logged at the window's last step. The separator is a dot, because a file store cannot hold both
+# "a" and "a/b".
 TRAIN_LOSS = "train/loss"
 GRAD_NORM = "train/grad_norm"
 """Global L2 norm of the gradient before any clipping."""
 LEARNING_RATE = "train/learning_rate"
-"""Learning rate of parameter group 0; that of group k > 0 is `train/learning_rate.group<k>`."""
+"""Learning rate of parameter group 0; the learning rate of group k > 0 is `train/learning_rate.group<k>`."""
 STEP_TIME = "train/step_time_s"
 """Seconds from one optimizer step to the next."""
 DATA_WAIT = "train/data_wait_s"
 """Seconds per optimizer step spent waiting for the data loader."""
 EXAMPLES_PER_SECOND = "train/examples_per_s"
 CLIPPED = "train/clipped"
-"""1 if the step's gradient was clipped, else 0; the mean of a window is the share of clipped steps."""
+"""1 if the step's gradient was clipped, else 0; the mean over a window of steps is the share of clipped steps."""
 COMPUTE_TIME = "train/compute_time_s"
 """Seconds from a batch's arrival to the end of its optimizer step, measured on the GPU if there is one."""
 SKIPPED_STEPS = "train/skipped_steps"
-"""Number of steps that the gradient scaler skipped just before this one because gradients overflowed; absent without a scaler."""
+"""Number of steps that the gradient scaler skipped just before this step because gradients overflowed; absent if the training
+has no scaler."""
 LOSS_SCALE = "train/loss_scale"
 """Factor by which the gradient scaler multiplies the loss."""
 ATTENTION_LOGIT = "train/max_attention_logit"
-"""Largest attention logit of a batch over all layers, heads and positions: the largest product of a query and a key, scaled, before
-the softmax. The hook does not log it, because only your model knows its logits."""
+"""Largest attention logit (scaled product of a query and a key, before the softmax) of a batch over all layers, heads and
+positions. The hook does not log this metric, because it cannot see the attention logits of a model."""
 SLOWEST_RANK = "train/slowest_rank_s"
 FASTEST_RANK = "train/fastest_rank_s"
-"""Step times of the slowest and the fastest rank in seconds. Step times are equal on all ranks if the ranks wait for each other in
+"""Step times of the slowest and the fastest rank in seconds. All ranks have the same step time if they wait for each other at
 each step."""
 OPTIMIZER_SUFFIX = ".optimizer"
-"""Suffix of the metrics of optimizer k > 0: `train/grad_norm.optimizer<k>` and `train/learning_rate.optimizer<k>` (`.group<j>` may
-follow). `train/grad_norm` is the gradient norm over all optimizers that made a step."""
+"""Suffix of the metrics of optimizer k > 0: `train/grad_norm.optimizer<k>` and `train/learning_rate.optimizer<k>` (`.group<j>`
+may follow). `train/grad_norm` is the gradient norm over all optimizers that took a step."""
 
 # Metrics of the device, logged at intervals that grow with the length of the run.
 DEVICE_MEMORY_PEAK = "device/memory_peak_bytes"
@@ -69,17 +72,17 @@ TAG_DIRECTION = "advisor.direction"
 TAG_STATUS = "advisor.status"
 """Status of the ended trial, one of STATUSES; absent while the trial is running and after it was killed."""
 TAG_TUNER = "advisor.tuner"
-"""Name of the tuner, such as `optuna`, if its process trained several trials; no command then starts this trial alone."""
+"""Name of the tuner, such as `optuna`, if one process trained several trials, so that no command can start this trial alone."""
 TAG_SEED = "advisor.seed"
 TAG_MAX_TRAIN_STEPS = "advisor.max_train_steps"
 TAG_BATCH_SIZE = "advisor.batch_size"
 TAG_OPTIMIZER = "advisor.optimizer"
-"""Class name of the optimizer. Its hyperparameters (group 0) are `advisor.optimizer.<name>` with the playbook's names, and
-`advisor.optimizer.update_rule` is the playbook's name of the update rule."""
+"""Class name of the optimizer. The optimizer's hyperparameters (group 0) are in tags `advisor.optimizer.<name>` with the
+playbook's names, and the playbook's name of the update rule is in `advisor.optimizer.update_rule`."""
 TAG_MODEL = "advisor.model"
 """Class name of the model, without the wrappers for distributed or compiled training."""
 TAG_PRETRAINED = "advisor.pretrained"
-"""`true` if the training starts from the weights of a pretrained model; absent if it does not, or if the start is unknown."""
+"""`true` if the training starts from the weights of a pretrained model; absent otherwise, and if the start is unknown."""
 TAG_NORM_LAYERS = "advisor.norm_layers"
 """JSON: {class of normalisation layer: number of layers}."""
 TAG_PARAMETERS = "advisor.model_parameters"
@@ -90,16 +93,15 @@ TAG_CHECKPOINTS = "advisor.checkpoints"
 """JSON: {"policy": "best-3" | "best-3+last" | "last" | "all" | "all+last" | "none",
 "kept": [{"step", "value", "path"}], "chosen": step or null, "resumes": true if the training resumes from the last one}."""
 TAG_SKIPPED_STEPS = "advisor.skipped_steps"
-"""Number of steps that a gradient scaler skipped in the whole training, also after the last completed step. Absent if no steps
-were skipped, and if the optimizer is fused.
-"""
+"""Number of steps that a gradient scaler skipped in the whole training, also after the last completed step. The tag is absent
+if no steps were skipped or the optimizer is fused."""
 TAG_MICRO_BATCHES = "advisor.micro_batches"
 """Number of micro-batches whose gradients are accumulated for one optimizer step."""
 TAG_SCHEDULE = "advisor.schedule"
 """JSON: {"class": scheduler class, "kind": "constant" | "linear" | "cosine" | "exponential" | "step" | "cyclic" | "one-cycle" |
 "polynomial" | "plateau" | "warmup+<kind>" | "other"}."""
 TAG_AVERAGING = "advisor.averaging"
-"""JSON: {"class", "kind": "ema" | "swa" | "other"}: weight averaging of the model."""
+"""Weight averaging of the model, as JSON: {"class", "kind": "ema" | "swa" | "other"}."""
 TAG_NORM_ORDER = "advisor.norm_order"
 """Position of normalisation in residual blocks: "pre-norm" (x + f(norm(x)) or x + norm(f(x))), "post-norm" (norm(x + f(x))),
 "mixed", "none", or "no-residuals" for a model without residual blocks; absent if the model's computation does not show it."""
@@ -113,7 +115,8 @@ optimizers; regularisation by function calls in the training code is not detecte
 TAG_COMPILED = "advisor.compiled"
 """`true` or `false`: whether `torch.compile` was applied to the model or a part of it."""
 TAG_PRECISION = "advisor.precision"
-"""JSON: {"parameters": dtype of most parameters, e.g. "bfloat16", "compute": dtype of most matrix products, absent if unknown}."""
+"""JSON: {"parameters": dtype of most parameters, such as "bfloat16", "compute": dtype of most matrix products, absent if
+unknown}."""
 TAG_BACKENDS = "advisor.backends"
 """JSON: {"cudnn_benchmark", "cudnn_deterministic", "deterministic_algorithms", "float32_matmul_precision", "threads",
 "cpus": number of CPUs that the process may use}."""
@@ -139,35 +142,37 @@ TAG_VALID_COUNTS = "advisor.valid_class_counts"
 TAG_DEVICE_MEMORY = "advisor.device_memory_bytes"
 """Memory of one device in bytes."""
 TAG_RANKS = "advisor.ranks"
-"""JSON for distributed training: {"world_size", "parallel": "ddp" | "fsdp" | "other", "backend", "facts": {fact: {"same": value} |
-{"by_rank": [...]}}}; facts are seed, loader_seed, shard_examples, batch_size, device, host, sync_batch_norm, checkpoints, logs.
-The value of a rank without a report is null; a list too long for a tag is truncated and ends with "...".
+"""JSON for distributed training: {"world_size", "parallel": "ddp" | "fsdp" | "other", "backend", "facts": {fact: {"same":
+value} | {"by_rank": [...]}}}; facts are seed, loader_seed, shard_examples, batch_size, device, host, sync_batch_norm,
+checkpoints, logs. In a list by rank, a rank without a report has the value null; a list that is too long for a tag is truncated
+and ends with "...".
 """
 TAG_SIDECAR = "advisor.sidecar"
 """JSON: {"parts": [{"path": artifact with the curves at full resolution, "rows", "from_step", "to_step"}]}; see `SIDECAR_PATH`.
 
 The artifact has every point from `from_step` to the last step, `to_step`. Points before `from_step` are only in the tracking
-store, because the disk quota was reached or an earlier process of a resumed run logged them.
+store, either because of the disk quota or because an earlier process of a resumed run logged them.
 """
 AUTOPSY_PATH = "advisor/autopsy.json"
 """Artifact about the first non-finite loss or gradient norm of a training: a JSON object that `advisor.model.autopsy` reads. With
 `autopsy="batch"`, the batches are in `AUTOPSY_BATCH_PATH`, which `torch.load` reads."""
 AUTOPSY_BATCH_PATH = "advisor/autopsy-batch.pt"
 SIDECAR_PATH = "advisor/curves.parquet"
-"""Artifact with every recorded point of the run, before windowing: a table with the columns metric (text), step (int64), time_ms
-(int64) and value (float64), sorted by metric and step. Metric names end with MIN_SUFFIX or MAX_SUFFIX only if they were logged
-that way. A resumed run keeps this file and adds `advisor/curves-<spool>.parquet` each time that it is resumed.
+"""Artifact with every recorded point of the run, before windowing: a table with the columns metric (text), step (int64),
+time_ms (int64) and value (float64), sorted by metric and step. Metric names in the table end with MIN_SUFFIX or MAX_SUFFIX only
+if the training itself logged such names. A resumed run keeps this file and adds `advisor/curves-<spool>.parquet` each time that
+it is resumed.
 """
 TAG_PROBE = "advisor.probe"
-"""Kind of probe that the run belongs to: "batch-size", "learning-rate", "early-instability", "warmup" or "steps"; else absent."""
+"""Kind of the probe (short diagnostic study) that the run belongs to: "batch-size", "learning-rate", "early-instability",
+"warmup" or "steps"; absent for other runs."""
 TAG_REPORT = "advisor.report"
 """Tag of the run (not a trial) that holds the reports on its experiment: the SHA-256 of the reports, or "begun"."""
 TAG_HEADLINE = "advisor.headline"
-"""Tag of the run that holds the reports: the verdict on the study in one sentence."""
+"""Tag of the run that holds the reports: the report's headline, one sentence about the study."""
 TAG_VERDICT = "advisor.verdict."
-"""Prefix of tags on the run that holds the reports; the rest of the tag's name is the id of a rule that fired. Its value is
-"critical: ...".
-"""
+"""Prefix of tags on the run that holds the reports; the rest of the tag's name is the id of a rule that fired. The value of
+such a tag is the severity and the message, as "critical: ..."."""
 TAG_RULES = "advisor.rules"
 """Tag of the run that holds the reports: the number of rules with each status, as "3 fired, 20 quiet, 17 not assessed"."""
 TAG_GATE = "advisor.gate"
@@ -203,15 +208,16 @@ several studies, the tag of each is TAG_STUDY_FILE.of-<digest of its name>."""
 TAG_LOST_POINTS = "advisor.lost_points"
 """Number of points that could not be delivered; absent if there are none."""
 TAG_STOPPED = "advisor.stopped"
-"""JSON: {"state": "doomed" | "not_finite", "step", "reason", "at": seconds since 1970, "length"}: the guard ended the training at
-this step, or is about to. The trial's status becomes `complete` if the training reached its length first, else `diverged` if the
-objective was not finite, else `pruned`. See `advisor.contract.guard_stop`."""
+"""JSON: {"state": "doomed" | "not_finite", "step", "reason", "at": seconds since 1970, "length"}: the guard stopped the
+training at this step, or will stop it soon. The trial's status becomes `complete` if the training reached its length first,
+else `diverged` if the objective was not finite, else `pruned`. See `advisor.contract.guard_stop`."""
 TAG_CONTINUED = "advisor.continued"
-"""Former value of TAG_STOPPED of a run that was continued after the guard stopped it; the guard does not stop it again."""
+"""Former value of TAG_STOPPED if the run was continued after the guard stopped it; the guard does not stop such a run again."""
 TAG_ERROR = "advisor.error"
-"""Class and message of the exception that ended an infeasible trial; if memory ran out, it starts with "out of memory"."""
+"""Class and message of the exception that ended an infeasible trial; if memory ran out, the text starts with "out of memory"."""
 TAG_SPOOL = "advisor.spool"
-"""Id of the spool that the run was delivered from; an interrupted delivery uses it to find its unfinished run."""
+"""Id of the spool (local log folder) from which the run was delivered; an interrupted delivery finds its unfinished run by this
+id."""
 
 STATUSES = ("complete", "diverged", "infeasible", "pruned", "stopped", "no_data", "running")
 """complete: ran to its end · diverged: non-finite objective or loss at the end · infeasible: crashed or ran out of
@@ -222,9 +228,9 @@ without a value of the objective · running: has not ended."""
 def window_width(step: int) -> int:
     """Return the number of steps per logged window at optimizer step `step` (0-based).
 
-    The width is 1 for the first `DENSE_STEPS` steps. Beyond them, the width doubles each time the number of steps doubles. A run of
-    n steps has about `DENSE_STEPS * (1 + log2(n / DENSE_STEPS) / 2)` windows: about 1,600 for 10,000 steps, about 3,300 for a
-    million steps.
+    The width is 1 for the first `DENSE_STEPS` steps. After the first `DENSE_STEPS` steps, the width doubles whenever the number
+    of steps doubles. A run of n steps has about `DENSE_STEPS * (1 + log2(n / DENSE_STEPS) / 2)` windows: about 1,600 for 10,000
+    steps, about 3,300 for a million steps.
     """
     width = 1
     while step >= DENSE_STEPS * width:

@@ -1,6 +1,6 @@
 """The file in which `advisor guard --watch` writes its latest verdict on a run, and from which the training's hook reads it.
 
-The file holds one JSON object; before the first verdict, there is no file. Only the standard library is used.
+The file holds one JSON object; it does not exist before the first verdict. This module uses only the standard library.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TypedDict
 
 
 class GuardVerdict(TypedDict):
-    """A verdict on one run."""
+    """A verdict of the guard on one run."""
 
     state: str
     """State of the trial, as in `advisor.engine.guard`: doomed, not_finite, diverging, stuck, fine or unknown."""
     step: int
-    """Last evaluated step; 0 without an evaluation."""
+    """Step of the last evaluation; 0 if there was no evaluation."""
     stop: bool
     """True if the evidence suffices to stop the training."""
     message: str

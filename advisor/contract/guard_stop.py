@@ -1,4 +1,4 @@
-"""The record that the guard writes on a run that it stops. Only the standard library is used."""
+"""The record that the guard writes on a run that it stops. This module uses only the standard library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 _MAX_REASON_CHARS = 600
 """Maximum characters of a reason in a tag, so that servers of all versions accept the tag's text."""
-_PREDICATES = {"doomed": "could not become the best", "not_finite": "had an objective that was not finite"}
+_STOP_PREDICATES = {"doomed": "could not become the best", "not_finite": "had an objective that was not finite"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class GuardStop:
 
     @property
     def predicate(self) -> str:
-        """Reason for the stop as a predicate without numbers: "could not become the best"."""
-        return _PREDICATES.get(self.state, "had another reason")
+        """Reason for the stop as a phrase without numbers, such as "could not become the best"."""
+        return _STOP_PREDICATES.get(self.state, "had another reason")
 
     def tag_text(self) -> str:
         """Return the text of the tag `contract.TAG_STOPPED`. A long reason is truncated."""

@@ -49,9 +49,8 @@ _HIGHER_IS_BETTER = frozenset(
 _VAGUE_WORDS = frozenset("score average match".split())
 """Words that mean "higher is better" only if no other word names the quantity, as in "FID score" or "loss average"."""
 _NEGATABLE_WORDS = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
-"""Words whose direction a preceding "negative" reverses. Other words, such as in "negative precision", do not count, because
-negative examples may be meant.
-"""
+"""Words whose direction a preceding "negative" reverses. "Negative" does not reverse other words: "negative precision", for
+example, may be about negative examples."""
 _EFFORT_WORDS = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 
 
@@ -77,7 +76,7 @@ def direction_of(name: str) -> Direction | None:
     # Splitting by case would cut "mAP" and "mIoU" into several words.
     whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLITS]
     if "to" in whole[1:] and _EFFORT_WORDS & set(whole[: whole.index("to", 1)]):
-        return "minimize"  # for example, time_to_accuracy
+        return "minimize"  # such as time_to_accuracy, the effort to reach a target
     word = _deciding_word(whole, quantity(name))
     if word is None:
         return None
@@ -86,9 +85,8 @@ def direction_of(name: str) -> Direction | None:
 
 
 def contradicts_direction(name: str, direction: Direction) -> bool:
-    """Return True if the name clearly implies the opposite direction, as "val_accuracy" does for "minimize". Vague words do not
-    count.
-    """
+    """Return True if the name clearly implies the opposite direction, as "val_accuracy" does for "minimize". Vague words, such
+    as "score", do not count."""
     clear = direction_of(name)
     return clear is not None and clear != direction and not _is_vague(name)
 

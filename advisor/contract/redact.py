@@ -1,7 +1,8 @@
 """Removes passwords from messages, tags and files, in the analysis and in training processes; uses only the standard library.
 
-`learn_address` parses each address that the user provides. From then on, the address's password is hidden wherever it appears, in
-any quoting. Regular expressions are used only for text of unknown origin; their time is proportional to the length of the text.
+`learn_address` parses each address that the user provides. From then on, `redact` hides the address's password wherever it
+appears, in any quoting. Regular expressions are used only for text of unknown origin; their running time is proportional to the
+length of the text.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-_USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@\[]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
-"""Pattern of user and password of an address inside a text. The password may contain a slash or an @; the pattern limits its
-length.
-"""
+_USERINFO_PATTERN = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@\[]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
+"""Pattern of user and password of an address inside a text. The password may contain a slash or an @, so the pattern limits the
+password's length."""
 _ASSIGNMENT = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
 _SECRET_VARIABLE_NAME = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"
@@ -41,11 +41,9 @@ _DATABASE_DIALECTS = {
     "redshift",
     "snowflake",
 }
-"""SQLAlchemy dialects whose addresses may have a password. The drivers of these dialects accept passwords that `urllib` would parse
-differently.
-"""
+"""SQLAlchemy dialects whose addresses may have a password. Drivers of these dialects parse passwords differently from `urllib`."""
 
-_learned: dict[str, str] = {}
+_secret_replacements: dict[str, str] = {}
 """Texts to hide, with their replacements: the user's addresses, and their passwords in every form of quoting."""
 
 
@@ -67,12 +65,12 @@ def learn_address(address: str) -> str:
     safe = f"{scheme}://{HIDDEN_TEXT}@{host}" if user else address
     safe = _hide_assigned_values(safe)
     if safe != address:
-        _learned[address] = safe
+        _secret_replacements[address] = safe
     return safe
 
 
 def _learn_secret(secret: str, shortest: int = _MIN_SECRET_CHARS) -> None:
-    _learned.update({form: HIDDEN_TEXT for form in _forms_of_secret(secret) if len(form) >= shortest})
+    _secret_replacements.update({form: HIDDEN_TEXT for form in _forms_of_secret(secret) if len(form) >= shortest})
 
 
 def redact(text: str) -> str:
@@ -100,11 +98,13 @@ def _hide_assigned_values(text: str) -> str:
 
 
 def _hide_known_values_and_userinfo(text: str) -> str:
-    if _learned:
-        text = _any_text_pattern(tuple(_learned)).sub(lambda found: _learned[found.group()], text)
+    if _secret_replacements:
+        text = _any_text_pattern(tuple(_secret_replacements)).sub(
+            lambda found: _secret_replacements[found.group()], text
+        )
     values = _environment_pattern(tuple(os.environ.items()))
     text = values.sub(HIDDEN_TEXT, text) if values is not None else text
-    return _USERINFO.sub(f"{HIDDEN_TEXT}@", text) if "@" in text else text
+    return _USERINFO_PATTERN.sub(f"{HIDDEN_TEXT}@", text) if "@" in text else text
 
 
 @lru_cache(maxsize=1)
@@ -131,7 +131,7 @@ def _environment_secrets(environment: tuple[tuple[str, str], ...]) -> Iterator[s
 
 
 def _forms_of_secret(secret: str) -> set[str]:
-    """Return the forms in which a secret may appear: raw, quoted, unquoted, on one line, in `repr`, and line by line."""
+    """Return the forms in which a secret may appear: raw, URL-quoted, URL-unquoted, on one line, in `repr`, and line by line."""
     plain = {secret, unquote(secret)}
     lines = {line.strip() for form in plain for line in form.splitlines()} if "\n" in secret else set()
     plain |= {" ".join(form.split()) for form in plain} | lines
@@ -161,7 +161,7 @@ def _split_address(address: str) -> tuple[str | None, str, str]:
 def _query_items(address: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(urlsplit(address).query)
-    except ValueError:  # an invalid bracket or port
+    except ValueError:  # the address has an invalid bracket or port
         return []
 
 
@@ -173,7 +173,7 @@ def one_line_error(error: BaseException | str, limit: int = 300) -> str:
 def _error_text(error: BaseException | str) -> str:
     try:
         return (error if isinstance(error, str) else f"{type(error).__name__}: {error}")[:_MAX_ERROR_CHARS]
-    except Exception:  # the exception's class comes from the user, and its `__str__` fails
+    except Exception:  # the `__str__` method of the user's exception class may fail
         return type(error).__name__
 
 
@@ -196,7 +196,6 @@ _SECRET_NAME = re.compile(
 
 
 def _names_secret(name: str) -> bool:
-    """Return True if this is the name of a secret, or of an environment variable that holds a secret."""
     return (
         is_secret(name)
         or (name.isupper() and _SECRET_VARIABLE_NAME.search(name) is not None)

@@ -1,1 +1,2 @@
-"""The rule engine: it loads rules, applies them to a study and explains their findings. It does not depend on specific rules."""
+"""The rule engine loads rules, applies them to a study and explains their findings. The engine does not depend on specific
+rules."""

@@ -1,8 +1,8 @@
-"""Corrects the confidences of findings by `calibration.csv`, which `benchmarks/quality/calibration.py` writes.
+"""Corrects the confidences of findings with `calibration.csv`, which `benchmarks/quality/calibration.py` writes.
 
-A rule computes its stated confidence from a test. For each rule and several stated confidences, the table contains the share of
-findings whose advice was right in simulated studies with a known optimum. Reports show a value interpolated between these shares:
-the probability that the advice is right.
+A rule computes the confidence of a finding from a statistical test. The table lists, for each rule and several of these
+confidences, the share of findings whose advice was right in simulated studies with a known optimum. Reports show an
+interpolation between these shares: the probability that the advice is right.
 """
 
 from __future__ import annotations
@@ -23,40 +23,39 @@ FILE = "calibration.csv"
 
 
 @dataclass(frozen=True)
-class Knot:
-    """A point of one rule's calibration map, from stated confidence to the probability that the advice is right."""
+class CalibrationPoint:
+    """One point of a rule's calibration map, which maps the rule's own confidence to the probability that its advice is right."""
 
     rule: str
     stated: float
-    """Confidence that the rule states."""
+    """Confidence that the rule itself computes."""
     right: float
-    """Probability that the advice is right."""
+    """Probability that the advice of the finding is right."""
     findings: int
-    """Number of findings from which this point was computed."""
+    """Number of findings from which the probability was estimated."""
 
 
 def path_of_table() -> Path:
-    """Return the path of the table in the folder of the built-in rules."""
+    """Return the path of the calibration table in the folder of the built-in rules."""
     return Path(importlib.import_module(BUILT_IN).__path__[0]) / FILE
 
 
 @lru_cache(maxsize=1)
-def table() -> dict[str, tuple[Knot, ...]]:
-    """Return the calibration map of each rule that has one; the points of a map are sorted by stated confidence."""
+def table() -> dict[str, tuple[CalibrationPoint, ...]]:
+    """Return the calibration map of each rule that has one, sorted by the rule's own confidence."""
     path = path_of_table()
-    knots: dict[str, list[Knot]] = defaultdict(list)
+    knots: dict[str, list[CalibrationPoint]] = defaultdict(list)
     if path.is_file():
         with path.open(newline="", encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
-                knot = Knot(row["rule"], float(row["stated"]), float(row["right"]), int(row["findings"]))
+                knot = CalibrationPoint(row["rule"], float(row["stated"]), float(row["right"]), int(row["findings"]))
                 knots[knot.rule].append(knot)
     return {rule: tuple(sorted(points, key=lambda k: k.stated)) for rule, points in knots.items()}
 
 
-def corrected(stated: float, knots: tuple[Knot, ...]) -> float:
-    """Return the corrected confidence: interpolated linearly between the knots, constant beyond them, and equal to `stated` if
-    there are no knots.
-    """
+def corrected(stated: float, knots: tuple[CalibrationPoint, ...]) -> float:
+    """Return the corrected confidence: interpolated linearly between the points of the map, constant beyond them, and equal to
+    `stated` without any points."""
     if not knots:
         return stated
     for left_knot, right_knot in pairwise(knots):
@@ -69,8 +68,8 @@ def corrected(stated: float, knots: tuple[Knot, ...]) -> float:
 def calibrated(finding: Finding, *, measured: bool = True) -> Finding:
     """Return the finding with its confidence replaced by the probability that its advice is right.
 
-    measured: True if the rule's calibration map was measured on findings of this kind; if False, only apply the finding's `doubt`.
-    A warning whose advice is more likely wrong than right becomes a note, so that planning does not act on it.
+    measured: True if the rule's calibration map was measured on such findings; if False, only apply the finding's `doubt`. A
+    warning becomes a note if its advice is more likely wrong than right, so that planning does not act on it.
     """
     knots = table().get(finding.rule, ()) if measured else ()
     confidence = round(corrected(finding.confidence, knots) * finding.doubt, 3)
@@ -80,7 +79,7 @@ def calibrated(finding: Finding, *, measured: bool = True) -> Finding:
     return finding.model_copy(update=update)
 
 
-def rate_in_words(rule: str) -> str | None:
+def describe_calibration(rule: str) -> str | None:
     """Return a sentence that states how often the rule's advice was right in simulated studies; None if this was not measured."""
     knots = table().get(rule, ())
     if not knots:
@@ -89,5 +88,5 @@ def rate_in_words(rule: str) -> str | None:
     share = sum(k.findings * k.right for k in knots) / findings
     return (
         f"In simulated studies whose truth is known, the advice was right in {100 * share:.0f} % of {findings} findings "
-        "(`python benchmarks/quality/calibration.py`). The confidence in a report is corrected accordingly."
+        "(`python benchmarks/quality/calibration.py`). Reports correct the confidence of this rule accordingly."
     )

@@ -1,5 +1,5 @@
-"""The golden example of a rule: its first finding on one study. The rule's snapshot test and its documentation page use the
-example.
+"""The golden example of a rule: its first finding on one study, stored as a file. The rule's snapshot test and its
+documentation page use the example.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from advisor.model.frozen import FrozenModel
 
 
 class Example(FrozenModel):
-    """Description of a study in one line, the rule's first finding on it, and the resulting changes to the next study."""
+    """One-line description of a study, a rule's first finding on it, and the resulting changes to the next study."""
 
     study: str
     message: str
@@ -23,7 +23,7 @@ class Example(FrozenModel):
 
 
 def example_path(rule: type[Rule]) -> Path:
-    """Return the path of a rule's example file in the folder of the rule, such as `space_shrink.example.yaml`."""
+    """Return the path of the example file next to the rule's file, such as `space_shrink.example.yaml`."""
     return Path(inspect.getfile(rule)).with_suffix(".example.yaml")
 
 

@@ -1,22 +1,23 @@
-"""Marks findings that another finding causes, so that a report has one headline per cause. Rules declare these causal relations."""
+"""Marks findings that another finding causes, so that a report has one headline for each cause. Rules declare which findings
+cause which."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from advisor.engine.links import find_links, node_of, ranks
+from advisor.engine.links import causal_node, find_links, ranks
 from advisor.engine.relation import MIN_CONFIDENCE, Link
 from advisor.engine.rule import Rule
 from advisor.model.finding import Explanation, Finding, Goal, Verdict
 
 
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
-    """Return the verdicts with `explained_by` set on every finding that another finding causes. Rules that found nothing, but were
-    blinded by a critical finding, count as not assessed.
+    """Set `explained_by` on each finding that another finding causes, and return the verdicts. Rules that found nothing, but
+    were blinded by a critical finding, count as not assessed.
 
-    If a finding has several causes, choose one: first by whether the finding's changes must wait for it, then by priority in
-    planning, then by its position in the causal order (earliest first).
+    If a finding has several causes, choose a cause that the finding's changes must wait for, then the cause with the highest
+    priority in planning, then the earliest cause in the causal order.
     """
     verdicts = tuple(verdicts)
     findings = [f for v in verdicts for f in v.findings]
@@ -25,7 +26,7 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
 
     def explained(effect: Finding) -> Finding:
         causes = [
-            (not link.relation.waits, goals.index(cause.goal), order[node_of(cause)], i, link, cause)
+            (not link.relation.waits, goals.index(cause.goal), order[causal_node(cause)], i, link, cause)
             for i, cause in enumerate(findings)
             for link in links
             if (link.cause, link.effect) == (cause.rule, effect.rule) and link.applies(effect, cause)
@@ -33,7 +34,7 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
         if not causes:
             return effect
         *_, link, cause = min(causes, key=lambda c: c[:4])
-        return effect.model_copy(update={"explained_by": _explanation(link, cause)})
+        return effect.model_copy(update={"explained_by": _build_explanation(link, cause)})
 
     critical = {f.rule for f in findings if f.severity == "critical" and f.confidence >= MIN_CONFIDENCE}
     blind = {k.effect: k.relation.because for k in links if k.relation.blinds and k.cause in critical}
@@ -49,7 +50,7 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
     return tuple(map(assessed, verdicts))
 
 
-def _explanation(link: Link, cause: Finding) -> Explanation:
+def _build_explanation(link: Link, cause: Finding) -> Explanation:
     return Explanation(
         rule=cause.rule,
         subject=cause.subject,
@@ -60,7 +61,7 @@ def _explanation(link: Link, cause: Finding) -> Explanation:
 
 
 def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
-    """Return the finding in `findings` that explains `effect`; None if there is no such finding."""
+    """Return the finding that explains `effect`, among `findings`; None if there is none."""
     explanation = effect.explained_by
     if explanation is None:
         return None
@@ -68,10 +69,8 @@ def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
     return next((f for f in findings if (f.rule, f.subject, f.side) == key), None)
 
 
-def first_cause(finding: Finding, findings: Sequence[Finding]) -> Finding:
-    """Return the finding at the start of the causal chain of `finding`; this is `finding` itself if no other finding explains
-    it.
-    """
+def find_first_cause(finding: Finding, findings: Sequence[Finding]) -> Finding:
+    """Follow the causes of `finding` to the first one; return `finding` itself if no other finding explains it."""
     while (cause := cause_of(finding, findings)) is not None:
         finding = cause
     return finding

@@ -1,4 +1,4 @@
-"""Describes the evidence for rules whose claims do not come from the playbook."""
+"""Describes the evidence for rules whose claims do not come from the Deep Learning Tuning Playbook."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 Ground = Literal["mechanism", "count", "test", "literature"]
-"""The kind of evidence for a statement:
+"""The kind of evidence for a claim:
 
 - mechanism: it follows from the formula of an algorithm
 - count: it is a number in the logs, compared with a limit beyond noise
 - test: a statistical test on the study
 - literature: publications report it; the analysed study does not show it
 """
-IN_WORDS: dict[Ground, str] = {
+GROUND_TEXTS: dict[Ground, str] = {
     "mechanism": "how the algorithm works",
     "count": "a number in the logs",
     "test": "a statistical test on the study",
-    "literature": "the literature, and is not tested on the study",
+    "literature": "the literature, without a test on the study",
 }
 
 
@@ -28,9 +28,9 @@ class Grounds:
     finding: Ground
     advice: Ground
     source: str
-    """Papers or documentation that the rule is based on, such as "arXiv 2309.14322"."""
+    """Papers or documentation that support the rule, such as "arXiv 2309.14322"."""
 
     def sentence(self) -> str:
-        """Return the evidence in words, for the rule's documentation page."""
-        finding, advice = IN_WORDS[self.finding], IN_WORDS[self.advice]
+        """Return a sentence about the evidence for the rule's documentation page."""
+        finding, advice = GROUND_TEXTS[self.finding], GROUND_TEXTS[self.advice]
         return f"The finding rests on {finding}. The advice rests on {advice}. Source: {self.source}."

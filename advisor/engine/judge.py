@@ -1,4 +1,4 @@
-"""Applies the rules to a study. The result is deterministic: the same study and rules yield the same verdicts."""
+"""Applies the rules to a study. Judgement is deterministic: the same study and rules yield the same verdicts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from advisor.model.reading import Kind
 from advisor.model.study import Study
 from advisor.model.words import number
 
-WITHOUT_NETWORK = ("space", "decision")
-"""Chapters of built-in rules that also apply to models other than neural networks."""
+NON_NETWORK_CHAPTERS = ("space", "decision")
+"""Folders of built-in rules that also apply to models other than neural networks."""
 _REASONS: Mapping[Kind, str] = {
     "reinforcement-learning": "the runs train a policy, to which this rule does not apply",
     "gan": "the runs train adversarial networks, to which this rule does not apply",
@@ -31,18 +31,19 @@ _REASONS: Mapping[Kind, str] = {
 
 
 MAX_FINDINGS = 10_000
-"""Maximum number of findings of one rule, because a faulty rule may yield findings without end."""
+"""Maximum number of findings of one rule; a faulty rule may yield findings without end."""
 
 
 def judge(
     study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None] | None = None, calibrate: bool = True
 ) -> tuple[Verdict, ...]:
-    """Return one verdict per rule, in the order of the rules. `on_rule` is called with each rule's id before that rule runs.
+    """Return one verdict per rule, in the order of the rules. `on_rule` is called with the id of each rule before this rule
+    runs.
 
-    calibrate: correct each confidence by the rule's calibration table, and multiply it by the finding's `doubt`.
+    calibrate: True to correct each confidence by the rule's calibration table and to multiply it by the finding's `doubt`.
 
-    If a rule does not end, or raises any exception except MissingData, it is reported as broken and the remaining rules still run.
-    Findings that other findings cause are marked (see `advisor.engine.explain`).
+    If a rule does not end or raises any exception except MissingData, it is reported as broken, and the remaining rules still
+    run. Findings that other findings cause are marked as such (see `advisor.engine.explain`).
     """
     rules = tuple(rules)
     verdicts = []
@@ -59,7 +60,7 @@ def judge(
 
 def _verdict(study: Study, rule: Rule) -> Verdict:
     if study.probe is not None and study.probe not in rule.probes:
-        reason = f"the runs are a {study.probe} probe, which cannot show it"
+        reason = f"the runs are a {study.probe} probe, which cannot show this problem"
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     if not _applies_to_workload(rule, study.kind):
         reason = f"{_REASONS.get(study.kind, f'the workload is {study.kind}')}; pass --kind if that is wrong"
@@ -92,6 +93,6 @@ def _check(rule: Rule, study: Study) -> tuple[Finding, ...]:
 
 def _applies_to_workload(rule: Rule, kind: Kind) -> bool:
     """Return True if the rule applies to this kind of workload."""
-    if kind == "no-network" and chapter(rule) not in WITHOUT_NETWORK and chapter(rule) in chapters():
+    if kind == "no-network" and chapter(rule) not in NON_NETWORK_CHAPTERS and chapter(rule) in chapters():
         return False
     return kind not in rule.not_for

@@ -1,4 +1,4 @@
-"""Runs each rule in a separate thread and stops a rule that does not end, so that the other verdicts are not lost."""
+"""Runs each rule in its own thread and stops a rule that does not end, so that the verdicts of other rules are not lost."""
 
 from __future__ import annotations
 
@@ -12,37 +12,34 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MAX_CPU_S = 300.0
-"""Maximum processor seconds of one rule. docs/decisions.md explains the margin."""
+"""Maximum processor time of one rule, in seconds. docs/decisions.md explains this limit."""
 MAX_WAIT_S = 1800
-"""Maximum wall-clock seconds of one rule, for rules that use little processor time because they wait, for example for a server."""
-STOP_S = 2.0
-"""Maximum seconds to wait until a stopped rule ends. After that, the thread of the rule continues in the background, and its result
-is ignored.
-"""
+"""Maximum wall-clock time of one rule, in seconds; it limits rules that wait, for example for a server."""
+MAX_STOP_WAIT_S = 2.0
+"""Maximum time, in seconds, to wait until a stopped rule ends. After this time, the rule's thread continues in the background,
+and its result is ignored."""
 
 _stopped: set[str] = set()
-"""Rules that were stopped in this process. They are not started again; otherwise, each refresh of a live page would take the full
-time limit.
-"""
+"""Ids of the rules that were stopped in this process. Stopped rules are not started again; otherwise, each refresh of a live
+page would take the full time limit."""
 
 
 def forget() -> None:
-    """Forget which rules were stopped, so that they may start again."""
+    """Forget which rules were stopped, so that they can run again."""
     _stopped.clear()
 
 
 class TooLongError(Exception):
-    """Raised for a rule that does not end. The message completes the sentence "stopped: it …"."""
+    """Raised if a rule does not end. The message completes the sentence "The rule was stopped: it …"."""
 
 
 class _RuleTimeout(SystemExit):
-    """Raised inside a rule's thread to end the rule. `except Exception` does not catch this exception, and a thread that it ends
-    prints no traceback.
-    """
+    """Raised inside the thread of a rule to end the rule. `except Exception` does not catch this exception, and a thread that
+    ends with it prints no traceback."""
 
 
 class _Call(threading.Thread, Generic[T]):
-    """A function call in a separate thread, with the call's result or error."""
+    """A function call in its own thread, with its result or error."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         super().__init__(daemon=True)
@@ -64,7 +61,7 @@ class _Call(threading.Thread, Generic[T]):
                 self._ended = True
 
     def result(self) -> T:
-        """If the call has ended, return its result or raise its error."""
+        """Return the result of the call or raise its error; the call must have ended."""
         if self._error is not None:
             raise self._error
         return self._result[0]
@@ -72,31 +69,32 @@ class _Call(threading.Thread, Generic[T]):
     def cpu_s(self) -> float:
         """Return the processor seconds of the thread; 0 on systems without per-thread clocks (macOS, Windows).
 
-        On these systems, only the wall-clock limit applies, because the processor time of the process includes other threads.
+        On systems without per-thread clocks, only the wall-clock limit applies, because the processor time of the process
+        includes other threads.
         """
         if self._clock is None:
             return 0.0
         try:
             return time.clock_gettime(self._clock)
-        except OSError:  # the thread has just ended
+        except OSError:  # thread has just ended
             return 0.0
 
     def stop(self) -> None:
-        """Raise an exception in the thread; if the rule catches it, raise a second exception.
+        """Raise an exception in the thread, and a second one if the rule catches the first.
 
-        Between the two exceptions, the rule has time to finish its `finally` blocks.
+        Between the two exceptions, the rule can finish its `finally` blocks.
         """
         for _ in range(2):
             self._raise_in_thread()
-            self.join(STOP_S / 2)
+            self.join(MAX_STOP_WAIT_S / 2)
 
     def _raise_in_thread(self) -> None:
         """Raise `_RuleTimeout` in the thread if it is still running.
 
-        The lock keeps the thread from ending during this call. Otherwise, a new thread could get the same identifier and be stopped
-        instead.
+        The lock prevents the thread from ending during this call. If the thread ended, a new thread could get its identifier
+        and be stopped instead.
         """
-        if not self._end_lock.acquire(timeout=STOP_S):
+        if not self._end_lock.acquire(timeout=MAX_STOP_WAIT_S):
             return
         try:
             if self.is_alive() and not self._ended:
@@ -117,21 +115,21 @@ def limited(rule: str, work: Callable[[], T]) -> T:
     call = _Call(work)
     try:
         call.start()
-    except RuntimeError:  # the system allows no more threads
+    except RuntimeError:  # the system cannot start more threads
         return work()
     try:
-        _wait(call)
+        _wait_for_call(call)
     except TooLongError:
         _stopped.add(rule)
         raise
     finally:
         call.stop()
-        if call.is_alive():  # for example after Ctrl+C in a notebook
+        if call.is_alive():  # the wait ended early, for example after Ctrl+C in a notebook
             _stopped.add(rule)
     return call.result()
 
 
-def _wait(call: _Call[T]) -> None:
+def _wait_for_call(call: _Call[T]) -> None:
     for _ in range(MAX_WAIT_S):  # count short waits instead of elapsed time, because the process may be suspended
         call.join(1.0)
         if not call.is_alive():

@@ -1,4 +1,4 @@
-"""The causal links that rules declare, as a directed graph without cycles."""
+"""Builds a directed graph without cycles from the causal links that rules declare."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from typing import TypeAlias, get_args
 
-from advisor.engine.relation import Link, Place, Relation, place_of
+from advisor.engine.relation import Link, Place, Relation, finding_place
 from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding, Severity
 
 Node: TypeAlias = tuple[str, Place, Severity]
-"""A node of the causal graph: all findings of one rule that have the same `Place` and severity."""
+"""A node of the causal graph: all findings of one rule with the same severity that all have, or all lack, a subject."""
 
 
-def node_of(finding: Finding) -> Node:
-    """Return the node of the causal graph that the finding belongs to."""
-    return finding.rule, place_of(finding), finding.severity
+def causal_node(finding: Finding) -> Node:
+    return finding.rule, finding_place(finding), finding.severity
 
 
 def find_links(rules: Iterable[Rule]) -> tuple[Link, ...]:
@@ -31,7 +30,8 @@ def find_links(rules: Iterable[Rule]) -> tuple[Link, ...]:
 
 @lru_cache(maxsize=8)
 def ranks(links: tuple[Link, ...]) -> Mapping[Node, int]:
-    """Return the rank of each node in causal order (causes first). Raises CycleError if the links form a cycle."""
+    """Return the rank of each node of the causal graph, with causes before effects. Raises CycleError if the links form a
+    cycle."""
     sorter: TopologicalSorter[Node] = TopologicalSorter()
     for link in links:
         places = product(_places(link.relation.cause_at), _places(link.relation.effect_at))
@@ -42,7 +42,7 @@ def ranks(links: tuple[Link, ...]) -> Mapping[Node, int]:
 
 
 def check_relations(rules: Iterable[Rule]) -> None:
-    """Raise AdvisorError if a relation names an unknown rule or if the relations form a cycle."""
+    """Raise AdvisorError if a relation names a rule that does not exist, or if the relations form a cycle."""
     rules = tuple(rules)
     known_ids = {rule.rule_id() for rule in rules}
     for link in _declared_links(rules):

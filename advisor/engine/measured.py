@@ -1,6 +1,5 @@
-"""Detection and false-alarm rates of rules on labelled studies, from `measured.csv`
-(`benchmarks/quality/diagnosis.py` writes it).
-"""
+"""Reads the detection and false-alarm rates of rules on labelled studies from `measured.csv`, which
+`benchmarks/quality/diagnosis.py` writes."""
 
 from __future__ import annotations
 
@@ -15,28 +14,28 @@ from advisor.engine.registry import BUILT_IN
 
 FILE = "measured.csv"
 SIZES: Sequence[tuple[int, str]] = ((1, "1"), (8, "2 to 8"), (32, "9 to 32"), (10**9, "over 32"))
-"""Groups of study sizes for which rates are computed separately: (maximum number of trials, size in words)."""
+"""Groups of study sizes for which rates are computed separately: (maximum number of trials, group name)."""
 MIN_STUDIES = 10
-"""Minimum number of studies from which we state a rate; a rate from fewer studies, such as 1 of 1, says almost nothing."""
+"""Minimum number of studies to state a rate; a rate from fewer studies, such as 1 of 1, says almost nothing."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Counts for one rule on labelled studies of one size group. Several near-identical studies count as one study, so counts can
-    be fractional.
+class MeasuredCounts:
+    """Counts of correct and wrong findings of one rule on labelled studies of one size group. Several near-identical studies
+    count as one study, so counts can be fractional.
     """
 
     rule: str
     trials: str
-    """Size of the studies: the number of trials in words."""
+    """Size group of the studies: the number of trials, in words."""
     positives: float
-    """Number of studies in which the rule must fire."""
+    """Number of labelled studies in which the rule must fire."""
     detected: float
     negatives: float
-    """Number of studies in which the rule must not fire."""
+    """Number of labelled studies in which the rule must not fire."""
     false_alarms: float
     not_assessed: float
-    """Number of studies, positive or negative, that lack the data that the rule needs."""
+    """Number of labelled studies that lack the data that the rule needs."""
 
     def row(self) -> tuple[str, ...]:
         """Return the counts as a row of the CSV file."""
@@ -45,7 +44,7 @@ class Measured:
 
 
 def size(trials: int) -> str:
-    """Return, in words, the size group of a study with this number of trials."""
+    """Return the name of the size group of a study with this number of trials."""
     return next(words for limit, words in SIZES if trials <= limit)
 
 
@@ -55,26 +54,24 @@ def path_of_table() -> Path:
 
 
 @lru_cache(maxsize=1)
-def _all() -> dict[str, tuple[Measured, ...]]:
+def _all() -> dict[str, tuple[MeasuredCounts, ...]]:
     path = path_of_table()
     if not path.is_file():
         return {}
-    table: dict[str, list[Measured]] = {}
+    table: dict[str, list[MeasuredCounts]] = {}
     with path.open(newline="", encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             rule, trials, counts = row.pop("rule"), row.pop("trials"), {k: float(v) for k, v in row.items()}
-            table.setdefault(rule, []).append(Measured(rule, trials, **counts))
+            table.setdefault(rule, []).append(MeasuredCounts(rule, trials, **counts))
     return {rule: tuple(rows) for rule, rows in table.items()}
 
 
-def measured(rule: str) -> tuple[Measured, ...]:
-    """Return the counts of a rule for each size group, smallest studies first; empty if there are no labelled studies for the
-    rule.
-    """
+def measured(rule: str) -> tuple[MeasuredCounts, ...]:
+    """Return the counts of a rule for each size group, smallest studies first; empty if no labelled study tests the rule."""
     return _all().get(rule, ())
 
 
-def rates_in_words(rows: Iterable[Measured]) -> str | None:
+def describe_measured_rates(rows: Iterable[MeasuredCounts]) -> str | None:
     """Return a sentence with the detection and false-alarm rates over all study sizes; None if there are too few studies."""
     rows = list(rows)
     positives, detected = sum(r.positives for r in rows), sum(r.detected for r in rows)

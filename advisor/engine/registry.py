@@ -1,4 +1,4 @@
-"""Loads rules: built-in rules, rules in users' folders, and rules of installed distributions."""
+"""Loads built-in rules, rules in users' folders, and rules of installed distributions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] = ()) -> tuple[Rule, ...]:
-    """Return all rules with the user's thresholds applied. Built-in rules come first, in the order of their chapters.
+    """Return all rules with the user's thresholds applied. Built-in rules come first, in the declared order of their folders.
 
-    Raises AdvisorError if a rule file cannot be loaded, two rules have the same id, `settings` names an unknown rule or threshold,
-    a threshold is invalid, a relation names an unknown rule, or the relations form a cycle.
+    Raises AdvisorError if a rule file cannot be loaded, two rules have the same id, `settings` names an unknown rule or
+    threshold, a threshold is invalid, a relation names an unknown rule, or the relations form a cycle.
     """
     settings = dict(settings or {})
     classes: dict[str, type[Rule]] = {}
-    for cls in _discover(directories):
+    for cls in _discover_rules(directories):
         if classes.setdefault(cls.rule_id(), cls) is not cls:
             raise AdvisorError(
                 f"two rules have the id {cls.rule_id()!r}, which is their file's name: rename one of them"
@@ -48,16 +48,15 @@ def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] 
 
 
 def chapters() -> tuple[str, ...]:
-    """Return the chapters of the built-in rules. Chapters with a declared order come first, followed by all other folders of
-    rules.
-    """
+    """Return the names of the folders of the built-in rules. Folders with a declared order come first, followed by all other
+    folders of rules."""
     package = importlib.import_module(BUILT_IN)
     folders = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.ispkg)
     declared: tuple[str, ...] = package.CHAPTERS
     return tuple(sorted(folders, key=lambda name: declared.index(name) if name in declared else len(declared)))
 
 
-def _discover(directories: Iterable[Path]) -> Iterator[type[Rule]]:
+def _discover_rules(directories: Iterable[Path]) -> Iterator[type[Rule]]:
     for chapter in chapters():
         package = importlib.import_module(f"{BUILT_IN}.{chapter}")
         for name in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
@@ -79,8 +78,7 @@ def _discover(directories: Iterable[Path]) -> Iterator[type[Rule]]:
 
 
 def _load_file(path: Path) -> ModuleType:
-    # Add the module to sys.modules, because `inspect` needs it there to find the source of a rule, which contains the docstrings of
-    # thresholds.
+    # Add the module to sys.modules, where `inspect` finds the source of a rule, which contains the docstrings of thresholds.
     name = f"advisor_user_rules.{path.parent.name}.{path.stem}"
     loaded = sys.modules.get(name)
     if loaded is not None and loaded.__file__ == str(path):

@@ -1,4 +1,4 @@
-"""Causal relations between the findings of rules. A report shows the cause as the headline and its effects below it."""
+"""Describes which findings of rules cause which. A report shows the cause as a headline and its effects below it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from advisor.model.evidence import AxisEvidence
 from advisor.model.finding import Finding, Severity
 from advisor.model.space import is_learning_rate
 
-Shared = Literal["study", "trials", "a trial", "subject", "end", "axis", "rates", "low rates", "high rates"]
-"""The property that cause and effect must have in common:
+SharedProperty = Literal["study", "trials", "a trial", "subject", "end", "axis", "rates", "low rates", "high rates"]
+"""The property that a finding and its cause must have in common:
 
 - study: nothing, because the cause concerns the whole study
 - trials: at least half of the effect's trials also show the cause
 - a trial: at least one of the effect's trials shows the cause
 - subject: the same hyperparameter or metric, or one hyperparameter of a pair
-- end: the same subject and the same side of its range
+- end: the same hyperparameter and the same end of its range
 - axis: the effect's subject is a hyperparameter whose axis the cause shows as evidence
 - rates: the effect concerns a learning rate
-- low rates, high rates: the cause concerns the low or the high end of a learning rate, and the effect does not concern low rates
-only
+- low rates, high rates: the cause concerns the low or the high end of a learning rate, and the effect does not concern low
+  rates only
 """
 
 Place = Literal["somewhere", "everywhere"]
-"""Place of a finding: "somewhere" if it has a subject in the search space, "everywhere" if it concerns the whole space."""
+""""somewhere" if a finding has a subject in the search space, "everywhere" if it concerns the whole space."""
 
 MIN_CONFIDENCE = 0.5
 """Minimum confidence of a finding that may explain other findings."""
@@ -32,23 +32,21 @@ MIN_CONFIDENCE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """Effects or causes of a rule's findings. The rule declares effects in its attribute `explains` and causes in
-    `explained_by`.
-    """
+    """Declares which findings of other rules are effects or causes of a rule's findings. A rule declares effects in its
+    attribute `explains` and causes in `explained_by`."""
 
     rules: tuple[str, ...]
-    """Ids of the rules on the other side of the relation."""
-    shares: Shared
+    """Ids of the other rules in the relation."""
+    shares: SharedProperty
     because: str
     """One sentence that explains how the effect follows from the cause; it is shown below the effect."""
     waits: bool = True
-    """True if the effect's changes must wait until the cause is fixed; False if these changes help to fix the cause or are useful
-    in any case.
-    """
+    """True if changes for the effect must wait until the cause is fixed; False if they help to fix the cause or are useful in
+    any case."""
     cause_at: Place | None = None
-    """If set, only findings with this `Place` can be the cause."""
+    """If set, only findings with this `Place` can be causes."""
     effect_at: Place | None = None
-    """If set, only findings with this `Place` can be the effect."""
+    """If set, only findings with this `Place` can be effects."""
     min_severity: Severity = "note"
     """Minimum severity of the cause."""
     max_severity: Severity = "critical"
@@ -60,25 +58,24 @@ class Relation:
 
 @dataclass(frozen=True)
 class Link:
-    """A causal relation between two rules: the rule of the cause and the rule of the effect."""
+    """A causal relation from one rule (the cause) to another rule (the effect)."""
 
     cause: str
     effect: str
     relation: Relation
 
     def applies(self, effect: Finding, cause: Finding) -> bool:
-        """Return True if `cause` explains `effect` in this relation. A less severe or uncertain finding never explains a more
-        severe finding.
-        """
+        """Return True if the finding `cause` explains the finding `effect` in this relation. A finding never explains a more
+        severe finding, nor does an uncertain finding explain any other."""
         fits = all(
-            place is None or place == place_of(finding)
+            place is None or place == finding_place(finding)
             for place, finding in ((self.relation.cause_at, cause), (self.relation.effect_at, effect))
         )
         return (
             fits
             and cause.confidence >= MIN_CONFIDENCE
             and self.allows(cause.severity, effect.severity)
-            and _have_in_common(effect, cause, self.relation.shares)
+            and _share_property(effect, cause, self.relation.shares)
         )
 
     def allows(self, cause: Severity, effect: Severity) -> bool:
@@ -88,21 +85,21 @@ class Link:
         return explains and order.index(cause) <= order.index(self.relation.min_severity)
 
 
-def place_of(finding: Finding) -> Place:
-    """Return where the finding applies: "somewhere" if its subject is a hyperparameter of the search space, else "everywhere"."""
+def finding_place(finding: Finding) -> Place:
+    """Return "somewhere" if the subject of the finding is a hyperparameter of the search space, else "everywhere"."""
     return "everywhere" if finding.subject is None else "somewhere"
 
 
-def _have_in_common(effect: Finding, cause: Finding, shared: Shared) -> bool:
+def _share_property(effect: Finding, cause: Finding, shared: SharedProperty) -> bool:
     if shared == "trials":
         both = set(effect.trials) & set(cause.trials)
         return bool(both) and 2 * len(both) >= len(set(effect.trials))
     if shared == "a trial":
         return bool(set(effect.trials) & set(cause.trials))
     if shared == "subject":
-        return _one_subject(effect, cause)
+        return _have_one_subject(effect, cause)
     if shared == "end":
-        return _one_subject(effect, cause) and effect.side == cause.side
+        return _have_one_subject(effect, cause) and effect.side == cause.side
     if shared == "axis":
         axes = {e.parameter for e in cause.evidence if isinstance(e, AxisEvidence)}
         return bool(axes & set((effect.subject or "").split(" × ")))
@@ -113,7 +110,7 @@ def _have_in_common(effect: Finding, cause: Finding, shared: Shared) -> bool:
     return True
 
 
-def _one_subject(effect: Finding, cause: Finding) -> bool:
+def _have_one_subject(effect: Finding, cause: Finding) -> bool:
     if effect.subject is None or cause.subject is None:
         return False
     return bool(set(effect.subject.split(" × ")) & set(cause.subject.split(" × ")))

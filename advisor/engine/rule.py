@@ -1,4 +1,5 @@
-"""The base class of rules. A rule's docstring is its page; its class attributes declare its relations to other rules."""
+"""The base class of rules. The docstring of a rule is its documentation page; its class attributes declare its relations to
+other rules."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ Factor = Annotated[float, Field(gt=0)]
 
 
 Expectation = Literal["settled", "best-beyond", "longer-reaches", "no-worse", "fewer-failures", "denser"]
-"""The result that a rule's advice predicts for the next study:
+"""The outcome that a rule's advice predicts for the next study:
 
 - settled: the rule does not find the same problem again
 - best-beyond: the best trial lies beyond the end of the range before its extension
@@ -43,10 +44,10 @@ Expectation = Literal["settled", "best-beyond", "longer-reaches", "no-worse", "f
 - fewer-failures: a smaller share of trials fails
 - denser: a larger share of trials is better than the analysed study's median trial
 
-See `advisor.history.predict`.
+`advisor.history.predict` tests these predictions.
 """
 Settled = Literal["quiet", "not-fired"]
-"""A verdict of a rule that finds no problem:
+"""The verdict of a rule that finds no problem:
 
 - quiet: the rule analysed the study and found nothing
 - not-fired: the rule found nothing or could not analyse the study
@@ -54,56 +55,52 @@ Settled = Literal["quiet", "not-fired"]
 
 
 class Rule(BaseModel):
-    """A rule of the playbook. The fields of a rule are its thresholds. Each threshold has a type and a docstring, and the user can
-    override its value.
+    """A check of a study that finds one kind of problem. The fields of a rule class are its thresholds. Each threshold has a
+    type and a docstring, and users can override its value.
 
-    A rule takes a study and yields findings. A rule creates no plots, writes no logs and reads no data except the study. If the
-    study lacks data that the rule needs, the rule raises `MissingData`.
+    A rule receives a study and yields findings about it. A rule creates no plots, writes no logs and reads no data except the
+    study. If the study lacks data that the rule needs, the rule raises `MissingData`.
     """
 
-    # `use_attribute_docstrings` is off, because it reads the source of each rule, which takes longer than many rules take to run.
+    # `use_attribute_docstrings` is off, because reading the source of each rule takes longer than many rules take to run.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     playbook: ClassVar[str]
-    """Title of the playbook section that the rule is based on."""
+    """Title of the section of the Deep Learning Tuning Playbook that the rule is based on."""
     grounds: ClassVar[Grounds | None] = None
-    """The evidence for the finding and the advice of a rule that does not come from the playbook; None for a rule from the
-    playbook.
-    """
+    """The evidence for the finding and the advice of a rule that does not come from the Deep Learning Tuning Playbook; None for
+    other rules."""
     goal: ClassVar[Goal]
-    """Topic of the rule's findings, which determines the priority of the findings in planning."""
+    """Topic of the rule's findings; it determines their priority in planning."""
     probes: ClassVar[frozenset[str]] = frozenset()
-    """Kinds of probes that the rule can analyse in addition to normal studies, see `advisor.contract.TAG_PROBE`."""
+    """Kinds of probes (short diagnostic runs) that the rule can analyse in addition to normal studies; see
+    `advisor.contract.TAG_PROBE`."""
     not_for: ClassVar[frozenset[Kind]] = frozenset()
-    """Kinds of workload to which the rule does not apply. For models other than neural networks, see also
-    `judge.WITHOUT_NETWORK`.
-    """
+    """Kinds of workload to which the rule does not apply. `judge.NON_NETWORK_CHAPTERS` lists the rules for models other than neural
+    networks."""
     compares_results: ClassVar[bool] = False
-    """Whether the rule compares the results or lengths of trials. If so, it does not apply if all trainings stopped at a target
-    value.
-    """
+    """Whether the rule compares the results or lengths of trials. A rule that compares results does not apply if all training
+    runs stopped at a target value."""
     needs_order: ClassVar[bool] = False
-    """Whether the rule reads the order of the trials' results. If so, and if results tie, a rule that finds nothing counts as not
-    assessed.
-    """
+    """Whether the rule depends on the order of the trials' results. If results do not rank the trials, such a rule counts as
+    not assessed when it finds nothing."""
     explains: ClassVar[Relation | tuple[Relation, ...]] = ()
-    """Relations to other rules' findings that are effects of this rule's findings."""
+    """Relations to findings of other rules that are effects of this rule's findings."""
     explained_by: ClassVar[Relation | tuple[Relation, ...]] = ()
-    """Relations to other rules' findings that are causes of this rule's findings."""
+    """Relations to findings of other rules that are causes of this rule's findings."""
     predicts: ClassVar[Expectation] = "settled"
-    """The result that the rule's advice predicts for the next study."""
+    """The outcome that the rule's advice predicts for the next study."""
     before_exploitation: ClassVar[Settled | None] = None
-    """Verdict of this rule that the study design `exploit` requires; None if `exploit` does not depend on this rule."""
+    """Verdict of this rule that the study design `exploit` requires; None if `exploit` does not depend on the rule."""
     while_running: ClassVar[bool] = False
-    """True if the rule can judge a single running trial from the data that the trial has logged so far."""
+    """True if the rule can judge a running trial from the data that the trial has logged so far."""
     as_if_ended: ClassVar[bool] = False
-    """True if the rule judges a running trial with at least half of its planned steps as if the trial had ended as planned."""
+    """True if the rule judges a running trial as if it had ended as planned, once the trial has done half of its planned steps."""
     unmeasured: ClassVar[frozenset[str]] = frozenset()
-    """Subjects of findings on which the rule's calibration was not measured. The confidences of these findings are not
-    corrected.
-    """
+    """Subjects of findings for which the calibration of the rule's confidence was not measured. The confidences of findings
+    with such subjects are not corrected."""
     id: ClassVar[str | None] = None
-    """Id of the rule if it cannot be taken from the rule's file name."""
+    """Id of the rule; None if it follows from the rule's file name."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield the rule's findings on the study, most important first."""
@@ -121,17 +118,17 @@ class Rule(BaseModel):
 
     @classmethod
     def described(cls) -> dict[str, str]:
-        """Return the docstring of each threshold, keyed by the threshold's name."""
+        """Return the docstring of each threshold of the rule, keyed by the threshold's name."""
         texts: dict[str, str] = {}
         for owner in (c for c in reversed(cls.__mro__) if issubclass(c, Rule) and c is not Rule):
-            with contextlib.suppress(OSError, TypeError):  # the class has no source file
+            with contextlib.suppress(OSError, TypeError):  # the class has no source file, for example in a notebook
                 (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
                 texts |= _field_docstrings(tree)
         return {name: texts[name] for name in cls.model_fields if name in texts}
 
     @classmethod
     def summary(cls) -> str:
-        """Return the first paragraph of the rule's page."""
+        """Return the first paragraph of the rule's documentation page."""
         return cls.page().partition("\n\n")[0].replace("\n", " ")
 
     def finding(

@@ -1,4 +1,4 @@
-"""Reads the user's settings from `advisor.toml`, or from the table `[tool.advisor]` in `pyproject.toml`."""
+"""Reads thresholds that the user set in `advisor.toml`, or in the table `[tool.advisor]` of `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def find_settings(folder: Path) -> Settings:
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # very long numbers or deep nesting raise these errors, too
+    except (ValueError, RecursionError) as error:  # Very long numbers and deep nesting also raise these errors.
         raise AdvisorError(f"{path}: not readable as TOML: {error}") from None
     except OSError as error:
         raise AdvisorError(f"cannot read the settings {str(path)!r}: {error.strerror or error}") from None
@@ -40,11 +40,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _rules(table: object, path: Path) -> Settings:
     if not isinstance(table, dict):
-        raise AdvisorError(f"{path}: the settings of advisor must be a table")
+        raise AdvisorError(f"{path}: `advisor` must be a table of settings")
     for key in table:
         if key not in _KEYS:
             raise AdvisorError(f"{path}: advisor has no setting {key!r}; thresholds go under [rules.<rule id>]")
     rules = table.get("rules", {})
     if not isinstance(rules, dict) or not all(isinstance(v, dict) for v in rules.values()):
-        raise AdvisorError(f"{path}: thresholds go under [rules.<rule id>], one table a rule")
+        raise AdvisorError(f"{path}: thresholds go under [rules.<rule id>], one table for each rule")
     return rules

@@ -1,6 +1,7 @@
-"""Counts how often rules fired on small real trainings in which the problem that a rule detects was switched on or off.
+"""Reads how often rules fired on small real training runs in which the problem that a rule detects was switched on or off.
 
-The counts are in `trained.csv`. `benchmarks/quality/lm_rules.py` and `finetuning.py` write this table with `--write`.
+The file `trained.csv` contains the counts. `benchmarks/quality/lm_rules.py` and `finetuning.py` write the file when called with
+`--write`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ FILE = "trained.csv"
 
 @dataclass(frozen=True)
 class Trained:
-    """Counts for one rule and one benchmark script on studies of small real trainings."""
+    """Counts of one rule's findings in the studies of small real training runs of one benchmark script."""
 
     rule: str
     script: str
-    """Name of the script in `benchmarks/quality` that trains the studies. If the script supports several trainers, its arguments
-    are included.
-    """
+    """Name of the script in `benchmarks/quality` that runs the studies. If the script supports several trainers, its arguments
+    are part of the name."""
     positives: int
     """Number of studies with the problem that the rule detects."""
     detected: int
@@ -33,17 +33,17 @@ class Trained:
     false_alarms: int
 
     def rates(self) -> tuple[str, str]:
-        """Return the detection and false-alarm counts in words: in how many studies with and without the problem the rule fired."""
+        """Return, as text, in how many studies with and without the problem the rule fired."""
         return f"{self.detected} of {self.positives}", f"{self.false_alarms} of {self.negatives}"
 
 
 def path_of_table() -> Path:
-    """Return the path of the table in the folder of the built-in rules."""
+    """Return the path of the table of counts in the folder of the built-in rules."""
     return Path(importlib.import_module(BUILT_IN).__path__[0]) / FILE
 
 
 def table() -> tuple[Trained, ...]:
-    """Return all rows of the table; an empty result if the file is missing."""
+    """Return all rows of the table of counts; empty if its file is missing."""
     if not path_of_table().is_file():
         return ()
     with path_of_table().open(newline="", encoding="utf-8") as lines:
@@ -52,12 +52,12 @@ def table() -> tuple[Trained, ...]:
 
 
 def trained(rule: str) -> tuple[Trained, ...]:
-    """Return the table's rows for one rule."""
+    """Return the rows of the table of counts for one rule."""
     return tuple(row for row in table() if row.rule == rule)
 
 
 def write(script: str, rows: Iterable[Trained]) -> None:
-    """Replace this benchmark script's rows in the table."""
+    """Replace the rows of a benchmark script in the table of counts."""
     names = [f.name for f in fields(Trained)]
     kept = [row for row in table() if row.script != script]
     with path_of_table().open("w", newline="", encoding="utf-8") as file:

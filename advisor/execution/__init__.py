@@ -1,8 +1,9 @@
-"""Trains the trials of a study, each in a separate process or in one iteration of a Python loop. MLflow records which trials began
+"""Trains the trials of a study, each in its own process or in one iteration of a Python loop. MLflow records which trials began
 and how they ended.
 
-`worker` takes jobs from the queue, claims them in the ledger, and starts them on an engine (this machine, Ray or SLURM). `api` also
-claims jobs and records their ends, but yields the jobs to the user's Python loop instead of starting processes.
+`worker` takes jobs from the queue, claims them in the ledger (the record in MLflow), and starts them on an engine: this
+machine, Ray or SLURM. `api` claims and records jobs in the same way, but yields them to the user's Python loop instead of
+starting processes.
 """
 
 from advisor.execution.job import Job, jobs

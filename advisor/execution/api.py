@@ -1,4 +1,5 @@
-"""Lets a Python loop train a study's trials. Jobs are claimed and recorded in MLflow in the same way as by `advisor run`."""
+"""Lets the user's Python loop train the trials of a study. Jobs are claimed and recorded in MLflow in the same way as by
+`advisor run`."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from advisor.execution.job_env import job_environment, study_folder
 from advisor.execution.ledger import Ledger
 from advisor.execution.ledger.claims import HEARTBEAT_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
-from advisor.execution.ledger.ledger import TAKEN_STATES
-from advisor.execution.ledger.record import LaterError, Outcome, RefusedError, retry_while_unreachable
+from advisor.execution.ledger.ledger import BLOCKED_STATES
+from advisor.execution.ledger.record import CallRejectedError, Outcome, StoreUnreachableError, retry_while_unreachable
 from advisor.execution.queue import JobQueue, check_trial_count, make_queue
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value
@@ -34,7 +35,8 @@ from advisor.tracking.stores.location import Location, absolute_uri, default_for
 
 _MAX_ERROR_CHARS = 500
 GUARD_POLL_S = 1.0
-"""Seconds between two checks for a new verdict of the guard. A check reads only the guard's output, not the tracking store."""
+"""Seconds between two checks for a new verdict on the running trial. A check reads only the output of the early-stopping guard,
+not the tracking store."""
 
 Result = TypeVar("Result")
 
@@ -49,7 +51,8 @@ def open_study(
 ) -> OpenStudy:
     """Open a study to train its trials in this process.
 
-    While the store is unreachable, results are saved under `out`; the next loop or `advisor run` records them.
+    While the tracking store is unreachable, results are saved under `out`; the next loop or `advisor run` sends them to the
+    store.
 
     Args:
         study: a study file, or a `StudySpec`.
@@ -57,9 +60,8 @@ def open_study(
         experiment: name of the experiment; None: the study's name.
         guard: whether a background process judges the running trial by the values logged so far; see `Trial.should_stop`.
 
-    Raises:
-        AdvisorError: the file is invalid, the store is unreachable, or the experiment has trials of another search space under
-            this study's name.
+    Raises: AdvisorError: the file is invalid, the tracking store is unreachable, or the experiment has trials of another search
+    space under the same study name.
     """
     spec = study if isinstance(study, StudySpec) else load(Path(study))
     location = parse_tracking_uri(tracking_uri) if tracking_uri else default_for_writing()
@@ -74,7 +76,7 @@ def open_study(
 
 
 class OpenStudy:
-    """A study and the MLflow record of its trials, created by `open_study`."""
+    """An open study, with the MLflow record of its trials."""
 
     def __init__(
         self,
@@ -91,17 +93,16 @@ class OpenStudy:
         self._current: Trial | None = None
 
     def trials(self, count: int | None = None, *, seed: int | None = None) -> Iterator[Trial]:
-        """Yield each trial that has not ended and that no other launcher is training. Each trial gets a separate MLflow run.
+        """Yield each trial that has not ended and that no other launcher trains. Each trial gets its own MLflow run.
 
-        MLflow and our hook log to the run of the current trial. If the loop ends or crashes during a trial, the next iteration
-        restarts that trial.
+        MLflow and our training hook log to the run of the current trial. If the loop ends or crashes during a trial, the next
+        loop restarts this trial.
 
         Args:
             count: number of trials in the study; None: as in its file.
             seed: first seed; None: as for `advisor run`.
 
-        Raises:
-            AdvisorError: the store is unreachable for ten minutes.
+        Raises: AdvisorError: the tracking store has been unreachable for ten minutes.
         """
         try:
             yield from self._all_trials(count, seed)
@@ -112,7 +113,7 @@ class OpenStudy:
     def _all_trials(self, count: int | None, seed: int | None) -> Iterator[Trial]:
         check_trial_count(self.spec, count)
         if self._current is not None:
-            # An exception may have ended a previous loop before the end of its trial was recorded.
+            # An exception may have ended a previous loop before it recorded the end of its trial.
             self._current.record(Exit(1, interrupted=True))
         retry_while_unreachable(lambda: self._ledger.deliver_left_records(self._records))
         first_seed = default_seed(self.spec) if seed is None else seed
@@ -124,13 +125,15 @@ class OpenStudy:
             if job.key in done:
                 continue
             ((begun, run_id),) = retry_while_unreachable(partial(self._ledger.begin, [job]))
-            if run_id in TAKEN_STATES:
+            if run_id in BLOCKED_STATES:
                 queue.refused(job, silent=run_id == "silent")
                 continue
             yield from self._yield_trial(Trial(begun, run_id, self.spec, self._ledger, self._records), begun)
 
     def _next_job(self, queue: JobQueue) -> Job | None:
-        while not (jobs := retry_while_unreachable(lambda: queue.next(self._ledger.entries))) and queue.may_get_jobs():
+        while (
+            not (jobs := retry_while_unreachable(lambda: queue.next(self._ledger.entries))) and queue.may_return_jobs()
+        ):
             time.sleep(1.0)
         return jobs[0] if jobs else None
 
@@ -152,24 +155,23 @@ class OpenStudy:
 
 
 class Trial:
-    """One training run: a trial of the study with one seed.
+    """A training run: one trial of the study with one seed.
 
-    `with trial:` records an exception of the training and suppresses it, so that the loop continues with the next trial.
+    `with trial:` records an exception in the block and suppresses it, so that the loop continues with the next trial.
     """
 
     def __init__(self, job: Job, run_id: str, spec: StudySpec, ledger: Ledger, records: ExitRecords) -> None:
         self.params: Mapping[str, Value] = job.params
         self.seed, self.number, self.name, self.run_id = job.seed, job.number, job.name, run_id
         self.outcome: Outcome | None = None
-        """Outcome of the trial; None until the outcome has been reported."""
+        """Outcome of the trial; None until it has been reported."""
         self.should_stop = False
-        """True if the guard asks this training to end early; see `open_study`. After an early end, the trial is recorded as pruned,
-        or as diverged if its objective was not finite.
-        """
+        """True if the early-stopping guard asks the trial to end early; see `open_study`. A trial that ends early for this
+        reason is recorded as pruned, or as diverged if its objective was not finite."""
         self._stop: GuardStop | None = None
         self._spec, self._ledger, self._records, self._ended = spec, ledger, records, False
         self._points: dict[int, tuple[float, int]] = {}
-        """Objective values not yet logged to MLflow, in the form of `ExitRecord.points`."""
+        """Objective values that are not yet in MLflow, in the form of `ExitRecord.points`."""
 
     def __enter__(self) -> Self:
         return self
@@ -178,30 +180,29 @@ class Trial:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if not isinstance(error, Exception) or isinstance(error, UnansweredError):
-            return False  # Ctrl-C ends the loop, and the next loop restarts this trial
+            return False  # Ctrl-C ends the loop; the next loop restarts this trial
         if not self._ended:
             report_trial(self, error=error)
             warnings.warn(f"{self.name} failed: {_error_text(error)}", RuntimeWarning, stacklevel=2)
         return True
 
     def log(self, points: Mapping[int, float]) -> None:
-        """Log objective values, keyed by optimizer step. If the tracking store is unreachable, log the values later, at the latest
-        when the trial ends.
-        """
+        """Log objective values, keyed by optimizer step. If the tracking store is unreachable, the values are logged later, at
+        the latest when the trial ends."""
         now = int(1000 * time.time())
         self._points |= {step: (value, now) for step, value in points.items()}
-        with suppress(LaterError):
+        with suppress(StoreUnreachableError):
             self._ledger.log(self.run_id, self._points)
             self._points = {}
 
     def judge(self, verdict: RunVerdict) -> None:
-        """Set `should_stop` if this verdict is about this trial and recommends to stop the training."""
+        """Set `should_stop` if the verdict is about this trial and recommends to stop it."""
         if verdict.run_id == self.run_id and verdict.stop and not self.should_stop:
             self._stop = GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
             self.should_stop = True
 
     def record(self, exit: Exit, status: str | None = None, error: str | None = None) -> None:
-        """Record how the trial ended. Further calls have no effect."""
+        """Record how the trial ended; only the first call has an effect."""
         if self._ended:
             return
         self._ended = True
@@ -218,15 +219,15 @@ class Trial:
             self._records.close()
             if not exit.interrupted:
                 folder = self._records.folder
-                raise UnansweredError(f"{unanswered}; the result of {self.name} is kept in {folder}") from None
-        except RefusedError:
+                raise UnansweredError(f"{unanswered}; the result of {self.name} is saved in {folder}") from None
+        except CallRejectedError:
             self._records.forget(self.name)
             raise
         else:
             self._records.forget(self.name)
 
     def curve(self, value: float | Iterable[float] | Mapping[int, float]) -> dict[int, float]:
-        """Return the objective's values, keyed by optimizer step. `value` is documented in `report_trial`."""
+        """Return the values of the objective, keyed by optimizer step. `report_trial` documents `value`."""
         if isinstance(value, Mapping):
             return {int(step): float(v) for step, v in value.items()}
         every = self._spec.evaluate_every or 1
@@ -243,7 +244,7 @@ def report_trial(
     status: str | None = None,
     error: BaseException | str | None = None,
 ) -> Outcome | None:
-    """Record the result of a trial and return it. If the trial was already reported, nothing changes.
+    """Record the result of a trial, and return the recorded outcome. If the trial was already reported, do nothing.
 
     Args:
         trial: a trial that `OpenStudy.trials` yielded.
@@ -255,7 +256,7 @@ def report_trial(
     """
     ended_statuses = [s for s in contract.STATUSES if s != "running"]
     if status is not None and status not in ended_statuses:
-        raise AdvisorError(f"{status!r} is no status of a trial that has ended; there are {', '.join(ended_statuses)}")
+        raise AdvisorError(f"{status!r} is no status of a trial that has ended; use one of {', '.join(ended_statuses)}")
     if value is not None and trial.outcome is None:
         trial.log(trial.curve(value))
     if error is not None:
@@ -265,7 +266,7 @@ def report_trial(
 
 
 def _error_text(error: BaseException | str) -> str:
-    """Return the text to record for an exception: its class and message, with a prefix if it reports that memory ran out."""
+    """Return the text to record for an exception: its class and message, with a prefix if memory ran out."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip(": ")
     line = " ".join(redact(text).split())[:_MAX_ERROR_CHARS]
     return f"out of memory: {line}" if is_out_of_memory(line) else line
@@ -273,7 +274,7 @@ def _error_text(error: BaseException | str) -> str:
 
 @contextmanager
 def _logging_to_run(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
-    """During the block, make MLflow and our hook log to the run that the environment variables `variables` identify."""
+    """Make MLflow and our training hook log to the run in the environment variables `variables` while the block runs."""
     import mlflow
 
     before = {name: os.environ.get(name) for name in (*variables, "MLFLOW_EXPERIMENT_ID")}
@@ -292,7 +293,7 @@ def _logging_to_run(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _end_active_run(run_id: str, exit: Exit) -> None:
-    """End the active MLflow run if the training code left it active."""
+    """End the active MLflow run if the user's training code has not ended it."""
     import mlflow
 
     active = mlflow.active_run()
@@ -302,7 +303,7 @@ def _end_active_run(run_id: str, exit: Exit) -> None:
 
 @contextmanager
 def _forward_guard_verdicts(guard: StudyGuard | None, trial: Trial) -> Iterator[None]:
-    """While the block runs, forward the guard's verdicts to the trial from a background thread."""
+    """While the block runs, a background thread forwards verdicts of the early-stopping guard to the trial."""
     if guard is None:
         yield
         return
@@ -318,7 +319,7 @@ def _forward_guard_verdicts(guard: StudyGuard | None, trial: Trial) -> Iterator[
 
 @contextmanager
 def _send_heartbeats(ledger: Ledger, run_id: str) -> Iterator[None]:
-    """While the block runs, send heartbeats for the run from a background thread."""
+    """While the block runs, a background thread sends heartbeats for the MLflow run."""
     ledger.send_heartbeat_from_thread(run_id)
     with _repeat_in_background(HEARTBEAT_S, lambda: ledger.send_heartbeat_from_thread(run_id), "advisor-heartbeat"):
         yield
@@ -328,9 +329,8 @@ def _send_heartbeats(ledger: Ledger, run_id: str) -> Iterator[None]:
 def _repeat_in_background(
     seconds: float, work: Callable[[], None], name: str, *, waits: bool = False
 ) -> Iterator[None]:
-    """While the block runs, repeat `work` in a background thread. waits: whether the end of the block waits until a running call of
-    `work` has returned.
-    """
+    """Repeat `work` in a background thread while the block runs. waits: True if the end of the block waits for a running call
+    of `work`."""
     ended = threading.Event()
 
     def repeat() -> None:

@@ -1,11 +1,6 @@
 """Builds the command line of a job from the user's command by replacing its `{placeholders}`.
 
-    python train.py --learning-rate {learning_rate} --momentum={momentum}    filled in place
-    python train.py --seed {seed}                                            no hyperparameter: appends --learning_rate 0.1 ...
-    python train.py --config {json}                                          path of a JSON file with all of them
-    python train.py {args} --max-train-steps {max_train_steps} --schedule {schedule} --decay-steps {schedule.decay_steps}
-
-`{{` and `}}` produce literal braces. `BUILT_IN_PLACEHOLDERS` lists the placeholders that are not hyperparameters.
+`{{` and `}}` produce literal braces. `BUILT_IN_PLACEHOLDERS` lists placeholders such as `{seed}` that are not hyperparameters.
 """
 
 from __future__ import annotations
@@ -32,23 +27,24 @@ BUILT_IN_PLACEHOLDERS = (
     "evaluate_every",
     SCHEDULE,
 )
-"""Placeholders that are not hyperparameters. A hyperparameter with the same name takes precedence."""
+"""Placeholders in commands that do not stand for hyperparameters. A hyperparameter with the same name as one of these
+placeholders takes precedence."""
 _COLLECTIVE_PLACEHOLDERS = {"json", "args"}
-"""Placeholders that expand to all hyperparameters at once."""
+"""Placeholders that stand for all hyperparameters together."""
 _MAX_FILE_BYTES = 1_000_000
-"""Maximum bytes of a file on the command line whose content counts as part of the command. Larger files are assumed to be data."""
-_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
+"""Maximum size in bytes of a file on the command line whose content counts as part of the command. Files above this size are
+assumed to be data."""
+_PLACEHOLDER_PATTERN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
 def placeholders(words: Iterable[str]) -> set[str]:
-    """Return the placeholder names (in braces) that occur in the words."""
-    return {m.group(1) for word in words for m in _PLACEHOLDER.finditer(word) if m.group(1)}
+    """Return the names in braces that occur in the words of a command."""
+    return {m.group(1) for word in words for m in _PLACEHOLDER_PATTERN.finditer(word) if m.group(1)}
 
 
 def check_placeholders(words: Sequence[str], parameters: Iterable[str], available: Iterable[str]) -> None:
-    """Raise AdvisorError if the command contains an unknown placeholder. available: built-in placeholders that have a value for
-    this job.
-    """
+    """Raise AdvisorError if the command contains an unknown placeholder. available: names of built-in placeholders that have a
+    value in this study."""
     known = {*parameters, *available}
     for name in sorted(placeholders(words) - known):
         if name.partition(".")[0] in BUILT_IN_PLACEHOLDERS:
@@ -56,15 +52,15 @@ def check_placeholders(words: Sequence[str], parameters: Iterable[str], availabl
                 f"the command asks for {{{name}}}, which the study does not say; add it to the study file"
             )
         close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {{{close[0]}}}?" if close else f"there are {', '.join(sorted(known))}"
+        hint = f"did you mean {{{close[0]}}}?" if close else f"the placeholders are {', '.join(sorted(known))}"
         raise AdvisorError(f"the command asks for {{{name}}}, which is no hyperparameter of the study; {hint}")
 
 
 def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], parameters: Iterable[str]) -> None:
-    """Raise AdvisorError if the command passes some hyperparameters but not every searched one.
+    """Raise AdvisorError if the command passes some hyperparameters but omits a searched one.
 
-    searched: maps each searched hyperparameter to a derived hyperparameter that the command may pass instead; without one, to
-    itself.
+    searched: maps each searched hyperparameter to a derived hyperparameter that the command may pass instead, or to itself if
+    there is none.
     """
     names = placeholders(words)
     if must_append(words, parameters) or "{args}" in words or "json" in names:
@@ -87,10 +83,10 @@ def must_append(words: Sequence[str], parameters: Iterable[str]) -> bool:
 def fill_placeholders(
     words: Sequence[str], params: Mapping[str, Value], built_in: Mapping[str, str], *, append: bool = True
 ) -> list[str]:
-    """Return the command line of a job. append: if the command has no placeholder for any hyperparameter, append all of them.
+    """Return the command line of a job. append: append all hyperparameters if the command has no placeholder for any of them.
 
-    If a hyperparameter has no value in this trial, omit the word with its placeholder and the option before this word. For example,
-    omit both words of `--momentum {momentum}`.
+    If the trial has no value of a hyperparameter, omit the word with its placeholder and the option before this word. For
+    example, both words of `--momentum {momentum}` are omitted.
     """
     values = {**built_in, **{name: as_text(value) for name, value in params.items()}}
     if append and must_append(words, params):
@@ -107,15 +103,15 @@ def fill_placeholders(
 
 
 def option_words(params: Mapping[str, Value]) -> list[str]:
-    """Return the words `--name value` for every hyperparameter."""
+    """Return the words `--name value` for each hyperparameter, as part of a command."""
     return [word for name, value in params.items() for word in (f"--{name}", as_text(value))]
 
 
 def command_fingerprint(words: Sequence[str]) -> str:
-    """Return a digest of the command and of the contents of the scripts and configuration files that it names."""
+    """Return a digest of the command and of the contents of scripts and configuration files that it names."""
     digest = hashlib.sha256("\0".join(words).encode(errors="surrogateescape"))
     for part in (part for word in words for part in word.split("=")):
-        with suppress(OSError, ValueError):  # the word is not a path
+        with suppress(OSError, ValueError):  # the word of the command is not a path
             path = Path(part)
             if path.is_file() and path.stat().st_size <= _MAX_FILE_BYTES:
                 digest.update(b"\0" + path.read_bytes())
@@ -123,7 +119,7 @@ def command_fingerprint(words: Sequence[str]) -> str:
 
 
 def as_text(value: Value) -> str:
-    """Format a value for a command line: a number as its shortest text, a bool as lower-case true or false."""
+    """Format a value for a command line: a number as its shortest text, a bool as "true" or "false"."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -132,4 +128,4 @@ def _replace_placeholders(word: str, values: Mapping[str, str]) -> str:
         name = match.group(1)
         return values[name] if name else match.group(0)[0]
 
-    return _PLACEHOLDER.sub(replacement, word)
+    return _PLACEHOLDER_PATTERN.sub(replacement, word)

@@ -1,4 +1,5 @@
-"""The main program of a guard's process. `guarding.StudyGuard` starts it as `python -m advisor.execution.guard_process`."""
+"""Main program of the process that judges running trials. `guarding.StudyGuard` starts this program by `python -m
+advisor.execution.guard_process`."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ import time
 from contextlib import suppress
 from typing import TextIO
 
-from advisor.execution.guarding import GuardedStudy, pause_s, reading_to_json
+from advisor.execution.guarding import GuardedStudy, pause_between_readings_s, reading_to_json
 from advisor.model.spec import StudySpec
 from advisor.tracking.stores.location import parse_tracking_uri
 
 
 def main() -> None:
-    """Until standard input is closed, judge the study that the first line of standard input names."""
+    """Judge the study that the first line of standard input names, until standard input is closed."""
     lower_priority()
     request = json.loads(sys.stdin.readline())
     spec = request.pop("spec")
@@ -32,13 +33,13 @@ def main() -> None:
         time.sleep(pause)
         began = time.monotonic()
         line = reading_to_json(guarded.read())
-        pause = pause_s(time.monotonic() - began, guarded.interval_s)
+        pause = pause_between_readings_s(time.monotonic() - began, guarded.interval_s)
         with suppress(BrokenPipeError):
             print(line, file=output, flush=True)
 
 
 def lower_priority() -> None:
-    """Give this process the lowest CPU priority, except on Windows, which has no such call."""
+    """Lower the CPU priority of this process; Windows has no such call."""
     if hasattr(os, "nice"):
         with suppress(OSError):
             os.nice(10)

@@ -1,7 +1,8 @@
-"""Judges the running trials of a study in a separate process, so that neither trainings nor their launcher wait for verdicts.
+"""Judges the running trials of a study in a separate process, so that neither the training processes nor their launcher wait
+for verdicts.
 
-The process repeatedly reads the tracking store and writes each `Reading` to its standard output as JSON. It ends when its standard
-input is closed, which also happens if the launcher is killed.
+The process repeatedly reads the tracking store and writes each `Reading` to its standard output as JSON. The process ends when
+its standard input is closed, which also happens when the launcher is killed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from advisor.contract.guard_stop import is_last_step, read_guard_stop
 from advisor.contract.redact import redact
 from advisor.engine.guard import running_verdicts
-from advisor.execution.ledger.record import LaterError, RefusedError, attempt_once
+from advisor.execution.ledger.record import CallRejectedError, StoreUnreachableError, attempt_once
 from advisor.history.pool import add_earlier_trials
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import StudySpec
@@ -31,54 +32,52 @@ from advisor.tracking.stores.client import open_client
 from advisor.tracking.stores.location import Location, absolute_uri, require_local
 
 INTERVAL_S = 10.0
-"""Minimum seconds between two readings of the tracking store."""
+"""Minimum seconds between two times that the tracking store is read."""
 IDLE_FACTOR = 10.0
-"""Minimum ratio of the pause between two readings to the duration of a reading. It limits reading to about a tenth of the process's
-time.
-"""
+"""Minimum pause between two times that the tracking store is read, as a multiple of the duration of reading it. This limits
+reading to about a tenth of the process's time."""
 MAX_RESTART_PAUSE_S = 300.0
-"""Maximum seconds to wait before restarting a guard's process that has ended."""
+"""Maximum seconds to wait before restarting the guard's process after it ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """A verdict on one running trial, as plain values."""
+    """The guard's verdict on one running trial, as plain values."""
 
     run_id: str
     trial: str
     state: str
-    """State of the trial in the terms of `advisor.engine.guard`."""
+    """State of the trial, as defined in `advisor.engine.guard`."""
     step: int
     length: float | None
-    """Planned length in steps; None if unknown."""
+    """Planned length of the trial in steps; None if unknown."""
     stop: bool
-    """True if the training should be stopped. Always False for a trial that was continued after an earlier stop or has reached its
-    planned length.
-    """
+    """True if the trial should be stopped. `stop` is always False for a trial that was continued after an earlier stop or has
+    reached its planned length."""
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """State of a study's trials at one reading of the tracking store."""
+    """State of a study's trials when the tracking store was read."""
 
     study: str = ""
     running: tuple[RunVerdict, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Maps the name of each failed trial to the reason for its failure."""
+    """Maps the name of each failed trial to the reason of its failure."""
     stopped: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """Maps the name of each trial that a guard stopped to (step, reason) of the stop."""
+    """Maps the name of each trial that was stopped early to the (step, reason) of the stop."""
     error: str | None = None
-    """Reason why the tracking store could not be read, in one line."""
+    """Reason why the tracking store could not be read, in one line; None if it was read."""
 
 
-def pause_s(reading_s: float, interval_s: float = INTERVAL_S) -> float:
-    """Return the seconds to wait until the next reading if the last one took `reading_s` seconds."""
+def pause_between_readings_s(reading_s: float, interval_s: float = INTERVAL_S) -> float:
+    """Return the seconds to wait before the tracking store is read again, if it last took `reading_s` seconds."""
     return max(interval_s, IDLE_FACTOR * reading_s)
 
 
 def judge(study: Study) -> tuple[RunVerdict, ...]:
-    """Return the verdicts on the running trials of a study."""
+    """Return the verdict on each running trial of a study."""
     return tuple(
         RunVerdict(
             run_id=v.trial.id,
@@ -95,21 +94,22 @@ def judge(study: Study) -> tuple[RunVerdict, ...]:
 
 @dataclass(frozen=True, slots=True)
 class GuardedStudy:
-    """The study that a guard judges, with the settings to read it."""
+    """A study whose running trials are judged, with the settings to read it."""
 
     experiment: str
     location: Location
     spec: StudySpec | None = None
-    """Study file; None for the study file stored in the experiment."""
+    """Study file; None for the one stored in the MLflow experiment."""
     earlier_rounds: bool = False
-    """True if trials of earlier rounds also count as data, as in a search that runs in several rounds."""
+    """True if trials of earlier rounds also count as data, as in a search over several rounds."""
     objective: str | None = None
     direction: Any = None
     interval_s: float = INTERVAL_S
-    """Minimum seconds between two readings of the tracking store."""
+    """Minimum seconds between two times that the tracking store is read."""
 
     def read(self) -> Reading:
-        """Read the tracking store and judge the running trials. If reading fails, return a reading with the reason in `error`."""
+        """Read the tracking store, and judge the running trials. If the store cannot be read, return a `Reading` with the
+        reason in `error`."""
         try:
             study = self._study()
         except NothingToJudge:
@@ -132,29 +132,27 @@ class GuardedStudy:
         return add_earlier_trials(rounds.own, rounds.earlier).study
 
     def to_json(self) -> str:
-        """Return the fields as one line of JSON, without the tracking store's URI, which may hold a password."""
+        """Return the fields as one line of JSON, without the URI of the tracking store, which may hold a password."""
         spec = None if self.spec is None else self.spec.model_dump(mode="json")
         rest = {n: getattr(self, n) for n in ("experiment", "earlier_rounds", "objective", "direction", "interval_s")}
         return json.dumps({**rest, "spec": spec})
 
 
 class StudyGuard:
-    """The guard of a study: a separate process that reads the tracking store and judges running trials. No method waits for this
-    process.
-    """
+    """A separate process that reads the tracking store and judges the running trials of a study. None of the methods waits for
+    this process."""
 
     def __init__(self, guarded: GuardedStudy) -> None:
         self._guarded = guarded
-        # Copy the environment now, because other threads may change it later.
+        # Copy the environment variables now, because other threads may change them later.
         self._environment = {**os.environ, **_environment(guarded.location)}
         self._readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._start_at, self._pause = 0.0, max(guarded.interval_s, 1.0)
 
     def latest(self) -> Reading | None:
-        """Return the newest reading since the last call; None if there is no new reading. Start the guard's process if it is not
-        running.
-        """
+        """Return the newest `Reading` since the last call; None if there is none. If the guard's process is not running, start
+        it."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         latest = None
@@ -170,7 +168,7 @@ class StudyGuard:
         self._start_at, self._pause = now + self._pause, min(2 * self._pause, MAX_RESTART_PAUSE_S)
         if self._process is not None:
             self.close()
-            self._readings.put(Reading(error="the guard's process ended; it is started again"))
+            self._readings.put(Reading(error="the guard's process ended; starting it again"))
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "advisor.execution.guard_process"],
@@ -180,7 +178,7 @@ class StudyGuard:
                 text=True,
                 encoding="utf-8",
                 env=self._environment,
-                start_new_session=True,  # Ctrl-C must interrupt only the launcher
+                start_new_session=True,  # Ctrl-C must interrupt only the launcher, not this process
             )
             assert self._process.stdin is not None
             self._process.stdin.write(self._guarded.to_json() + "\n")
@@ -188,17 +186,19 @@ class StudyGuard:
         except OSError as error:
             self._readings.put(Reading(error=f"the guard's process cannot be started: {error.strerror or error}"))
             return
-        threading.Thread(target=self._receive, args=(self._process,), name="advisor-guard", daemon=True).start()
+        threading.Thread(
+            target=self._receive_readings, args=(self._process,), name="advisor-guard", daemon=True
+        ).start()
 
-    def _receive(self, process: subprocess.Popen[str]) -> None:
+    def _receive_readings(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        with suppress(OSError, ValueError):  # the pipe is closed
+        with suppress(OSError, ValueError):  # the pipe to the process is closed
             for line in process.stdout:
                 with suppress(ValueError, TypeError, KeyError):
                     self._readings.put(reading_from_json(line))
 
     def close(self) -> None:
-        """End the guard's process."""
+        """End the process."""
         process = self._process
         if process is None:
             return
@@ -217,30 +217,30 @@ def _environment(location: Location) -> dict[str, str]:
 
 
 def reading_to_json(reading: Reading) -> str:
-    """Return a reading as one line of JSON."""
+    """Return a `Reading` as one line of JSON."""
     return json.dumps({**asdict(reading), "failed": dict(reading.failed), "stopped": dict(reading.stopped)})
 
 
 def reading_from_json(line: str) -> Reading:
-    """Parse a reading from a line that `reading_to_json` returned. Raises ValueError, TypeError or KeyError if the line is
-    damaged.
-    """
+    """Parse a `Reading` from a line that `reading_to_json` returned. Raises ValueError, TypeError or KeyError for a damaged
+    line."""
     content = json.loads(line)
     return Reading(**{**content, "running": tuple(RunVerdict(**v) for v in content["running"])})
 
 
 class WatchedRun:
-    """Reads the state of one run from a tracking store."""
+    """Reads the state of one MLflow run."""
 
     def __init__(self, guarded: GuardedStudy, run_id: str) -> None:
         self._location, self._experiment, self._run_id = guarded.location, guarded.experiment, run_id
         self._client: Any = None
 
     def check(self) -> None:
-        """Raise AdvisorError if the experiment does not contain the run. An unreachable tracking store raises no error."""
+        """Raise AdvisorError if the experiment does not contain the MLflow run. If the tracking store is unreachable, no error
+        is raised."""
         if self._location.path is not None:
             require_local(self._location)
-        with suppress(LaterError):
+        with suppress(StoreUnreachableError):
             run = attempt_once(self._read)
             experiment = self._client.get_experiment(run.info.experiment_id)
             if self._experiment not in (experiment.name, experiment.experiment_id):
@@ -249,12 +249,12 @@ class WatchedRun:
                 )
 
     def has_ended(self) -> bool:
-        """Return whether the run has ended or was deleted; False while the tracking store is unreachable."""
+        """Return whether the MLflow run has ended or was deleted; False while the tracking store is unreachable."""
         try:
             info = attempt_once(self._read).info
-        except LaterError:
+        except StoreUnreachableError:
             return False
-        except RefusedError:
+        except CallRejectedError:
             return True
         return bool(info.status not in ("RUNNING", "SCHEDULED") or info.lifecycle_stage != "active")
 

@@ -1,4 +1,4 @@
-"""The jobs of a study. A job is one training of a trial with one seed."""
+"""Creates the jobs of a study. A job trains one trial with one seed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from advisor.model.spec import StudySpec
 from advisor.planning.sampling.halton import sample
 
 Key: TypeAlias = tuple[int, int]
-"""Identity of a job within its study: trial number and repeat number."""
+"""Identity of a job within its study: (trial number, repeat number)."""
 SEEDS_PER_ROUND = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One training run: a trial of the study with one seed."""
+    """A training run: one trial of the study with one seed."""
 
     number: int
     """Number of the trial in the sampler's sequence, starting at 0."""
     repeat: int
-    """Repeat number: 0 for the first training of the trial; 1, 2, ... for repeats with other seeds."""
+    """Repeat number: 0 for the first run of the trial; 1, 2, ... for repeats with other seeds."""
     seed: int
     params: Mapping[str, Value]
 
@@ -35,16 +35,16 @@ class Job:
 
     @property
     def key(self) -> Key:
-        """The job's identity within its study: (trial number, repeat number)."""
+        """Identity of the job within its study: (trial number, repeat number)."""
         return (self.number, self.repeat)
 
     def params_json(self) -> str:
-        """Return the hyperparameters as a JSON object."""
+        """Return the hyperparameters of the job as a JSON object."""
         return json.dumps(dict(self.params))
 
 
 def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> tuple[Job, ...]:
-    """Return all jobs of the study. trials: number of trials; None means the number in the study file."""
+    """Return all jobs of the study. trials: number of trials; None for the number in the study file."""
     drawn = list(sample(spec, trial_count(spec, trials)))
     return tuple(
         Job(number, repeat, job_seed(spec, (number, repeat), first_seed), params)
@@ -56,22 +56,22 @@ def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> 
 def job_seed(spec: StudySpec, key: Key, first_seed: int) -> int:
     """Return the random seed of a job.
 
-    Without repeats, each trial gets a different seed; otherwise, a setting could be the best only because it suits the common seed.
-    With repeats, all trials use the same seeds, so that trials differ only in their hyperparameters.
+    Without repeats, each trial gets another seed; with a common seed, a setting could be the best only because it suits this
+    seed. With repeats, all trials use the same seeds, so that only their hyperparameters differ.
     """
     number, repeat = key
     return first_seed + (number if (spec.seeds or 1) == 1 else repeat)
 
 
 def default_seed(spec: StudySpec) -> int:
-    """Return the default first seed for the study's round. Different rounds get different first seeds, so that no trial is repeated
-    exactly.
-    """
+    """Return the first seed of the study's round, by default. Each round starts with another seed, so that no trial is repeated
+    exactly."""
     return SEEDS_PER_ROUND * (spec.round - 1)
 
 
 def trial_count(spec: StudySpec, trials: int | None) -> int:
-    """Return `trials`; if it is None, return the number of trials in the study file. Raises AdvisorError if both are missing."""
+    """Return `trials`, or the number of trials in the study file if `trials` is None. Raises AdvisorError if the study file
+    contains no number of trials either."""
     count = trials if trials is not None else spec.trials
     if count is None:
         raise AdvisorError(f"study {spec.study!r} does not say how many trials it has; pass --trials")
@@ -79,5 +79,5 @@ def trial_count(spec: StudySpec, trials: int | None) -> int:
 
 
 def job_name(key: Key, first_seed: int = 0) -> str:
-    """Return the name of a job's MLflow run. first_seed: first seed of the study's jobs."""
+    """Return the name of the MLflow run of a job. first_seed: first seed of the study's jobs."""
     return f"trial-{key[0]}" if key[1] == 0 else f"trial-{key[0]}-seed-{first_seed + key[1]}"

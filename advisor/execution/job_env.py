@@ -22,9 +22,10 @@ _NUMBER_PLACEHOLDERS = ("max_train_steps", "evaluate_every")
 
 
 def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
-    """Raise AdvisorError if the command has an unknown placeholder or omits a searched hyperparameter.
+    """Raise AdvisorError if the command has an unknown placeholder or does not pass a searched hyperparameter.
 
-    append: False if the training reads hyperparameters from environment variables, so that the command need not pass them.
+    append: False if the training script reads hyperparameters from environment variables, so that the command need not pass
+    them.
     """
     if any("\0" in text for text in _study_texts(spec)):
         raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove it")
@@ -41,7 +42,8 @@ def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True)
 
 
 def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> list[str]:
-    """Return [a warning] if the study sets a training length or a schedule that the command does not pass, else an empty list."""
+    """Return a list with one warning if the study sets a training length or a schedule that the command does not pass; else an
+    empty list."""
     missing = [name for name in unpassed_placeholders(spec, words) if name != "seed"] if append else []
     if not missing:
         return []
@@ -56,7 +58,7 @@ def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = Tr
 
 
 def passes_seed(spec: StudySpec, words: Sequence[str]) -> bool:
-    """Return whether the command passes the seed of a trial to the training."""
+    """Return whether the command passes the seed of the trial to the training script."""
     return "seed" not in unpassed_placeholders(spec.model_copy(update={"seeds": 2}), words)
 
 
@@ -70,7 +72,7 @@ def unpassed_placeholders(spec: StudySpec, words: Sequence[str]) -> list[str]:
 
 
 def _study_texts(spec: StudySpec) -> Iterator[str]:
-    """Yield all texts of the study that a command line may contain."""
+    """Yield all texts in the study that a command line may contain."""
     yield spec.study
     for name, parameter in spec.parameters.items():
         yield name
@@ -78,9 +80,10 @@ def _study_texts(spec: StudySpec) -> Iterator[str]:
 
 
 def _derived_substitutes(spec: StudySpec) -> dict[str, str]:
-    """Map each searched hyperparameter to the hyperparameter derived from it with the most similar name; without one, to itself.
+    """Map each searched hyperparameter to the derived hyperparameter with the most similar name, or to itself if none is
+    derived from it.
 
-    For example, if the study searches `effective_learning_rate`, the training may accept only the derived `learning_rate`.
+    For example, the study searches `effective_learning_rate`, but the training script accepts only the derived `learning_rate`.
     """
     substitutes = {name: name for name in spec.searched}
     for derived, parameter in spec.parameters.items():
@@ -94,13 +97,13 @@ def _derived_substitutes(spec: StudySpec) -> dict[str, str]:
 def job_command(
     spec: StudySpec, job: Job, words: Sequence[str], file: Path, run_id: str = "RUN_ID", *, append: bool = True
 ) -> list[str]:
-    """Return the command line of a job. file: path of the file with the job's hyperparameters."""
+    """Return the command line of a job. file: path of the file that contains the job's hyperparameters."""
     job_values = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
     return command.fill_placeholders(words, job.params, {**placeholders.values(spec), **job_values}, append=append)
 
 
 def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, experiment: str) -> dict[str, str]:
-    """Return the environment variables that make MLflow and our hook log to the job's run."""
+    """Return the environment variables that make MLflow and our training hook log to the run of the job."""
     return {
         "MLFLOW_TRACKING_URI": absolute_uri(location),
         "MLFLOW_RUN_ID": run_id,
@@ -119,13 +122,12 @@ def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, 
 
 
 _RESERVED_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
-"""Pattern of file names that Windows reserves for devices."""
+"""Pattern of the file names that Windows reserves for devices."""
 
 
 def study_folder(base: Path | None, study: str) -> Path:
-    """Return the study's output folder in `base`; None means `DEFAULT_OUTPUT_FOLDER`. Different study names get different
-    folders.
-    """
+    """Return the output folder of the study in `base`; None means `DEFAULT_OUTPUT_FOLDER`. Studies with different names get
+    different folders."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
     if _RESERVED_NAMES.fullmatch(name):
         name = f"study-{name}"
@@ -134,8 +136,8 @@ def study_folder(base: Path | None, study: str) -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Create the folder if necessary and deny other users access, because training output may contain passwords."""
+    """Create the folder if necessary, and deny access to other users, because training output may contain passwords."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The folder may belong to another user, or the file system may not support permissions.
+    # The folder may belong to another user, or the file system may lack permissions.
     with suppress(PermissionError):
         folder.chmod(0o700)

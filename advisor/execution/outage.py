@@ -1,6 +1,5 @@
-"""Handles outages of the tracking store. During an outage, trainings continue and calls to the store are retried at growing
-intervals.
-"""
+"""Handles outages of the tracking store. During an outage of the tracking store, training runs continue, and calls to the store
+are retried at growing intervals."""
 
 from __future__ import annotations
 
@@ -11,14 +10,14 @@ from advisor.execution.ledger.record import MAX_RETRY_PAUSE_S, MAX_STORE_WAIT_S
 
 
 class StoreOutage:
-    """Tracks if the tracking store answers and, if it does not, when to call it again."""
+    """Tracks whether the tracking store answers and, if it does not, when to call it again."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
-        """report: function that shows a line to the user; it is called at the start and at the end of an outage."""
+        """report: function that shows a line to the user; it is called when an outage starts and ends."""
         self._report = report
         self._since: float | None = None
         self.retry_at = 0.0
-        """Earliest time of the next call to the tracking store, as a value of `time.monotonic`."""
+        """Earliest time of the next call to the tracking store, on the clock of `time.monotonic`."""
 
     @property
     def lasts(self) -> bool:
@@ -30,15 +29,15 @@ class StoreOutage:
         now = time.monotonic()
         if self._since is None:
             self._since = now
-            self._report("The store does not answer; trainings continue, and how they end is kept until it does.")
+            self._report("The tracking store does not answer; runs continue, and we save their results until it does.")
         self.retry_at = now + min(max(1.0, (now - self._since) / 4), MAX_RETRY_PAUSE_S)
 
     def end(self) -> None:
         """Record that the tracking store answered a call."""
         if self._since is not None:
-            self._report("The store answers again.")
+            self._report("The tracking store answers again.")
         self._since, self.retry_at = None, 0.0
 
-    def is_too_long(self) -> bool:
-        """Return whether the outage has lasted so long that a launch should end if it has no running training."""
+    def has_lasted_too_long(self) -> bool:
+        """Return whether the outage has lasted so long that a launch without running trials should end."""
         return self._since is not None and time.monotonic() - self._since > MAX_STORE_WAIT_S

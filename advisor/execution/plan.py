@@ -1,4 +1,4 @@
-"""Defines the plan of a launch and the summary of its outcomes."""
+"""Defines the plan of a launch, and the summary of its jobs' outcomes."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ class LaunchPlan:
     spec: StudySpec
     queue: JobQueue
     words: Sequence[str]
-    """Words of the command, including placeholders."""
+    """Words of the command, with placeholders."""
     location: Location
     experiment: str
     folder: Path
-    """Folder that contains the output and the hyperparameter file of each job."""
+    """Folder for the output and the hyperparameter file of each job."""
     engine: Engine
     timeout_s: float | None = None
     append: bool = True
-    """If True and the command has no placeholder for any hyperparameter, append all hyperparameters to it."""
+    """If True, append all hyperparameters to a command that has no placeholder for any of them."""
     keep_going: bool = False
-    """If True, continue even if all first trials fail."""
+    """If True, continue even if all of the first trials fail."""
     guard: GuardedStudy | None = None
-    """The study that a guard judges while trainings run; None to run without a guard."""
+    """The study whose running trials are judged; None to judge none."""
     stop_doomed: bool = False
-    """If True, stop trainings that, according to the guard, cannot become the best."""
+    """If True, stop trials that cannot become the best, according to the early-stopping guard."""
     notifier: Notifier | None = None
-    """Sends notifications about verdicts and failures; None for no notifications."""
+    """Sends notifications about verdicts and failed trials; None to send none."""
 
 
 @dataclass
 class Summary:
-    """Outcomes of the jobs of a study that have ended so far."""
+    """Outcomes of the jobs of a study that have ended by now."""
 
     total: int
     outcomes: dict[Key, Outcome] = field(default_factory=dict)
@@ -55,22 +55,21 @@ class Summary:
 
     @property
     def best(self) -> tuple[Key, float] | None:
-        """(key, objective value) of the first job among those with the best objective value so far; None if no job has a value."""
+        """(Key, objective value) of the first job with the best objective value so far; None if no job has a value."""
         leaders = self.leaders
         return (leaders[0], float(self.outcomes[leaders[0]].best or 0.0)) if leaders else None
 
     @property
     def leaders(self) -> list[Key]:
-        """Keys of all jobs that share the best objective value so far, in order. Only an analysis can tell which of these jobs is
-        better.
-        """
+        """Keys of all jobs that share the best objective value so far, in ascending order. Only an analysis can decide which of
+        these jobs is better."""
         values = {key: o.best for key, o in self.outcomes.items() if o.best is not None}
         best = (max if self.maximize else min)(values.values(), default=None)
         return sorted(key for key, value in values.items() if value == best)
 
     @property
     def failed(self) -> int:
-        """Number of jobs without a result because of an error in the training or its command."""
+        """Number of jobs without a result because of an error in the training script or in its command."""
         return sum(outcome.status in FAILED_STATUSES for outcome in self.outcomes.values())
 
     def counts(self) -> Mapping[str, int]:
@@ -82,4 +81,4 @@ class OnUpdate(Protocol):
     """Callback that receives the summary and one line about the latest event; the line may be empty."""
 
     def __call__(self, summary: Summary, news: str, /) -> None:
-        """Report the current summary and the line about the latest event."""
+        """Report the current summary and a line about the latest event."""

@@ -1,4 +1,4 @@
-"""Describes the progress of a launch in lines of text, for output that is not a terminal, such as a log file."""
+"""Describes the progress of a launch in lines of text, for output to a log file instead of a terminal."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from advisor.execution.plan import Summary
 
 
 class EndedTrials:
-    """Produces one line for each training that ended with a result since the last call. Failed trainings are reported elsewhere."""
+    """Produces a line of text for each run that ended with a result. Failed runs are reported elsewhere."""
 
     def __init__(self, metric: str, first_seed: int) -> None:
         self._metric, self._seed = metric, first_seed
         self._known: set[Key] | None = None
 
     def new_lines(self, summary: Summary) -> list[str]:
-        """Return the new lines. Trainings that ended before the first call get no line."""
+        """Return one line for each run that has ended with a result since the last call. Runs that ended before the first call
+        get no line."""
         before, self._known = self._known, set(summary.outcomes)
         if before is None:
             return []

@@ -1,4 +1,4 @@
-"""Selects the jobs to begin next: from a fixed list, or by an adaptive sampler that uses the results so far."""
+"""Selects the jobs to begin next, from a fixed list or by an adaptive sampler that uses the results so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Protocol
 
 from advisor.execution.job import Job, Key, job_seed, jobs, trial_count
-from advisor.execution.ledger.record import Entry, Outcome, logged_text
+from advisor.execution.ledger.record import JobEntry, Outcome, logged_text
 from advisor.model.space import Value, equal_values
 from advisor.model.spec import Parameter, StudySpec
 from advisor.planning.sampling import adaptive
@@ -18,42 +18,41 @@ from advisor.planning.sampling.adaptive import Observation
 from advisor.tracking.study.inference import parse_value
 
 _RETRY_INTERVAL_S = 15.0
-"""Seconds before retrying a job whose launcher has sent no recent heartbeat."""
+"""Seconds before a job is retried if the launcher that claimed it sends no heartbeat."""
 
-ReadEntries = Callable[[], Sequence[Entry]]
+ReadEntries = Callable[[], Sequence[JobEntry]]
 
 
 class JobQueue(Protocol):
-    """The jobs of a study, in the order in which to begin them."""
+    """The jobs of a study, in the order in which they are begun."""
 
     total: int
     """Total number of jobs in the queue."""
 
     def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:
-        """Return up to `limit` jobs to begin now. read_entries: function that reads the entries of all jobs begun so far."""
+        """Return up to `limit` jobs to begin now. read_entries: function that reads all jobs begun so far."""
 
     def refused(self, job: Job, *, silent: bool) -> None:
-        """Record that another launcher has begun the job. silent: whether this other launcher may have failed."""
+        """Record that another launcher has begun the job. silent: True if the other launcher may have failed."""
 
     def requeue(self, job: Job) -> None:
-        """Record that the job must be started again."""
+        """Record that the job must be begun again."""
 
-    def may_get_jobs(self) -> bool:
-        """Return True if `next` may still return jobs later, even if it returns none now."""
+    def may_return_jobs(self) -> bool:
+        """Return True if `next` may still return jobs later, even if it returns no job now."""
 
 
 def check_trial_count(spec: StudySpec, trials: int | None) -> None:
-    """Raise AdvisorError if the number of trials is unknown."""
     trial_count(spec, trials)
 
 
 def make_queue(
-    spec: StudySpec, trials: int | None, *, first_seed: int, read_earlier: Callable[[], Sequence[Entry]]
+    spec: StudySpec, trials: int | None, *, first_seed: int, read_earlier: Callable[[], Sequence[JobEntry]]
 ) -> JobQueue:
-    """Return the job queue of a study. trials: number of trials; None means the number in the study file.
+    """Return the job queue of a study. trials: number of trials; None for the number in the study file.
 
-    read_earlier: function that reads the trials of the preceding studies; only adaptive samplers need it. Raises AdvisorError as
-    `check_trial_count` does.
+    read_earlier: function that reads the trials of preceding studies; only adaptive samplers need it. Raises AdvisorError if
+    the number of trials is unknown.
     """
     if spec.sampler.kind != "adaptive":
         return ListedQueue(jobs(spec, trials, first_seed=first_seed))
@@ -61,7 +60,7 @@ def make_queue(
 
 
 class ListedQueue:
-    """Queue of jobs that are all known in advance."""
+    """Queue of jobs that are known in advance."""
 
     def __init__(self, all_jobs: Sequence[Job]) -> None:
         self.total = len(all_jobs)
@@ -69,9 +68,8 @@ class ListedQueue:
         self._silent: deque[tuple[float, Job]] = deque()
 
     def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
-        """Return the next jobs of the list, followed by jobs to retry because other launchers claimed them but send no
-        heartbeat.
-        """
+        """Return the next jobs of the list, and then the jobs to retry because other launchers claimed them but send no
+        heartbeat."""
         if not self._waiting:
             now = time.monotonic()
             while self._silent and self._silent[0][0] <= now:
@@ -79,23 +77,22 @@ class ListedQueue:
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
     def refused(self, job: Job, *, silent: bool) -> None:
-        """Remove the job from the queue; if the launcher that claimed it sends no heartbeat, retry the job later."""
+        """Remove the job from the queue, or retry it later if the launcher that claimed it sends no heartbeat."""
         if silent:
             self._silent.append((time.monotonic() + _RETRY_INTERVAL_S, job))
 
     def requeue(self, job: Job) -> None:
-        """Put the job at the front of the queue."""
+        """Put the job at the front of the queue, because it must be begun again."""
         self._waiting.appendleft(job)
 
-    def may_get_jobs(self) -> bool:
-        """Return True if the queue still has jobs."""
+    def may_return_jobs(self) -> bool:
+        """Return True if the queue still contains jobs."""
         return bool(self._waiting or self._silent)
 
 
 class AdaptiveQueue:
-    """Queue of jobs that an adaptive sampler suggests. The sampler uses results of this study, from all launchers, and of preceding
-    studies.
-    """
+    """Queue of jobs whose hyperparameters an adaptive sampler suggests. The sampler uses the results of this study, from all
+    launchers, and those of preceding studies."""
 
     def __init__(self, spec: StudySpec, trials: int, first_seed: int, earlier: Sequence[Observation]) -> None:
         self._spec, self._trials, self._seed, self._earlier = spec, trials, first_seed, earlier
@@ -104,9 +101,8 @@ class AdaptiveQueue:
         self._retry_at, self._silent, self._again = 0.0, False, False
 
     def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
-        """Return the first job that has not ended and that no launcher has claimed. All repeats of a trial come before the next
-        trial.
-        """
+        """Return the first job that has not ended and is not claimed by any launcher. All repeats of a trial come before the
+        next trial, each with another seed."""
         if time.monotonic() < self._retry_at:
             return ()
         begun = {entry.key: entry for entry in read_entries()}
@@ -127,24 +123,23 @@ class AdaptiveQueue:
         return (Job(number, repeat, job_seed(self._spec, key, self._seed), params),)
 
     def refused(self, job: Job, *, silent: bool) -> None:
-        """Do nothing, because the next call of `read_entries` shows the job's state."""
+        """Do nothing, because the next call of `read_entries` shows the state of the job."""
 
     def requeue(self, job: Job) -> None:  # noqa: ARG002
-        """Make `next` read the entries again at once, because they now show that the job is free."""
+        """Make `next` read all jobs again immediately, because the tracking store now shows that this job is free."""
         self._retry_at, self._again = 0.0, True
 
-    def may_get_jobs(self) -> bool:
-        """Return True if a launcher sends no heartbeat, or if a job that must be started again has not been returned yet."""
+    def may_return_jobs(self) -> bool:
+        """Return True if a launcher sends no heartbeat, or if a job to be begun again has not been returned yet."""
         return self._silent or self._again
 
-    def _first_params(self, number: int, begun: Mapping[Key, Entry]) -> dict[str, Value] | None:
+    def _first_params(self, number: int, begun: Mapping[Key, JobEntry]) -> dict[str, Value] | None:
         first = begun.get((number, 0))
         return None if first is None else parse_params(self._spec, first.params)
 
-    def _observations(self, begun: Mapping[Key, Entry], number: int) -> Iterable[Observation]:
-        """Yield this study's trials so far as observations for the sampler, without trial `number`, which the sampler will
-        suggest.
-        """
+    def _observations(self, begun: Mapping[Key, JobEntry], number: int) -> Iterable[Observation]:
+        """Yield the trials of this study so far as observations for the sampler, without trial `number`, which the sampler will
+        suggest."""
         for n in range(self._trials):
             entries = [begun[n, r] for r in range(self._repeats) if (n, r) in begun and begun[n, r].state != "open"]
             params = parse_params(self._spec, entries[0].params) if entries and n != number else None
@@ -154,7 +149,7 @@ class AdaptiveQueue:
             yield Observation(params, _mean_objective(outcomes), running=len(outcomes) < self._repeats)
 
 
-def as_observations(spec: StudySpec, entries: Iterable[Entry]) -> list[Observation]:
+def as_observations(spec: StudySpec, entries: Iterable[JobEntry]) -> list[Observation]:
     """Return trials of other studies as observations for the sampler, including trials outside this study's ranges."""
     parsed = ((parse_params(spec, entry.params, anywhere=True), entry.outcome) for entry in entries)
     return [
@@ -165,22 +160,21 @@ def as_observations(spec: StudySpec, entries: Iterable[Entry]) -> list[Observati
 
 
 def _mean_objective(outcomes: Sequence[Outcome]) -> float | None:
-    """Return the mean of the best objective values of a trial's trainings; None if one of them failed, because such a setting is
-    unsuitable.
+    """Return the mean of the best objective values over the runs of a trial; None if one of them failed, because its setting is
+    then unsuitable.
 
-    A stopped or pruned training counts with the best value that it reached, because training to full length would reach at least
-    this value.
+    A stopped or pruned run counts with the best value that it reached, because the full run would reach at least this value.
     """
     values = [o.best for o in outcomes if o.best is not None and o.status in ("complete", "stopped", "pruned")]
     return fmean(values) if values and len(values) == len(outcomes) else None
 
 
 def parse_params(spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = False) -> dict[str, Value] | None:
-    """Parse a trial's hyperparameters from the texts that MLflow stores. Return None if a value lies outside the study's search
-    space.
+    """Parse the hyperparameters of a trial from the texts that MLflow stores. Return None if a value is outside the study's
+    search space.
 
-    anywhere: also accept numbers outside their ranges, settings in forbidden regions, and fixed hyperparameters with a different
-    value.
+    anywhere: also accept numbers outside their ranges, settings in forbidden regions, and other values of fixed
+    hyperparameters.
     """
     params: dict[str, Value] = {}
     for name, parameter in spec.parameters.items():
@@ -201,9 +195,8 @@ def _is_active(parameter: Parameter, params: Mapping[str, Value]) -> bool:
 
 
 def _parse_value(parameter: Parameter, text: str, *, anywhere: bool) -> Value | None:
-    """Parse a hyperparameter's value from text. Return None if the parameter does not allow this value. `anywhere` is documented in
-    `parse_params`.
-    """
+    """Parse the value of a hyperparameter from text. Return None if the hyperparameter cannot have this value. `parse_params`
+    documents `anywhere`."""
     allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
     parsed = parse_value(text)
     if allowed:

@@ -12,23 +12,24 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 
 class StopSignals:
-    """Counts stop requests. After the first request, the program stops at a safe point; after the second, it stops immediately."""
+    """Counts stop requests. The first request stops the program at a safe point, the second one immediately."""
 
     def __init__(self) -> None:
         self.count = 0
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """While the block runs, count stop signals and suppress their usual effect. Call this only in the main thread."""
+        """While the block runs, count stop signals instead of letting them end the program. Call this method only in the main
+        thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        # If a signal was ignored when the process started (by `nohup`, for example), keep ignoring it.
+        # A signal that was ignored when the process started (by `nohup`, for example) stays ignored.
         used = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         before: dict[int, Any] = {number: signal.signal(number, self._count_signal) for number in used}
         if signal.SIGINT not in before:
-            # In a script, `advisor run … &` starts with SIGINT ignored. Trainings would inherit this and could not be asked to
-            # stop. Install a handler, because child processes do not inherit handlers.
+            # In a script, the shell starts `advisor run … &` with SIGINT ignored. Training processes would inherit this and
+            # could not be asked to stop. So install a handler, which child processes do not inherit.
             before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Trains the jobs of a study until all jobs have ended: starts each job, monitors its training and records how it ended."""
+"""Trains all jobs of a study: starts each job, monitors its process, and records how it ended."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from advisor.execution.job_env import check_command, job_command, job_environmen
 from advisor.execution.ledger import Ledger
 from advisor.execution.ledger.claims import HEARTBEAT_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
-from advisor.execution.ledger.ledger import TAKEN_STATES
+from advisor.execution.ledger.ledger import BLOCKED_STATES
 from advisor.execution.ledger.record import (
     DELIVERY_POLL_S,
     MAX_STORE_WAIT_S,
-    DeliveringError,
-    LaterError,
+    CallRejectedError,
+    DataPendingError,
     Outcome,
-    RefusedError,
+    StoreUnreachableError,
 )
 from advisor.execution.ledger.retries import FAILED_STATUSES
 from advisor.execution.outage import StoreOutage
 from advisor.execution.plan import LaunchPlan, OnUpdate, Summary
 from advisor.execution.stop_signals import StopSignals
 from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError, write_errors_to
-from advisor.system.notifier import EVENTS, Notice
+from advisor.system.notifier import NOTIFICATION_EVENTS, Notice
 
 _POLL_S = 0.1
-"""Maximum seconds between two checks if a training has ended."""
+"""Maximum seconds between two checks whether a training process has ended."""
 _MIN_POLL_S = 0.005
-"""Minimum seconds between two checks if a training has ended. The pause starts at this value and doubles until a training ends, so
-that short trainings follow each other without long gaps.
-"""
+"""Minimum seconds between two checks whether a training process has ended. The pause starts at this value and doubles until a
+process ends, so that short runs follow each other without long gaps."""
 MAX_FIRST_FAILURES = 3
-"""The launch ends with an error if this many first trials all fail, or all log nothing, and no earlier trial has a result."""
+"""The launch ends with an error if this many first trials all fail or all log nothing, unless an earlier trial has a result."""
 MAX_RESTARTS_AFTER_LOSS = 3
-"""Maximum number of restarts of a job after losses of its machine. After the next loss, the job is recorded as stopped."""
+"""Maximum number of times that a job is restarted because its machine was lost. After one more loss, the job is recorded as
+stopped."""
 
 
 def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
-    """Train all jobs of a study that have not ended yet. To resume, call it again, even after a `kill -9`.
+    """Train all jobs of a study that have not ended. Call the function again to resume, even after a `kill -9`.
 
-    Raises KeyboardInterrupt after a stop request, once all jobs have been stopped. Raises AdvisorError if further trials would fail
-    too.
+    Raises KeyboardInterrupt after a stop request, once all jobs are stopped. Raises AdvisorError if further trials would fail
+    as well.
     """
     check_command(plan.spec, plan.words, append=plan.append)
     with write_errors_to(plan.folder):
@@ -76,16 +76,16 @@ class _BegunJob:
     training: Training
     log: Path
     until: float | None
-    """Time at which the job reaches its time limit, in seconds since 1970; None if it has no limit."""
+    """Time limit of the job, in seconds since 1970; None if it has no limit."""
     exit: Exit | None = None
     ended_at: float = 0.0
     retry_at: float = 0.0
     stop: GuardStop | None = None
-    """The guard's decision to stop the training, if this launcher has carried it out; else None."""
+    """The decision to stop the trial early, if this launcher has carried it out; else None."""
 
 
 class _Worker:
-    """The state of a launch, including its running jobs."""
+    """The state of a launch, with its running jobs."""
 
     def __init__(self, plan: LaunchPlan, ledger: Ledger, summary: Summary, on_update: OnUpdate) -> None:
         self._plan, self._ledger, self._summary, self._on_update = plan, ledger, summary, on_update
@@ -99,12 +99,11 @@ class _Worker:
         self._guard_error: str | None = None
 
     def read_record(self) -> None:
-        """Send the exit records that earlier launchers left on the local disk to the tracking store, then read all recorded
-        outcomes.
-        """
+        """Send the exit records that earlier launchers left on the local disk to the tracking store, and read all recorded
+        outcomes."""
         try:
             self._ledger.deliver_left_records(self._records)
-        except LaterError as error:
+        except StoreUnreachableError as error:
             raise _unanswered_error(error) from None
         self._read_outcomes()
         count = len(self._summary.outcomes)
@@ -114,18 +113,18 @@ class _Worker:
         self._on_update(self._summary, text)
 
     def _read_outcomes(self) -> None:
-        """Read the outcomes of jobs from all launchers, including launchers that failed."""
+        """Read the outcomes of the jobs of all launchers, including failed launchers."""
         try:
             self._ledger.record_orphans()
             entries = self._ledger.entries()
-        except LaterError as error:
+        except StoreUnreachableError as error:
             raise _unanswered_error(error) from None
         repeats = self._plan.spec.seeds or 1
         of_study = (e for e in entries if e.key[1] < repeats and e.key[0] * repeats < self._summary.total)
         self._summary.outcomes |= {e.key: e.outcome for e in of_study if e.outcome is not None}
 
     def run(self, signals: StopSignals) -> None:
-        """Train jobs until no job is left or a stop signal arrives."""
+        """Train jobs until no job remains or a stop signal arrives."""
         pause = _MIN_POLL_S
         while not signals.count:
             began = len(self._begun)
@@ -135,7 +134,7 @@ class _Worker:
             )
             self._send_due_heartbeats()
             self._follow_guard()
-            if not (more or self._begun or self._plan.queue.may_get_jobs()):
+            if not (more or self._begun or self._plan.queue.may_return_jobs()):
                 self._read_outcomes()
                 return
             self._check_patience()
@@ -144,7 +143,7 @@ class _Worker:
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> bool:
-        """Start as many jobs as the engine has room for. Return True if there may be more jobs to start."""
+        """Start as many jobs as the engine can run now. Return True if more jobs may be started later."""
         if time.monotonic() < self._outage.retry_at:
             return True
         claimed: list[tuple[Job, str]] = []
@@ -153,36 +152,35 @@ class _Worker:
             while room > len(claimed):
                 jobs = self._plan.queue.next(self._ledger.entries, room - len(claimed))
                 if not jobs:
-                    more = self._plan.queue.may_get_jobs()
+                    more = self._plan.queue.may_return_jobs()
                     break
                 new = [job for job in jobs if job.key not in self._summary.outcomes]
                 claimed += self._claim_jobs(new)
-                if not new:  # the queue may return an ended job again, for example after its run was deleted in MLflow
+                if not new:  # the queue may return an ended job again, for example if its run was deleted in MLflow
                     break
             self._outage.end()
-        except LaterError:
+        except StoreUnreachableError:
             self._outage.note()
         self._start_claimed(claimed)
         return more
 
     def _claim_jobs(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Claim jobs in the tracking store. Return the claimed jobs with the ids of their runs; omit jobs that another launcher has
-        claimed.
-        """
+        """Claim the jobs in the tracking store. Return the claimed jobs with the ids of their runs, without jobs that another
+        launcher has claimed."""
         try:
             if self._records.others:
                 self._ledger.deliver_left_records(self._records)
             begun = self._ledger.begin(jobs)
-        except LaterError:
+        except StoreUnreachableError:
             for job in reversed(jobs):
                 self._plan.queue.requeue(job)
             raise
         for job, state in begun:
-            if state in TAKEN_STATES:
+            if state in BLOCKED_STATES:
                 self._plan.queue.refused(job, silent=state == "silent")
             if state in ("done", "busy"):
                 self._report_news(f"{job.name} is or was trained by another launcher.")
-        return [(job, run_id) for job, run_id in begun if run_id not in TAKEN_STATES]
+        return [(job, run_id) for job, run_id in begun if run_id not in BLOCKED_STATES]
 
     def _start_claimed(self, claimed: Sequence[tuple[Job, str]]) -> None:
         if not claimed:
@@ -192,7 +190,7 @@ class _Worker:
             started = self._plan.engine.start(tasks)
         except BaseException:
             for _, run_id in claimed:
-                with suppress(LaterError, RefusedError):  # the claim expires when this launcher ends
+                with suppress(StoreUnreachableError, CallRejectedError):  # the claim expires when this launcher ends
                     self._ledger.release(run_id)
             raise
         until = None if self._plan.timeout_s is None else time.time() + self._plan.timeout_s
@@ -214,9 +212,8 @@ class _Worker:
     # --- guarding ---------------------------------------------------------------------------------------------------------------
 
     def _follow_guard(self) -> None:
-        """Stop the running trainings that, according to the guard's latest reading, cannot become the best. Without a reading, stop
-        none.
-        """
+        """Stop the running trials that cannot become the best, according to the latest verdicts. Without verdicts, stop no
+        trial."""
         running = [item for item in self._begun if item.exit is None]
         if self._guard is None or not running or (reading := self._guard.latest()) is None:
             return
@@ -236,23 +233,24 @@ class _Worker:
                     item, GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
                 )
             elif verdict.state != "not_finite" or not self._plan.stop_doomed:
-                # Without this condition, a trial that is about to be stopped would get two messages.
+                # Without this condition, a trial that is about to be stopped would cause two messages.
                 self._notify(verdict.state, item.job.name, verdict.step, verdict.message)
 
     def _stop_doomed(self, item: _BegunJob, stop: GuardStop) -> None:
-        """Mark the run as stopped and end its training. If the tracking store is unreachable, the training continues."""
+        """Mark the run as stopped, and end its training process. If the tracking store is unreachable, the training process
+        continues."""
         try:
             self._ledger.mark_stop(item.run_id, stop)
-        except LaterError:
+        except StoreUnreachableError:
             self._outage.note()
             return
-        except RefusedError:
-            return  # the run was deleted, which is reported when the job ends
+        except CallRejectedError:
+            return  # the run was deleted, which is reported when its job ends
         item.stop = stop
         item.training.stop()
 
     def _notify(self, event: str, trial: str, step: int | None, message: str) -> None:
-        if self._plan.notifier is not None and event in EVENTS:
+        if self._plan.notifier is not None and event in NOTIFICATION_EVENTS:
             self._plan.notifier.send(Notice(event, self._plan.spec.study, trial, step, message))
 
     # --- keeping the record -----------------------------------------------------------------------------------------------------
@@ -266,20 +264,20 @@ class _Worker:
                 return
 
     def _send_heartbeat(self, item: _BegunJob) -> bool:
-        """Send a job's heartbeat. Return True if the tracking store responded."""
+        """Send a job's heartbeat. Send a heartbeat for the job. Return True if the tracking store responded."""
         details = {**item.training.note(), **({} if item.until is None else {"until": item.until})}
         try:
             self._ledger.send_heartbeat(item.run_id, details)
             self._outage.end()
-        except RefusedError:
-            pass  # the run was deleted, which is reported when the job ends
-        except LaterError:
+        except CallRejectedError:
+            pass  # the run was deleted, which is reported when its job ends
+        except StoreUnreachableError:
             self._outage.note()
             return False
         return True
 
     def _record_ended_trainings(self) -> bool:
-        """Record all trainings that have ended since the last call. Return True if any training has ended."""
+        """Record all training processes that have ended since the last call. Return True if any training process has ended."""
         before = len(self._begun)
         for item in list(self._begun):
             if item.exit is None:
@@ -302,13 +300,13 @@ class _Worker:
                 item.run_id, exit, since_s=since, final=lost >= MAX_RESTARTS_AFTER_LOSS, stop=item.stop
             )
             self._outage.end()
-        except RefusedError as error:
+        except CallRejectedError as error:
             self._report_news(f"{item.job.name} cannot be recorded; the next launch begins it again: {error}")
             outcome, exit = None, Exit(1, interrupted=True)
-        except DeliveringError:
+        except DataPendingError:
             item.retry_at = time.monotonic() + DELIVERY_POLL_S
             return
-        except LaterError:
+        except StoreUnreachableError:
             self._outage.note()
             return
         self._begun.remove(item)
@@ -321,7 +319,7 @@ class _Worker:
             self._check_first_outcomes()
         elif exit.lost:
             self._lost[item.job.key] = lost + 1
-            self._report_news(f"{item.job.name}: {exit.reason}; it is begun again.")
+            self._report_news(f"{item.job.name}: {exit.reason}; we begin it again.")
             self._plan.queue.requeue(item.job)
 
     def _notify_of_end(self, item: _BegunJob, outcome: Outcome) -> None:
@@ -333,14 +331,14 @@ class _Worker:
             self._notify("not_finite", item.job.name, None, _describe_failure(item, outcome))
 
     def _check_patience(self) -> None:
-        if self._outage.is_too_long() and all(item.exit is not None for item in self._begun):
+        if self._outage.has_lasted_too_long() and all(item.exit is not None for item in self._begun):
             raise AdvisorError(
                 f"the store has not answered for {MAX_STORE_WAIT_S / 60:.0f} minutes; run the same command again when it does: "
                 f"how {len(self._begun)} trainings ended is kept in {self._plan.folder}"
             )
 
     def _check_first_outcomes(self) -> None:
-        """Raise TrialsFailed if the results of the first trials show that further trials would fail too."""
+        """Raise TrialsFailed if the results of the first trials show that further trials would fail as well."""
         has_result = len(self._summary.outcomes) > self._summary.failed
         if self._plan.keep_going or has_result or len(self._new_outcomes) != MAX_FIRST_FAILURES:
             return
@@ -357,14 +355,14 @@ class _Worker:
             )
 
     def stop(self, signals: StopSignals) -> None:
-        """Stop all running jobs. The next launch restarts jobs that have not finished."""
+        """Stop all running jobs. The next launch begins the unfinished jobs again."""
         self._stop_trainings(kill=False)
         handled = signals.count
         while any(item.exit is None for item in self._begun) or (self._begun and not self._outage.lasts):
             if signals.count > max(handled, 1):
                 handled = signals.count
                 self._stop_trainings(kill=True)
-            with suppress(AdvisorError):  # continue to stop jobs even if the first trials all failed
+            with suppress(AdvisorError):  # continue to stop jobs even if all of the first trials failed
                 self._record_ended_trainings()
             time.sleep(_POLL_S)
         self._records.close()
@@ -373,14 +371,14 @@ class _Worker:
             self._guard.close()
 
     def _stop_trainings(self, *, kill: bool) -> None:
-        """Ask all running trainings to stop. kill: also kill trainings that were already asked to stop."""
+        """Ask all running training processes to stop. kill: also kill those that were already asked to stop."""
         for item in self._begun:
             if item.exit is None and (kill or item.stop is None):
                 item.training.stop()
 
 
 def _was_stopped(item: _BegunJob, outcome: Outcome) -> bool:
-    """Return whether the guard's stop ended the job; False if the training had just ended by itself."""
+    """Return whether the early stop ended the job; False if the training process had just ended by itself."""
     return item.stop is not None and outcome.status == item.stop.status
 
 
@@ -396,4 +394,4 @@ def _describe_failure(item: _BegunJob, outcome: Outcome) -> str:
 
 
 def _unanswered_error(error: Exception) -> UnansweredError:
-    return UnansweredError(f"the store does not answer: {error}; run the same command again when it does")
+    return UnansweredError(f"the tracking store does not answer: {error}; run the same command again when it does")

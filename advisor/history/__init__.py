@@ -1,6 +1,6 @@
-"""The history of a study: its earlier rounds, the predictions for each round, and the earlier trials that count as its data.
+"""The history of a study: its earlier rounds, the predictions for each round, and the earlier trials that count as data of the
+study.
 
-`predict` writes predictions into the next study files, `judge` compares predictions with results, and `rounds` combines both.
-`pool` finds the earlier trials that lie in the latest search space. The functions of `predict`, `judge` and `pool` are pure
-functions of studies.
+`predict` writes predictions into the next study file, `judge` compares them with results, and `rounds` combines both. `pool`
+finds earlier trials that lie in the latest search space. `predict`, `judge` and `pool` consist of pure functions of studies.
 """

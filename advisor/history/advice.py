@@ -1,7 +1,8 @@
-"""Computes the gains from following each rule's advice, over all lineages (sequences of studies) in a tracking store.
+"""Computes how much each rule's advice improved results, over all lineages (sequences of successive studies) in a tracking
+store.
 
-The predictions in a study file name the rules whose advice the study follows. A study's gain is the relative improvement of its
-best trial over the best result of all earlier rounds.
+The predictions in a study file state which rules' advice the study follows. The gain of a study is the relative improvement of
+its best trial over the best result of all earlier rounds.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from advisor.model.study import Study
 from advisor.tracking.lineage import Reader, lineages
 
 MIN_FOLLOWED = 3
-"""Minimum number of studies that followed a rule's advice before we report their gains; fewer studies are weak evidence."""
+"""Minimum number of studies that followed the advice of a rule before we report their gains; fewer are weak evidence."""
 MAX_STUDIES = 100
 """Maximum number of studies to read."""
 
 
 class AdviceRecord(FrozenModel):
-    """The gains of all studies so far that followed the advice of one rule."""
+    """The gains of all studies that followed the advice of one rule."""
 
     rule: str
     followed: int
-    """Number of studies that followed the rule's advice and have a result."""
+    """Number of studies that followed the advice of the rule and have a result."""
     gained: int
-    """Number of studies that followed the advice and whose best result is better than that of all earlier rounds."""
+    """Number of studies that followed the rule's advice and improved on the best result of all earlier rounds."""
     median_gain: float | None = None
-    """Median relative improvement over the studies with a gain; None if no study has a gain."""
+    """Median relative improvement over the studies that improved; None if none did."""
 
 
 def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
@@ -51,14 +52,15 @@ def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
             number += len(group)
             if number > MAX_STUDIES:
                 break
-            gains += gains_of(read_studies(group, reader)[0])
+            gains += gains_by_rule(read_studies(group, reader)[0])
     except AdvisorError:
         return ()
     return records_of(gains)
 
 
-def gains_of(studies: Sequence[Study]) -> list[tuple[str, float]]:
-    """Return (rule, relative gain) for each rule whose advice a study followed. studies: the rounds of a lineage, oldest first."""
+def gains_by_rule(studies: Sequence[Study]) -> list[tuple[str, float]]:
+    """Return (rule, relative improvement) for each rule whose advice a study followed. studies: the rounds of a lineage
+    (successive studies), oldest first."""
     gains = []
     best_before = math.inf
     for study in studies:

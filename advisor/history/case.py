@@ -1,4 +1,4 @@
-"""Prepares a question to the gate (should a candidate replace the incumbent?) with the data needed to answer it."""
+"""Collects the data to decide whether a candidate setting should replace the incumbent."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from advisor.history import fairness
-from advisor.history.answer import MAX_NAME, Answer, MoreRuns, Side, cost_in_words, quote_name, runs_in_words
+from advisor.history.answer import MAX_NAME, Answer, MoreRuns, Side, describe_cost, describe_runs, quote_name
 from advisor.history.fairness import BudgetExcess, Limit
 from advisor.history.proposals import (
     Decision,
-    Proposal,
+    ProposedSetting,
     default_incumbent,
     describe_differences,
     find_setting,
@@ -27,37 +27,35 @@ from advisor.model.words import listed, shorten
 from advisor.stats.sequential import NoiseFloor
 
 MAX_SEEDS = 40
-"""Maximum number of runs per setting for one decision of the gate. Our choice."""
+"""Maximum number of runs per setting for one decision. Our choice."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """A question to the gate: should a candidate setting replace the incumbent? Empty fields mean the defaults."""
+class GateQuestion:
+    """A question: should a candidate setting replace the incumbent? Empty fields stand for defaults."""
 
     candidate: str
     against: str | None = None
     worthwhile: str | None = None
-    """Smallest worthwhile gain, as text: in units of the objective, or in percent of the incumbent's value."""
+    """Smallest worthwhile improvement, as text, in units of the objective or in percent of the incumbent's value."""
     at_most: Sequence[str] = ()
     at_least: Sequence[str] = ()
     allow: Collection[str] = ()
-    """Kinds of budget, such as "steps", that may be larger for the candidate than for the incumbent; `fairness.TOLERANCE` lists the
-    kinds.
-    """
+    """Kinds of budget, such as "steps", in which the candidate may exceed the incumbent; `fairness.TOLERANCE` lists all kinds."""
     alone: bool = False
-    """True if this is the only question tested, so that significance levels need no correction for multiple tests."""
+    """True if this is the only question, so that significance levels need no correction for multiple tests."""
     max_seeds: int = MAX_SEEDS
 
 
 @dataclass
 class Case:
-    """A question to the gate, and the data needed to answer it."""
+    """A question whether a candidate setting should replace the incumbent, and the data needed to answer it."""
 
     study: Study
-    question: Question
-    every: list[Proposal]
-    candidate: Proposal
-    incumbent: Proposal
+    question: GateQuestion
+    every: list[ProposedSetting]
+    candidate: ProposedSetting
+    incumbent: ProposedSetting
     incumbent_is: str
     tags: tuple[str, ...]
     floor: NoiseFloor | None
@@ -66,12 +64,10 @@ class Case:
     notes: list[str] = field(default_factory=list)
 
     def answer(self, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object) -> Answer:
-        """Return the gate's answer, which includes facts about both settings. figures: the results of the statistical test, if it
-        was run.
-        """
+        """Return the answer, including facts about both settings. figures: results of the statistical test, if one was run."""
         objective, record = self.study.spec.objective, self.candidate.record
         data = {
-            "action": self._action(decision, reason, further_runs),
+            "action": self._choose_action(decision, reason, further_runs),
             "decision": decision,
             "reason": reason,
             "run": further_runs,
@@ -92,7 +88,7 @@ class Case:
         }
         return Answer.model_validate(data)
 
-    def _action(self, decision: Decision, reason: str, further_runs: Sequence[MoreRuns]) -> str:
+    def _choose_action(self, decision: Decision, reason: str, further_runs: Sequence[MoreRuns]) -> str:
         own, other = quote_name(self.candidate.name), quote_name(self.incumbent.name)
         if decision == "keep":
             return f"Keep {own} in place of {other}. {reason}"
@@ -100,13 +96,12 @@ class Case:
             return f"Discard {own}. {reason}"
         if not further_runs:
             return f"Not decided. {reason}"
-        runs = listed(runs_in_words(m) for m in further_runs)
-        return f"Not decided: run {runs}{cost_in_words(further_runs)}, and ask again after each run. {reason}"
+        runs = listed(describe_runs(m) for m in further_runs)
+        return f"Not decided: run {runs}{describe_cost(further_runs)}, and ask again after each run. {reason}"
 
     def runs_to_add(self, runs: tuple[int, int]) -> tuple[MoreRuns, ...]:
-        """Return the next runs with their cost and with seeds that no earlier run used. runs: (number of runs of the candidate, of
-        the incumbent).
-        """
+        """Return the next runs of both settings, with their cost and with seeds that no earlier run used. runs: (number of
+        candidate runs, number of incumbent runs)."""
         additions = []
         seeds_logged = any(t.seed is not None for t in self.study.trials)
         for n, side in zip(runs, (self.candidate, self.incumbent), strict=True):
@@ -129,8 +124,9 @@ class Case:
         return tuple(additions)
 
 
-def build_case(study: Study, question: Question, experiment: str) -> Case:
-    """Find the settings of a question in the study. Raises AdvisorError if the question is ambiguous or invalid."""
+def build_case(study: Study, question: GateQuestion, experiment: str) -> Case:
+    """Find the settings that a question names in the study. Raises AdvisorError if the question about a change is ambiguous or
+    invalid."""
     named_tags = {n for text in (question.candidate, question.against or "") for n in parse_filters(text)}
     tags = (named_tags | recorded_tags(study)) & {n for t in study.trials for n in t.tags}
     key = setting_key_with_tags(tags)
@@ -168,7 +164,7 @@ def build_case(study: Study, question: Question, experiment: str) -> Case:
     )
 
 
-def _notes(candidate: Proposal, incumbent: Proposal) -> list[str]:
+def _notes(candidate: ProposedSetting, incumbent: ProposedSetting) -> list[str]:
     notes = []
     for side in (candidate, incumbent):
         if any(t.facts.get("git_dirty") == "true" for t in side.trials):
@@ -178,7 +174,7 @@ def _notes(candidate: Proposal, incumbent: Proposal) -> list[str]:
     return notes
 
 
-def _side(study: Study, proposal: Proposal) -> Side:
+def _side(study: Study, proposal: ProposedSetting) -> Side:
     return Side(
         name=shorten(proposal.name, MAX_NAME),
         run=proposal.trials[0].id,

@@ -1,8 +1,9 @@
-"""Decides if a candidate's gain over the incumbent exceeds the trial, study and data variance and justifies the candidate's
-complexity.
+"""Decides whether a candidate's improvement over the incumbent exceeds the trial, study and data variance and justifies the
+additional complexity of the candidate.
 
-Playbook: "Determining whether to adopt a training pipeline change or hyperparameter configuration". Each side of the comparison is
-a set of trials: one trial with its repeats, all trials of a configuration, or a whole study.
+The method follows the Deep Learning Tuning Playbook, section "Determining whether to adopt a training pipeline change or
+hyperparameter configuration". The candidate and the incumbent are each a set of trials: one trial with its repeats, all trials
+of a configuration, or a whole study.
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ from advisor.stats import difference
 from advisor.stats.search_comparison import compare_searches
 
 AGREEMENT = 0.5
-"""Correlation that we assume between the errors of two models on the same validation examples."""
+"""Assumed correlation between the errors of two models on the same validation examples."""
 FIRST_SEEDS = 5
-"""Number of seeds to run if the variance between seeds is unknown. We chose the smallest number that shows variation."""
+"""Number of seeds to run if the standard deviation between seeds is unknown. It is the smallest number that shows variation; we
+chose it."""
 
 Decision = Literal["adopt", "do not adopt", "run more seeds"]
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: the candidate or the incumbent."""
+    """The candidate or the incumbent of a comparison."""
 
     name: str
     study: Study
@@ -43,39 +45,39 @@ class Side:
 
 
 class Summary(FrozenModel):
-    """Result of the best setting of the candidate or of the incumbent."""
+    """The result of the best setting of the candidate or incumbent."""
 
     name: str
     value: float
-    """Mean of the best objective values over the fresh runs of the best setting (see `repeats`)."""
+    """Mean of the best objective values over the runs of the best setting after its selection (see `repeats`)."""
     trial: str
     """Id of one run of the best setting."""
     runs: int
-    """Number of fresh runs of the best setting that have a result; each run has a different seed."""
+    """Number of runs of the best setting after its selection that have a result; each has another seed."""
     failed: int
     """Number of runs of the best setting that failed."""
     settings: int
-    """Number of settings that were tried for this side (the candidate or the incumbent)."""
+    """Number of settings that were tried for the candidate or for the incumbent."""
 
 
 class Variance(FrozenModel):
-    """One of the three sources of variation: trial, study or data."""
+    """One of three sources of variation: trial, study or data."""
 
     sd: float | None
     """Standard deviation in units of the objective; None if unknown.
 
     - trial variance: of a result, between seeds
-    - study variance: of the best result among half of the settings; the larger value of both sides
+    - study variance: of the best result among half of the settings; the larger value of candidate and incumbent
     - data variance: of the gain, between validation sets of this size
     """
     sure: float | None
-    """Probability that the true gain exceeds the required gain if this were the only source of variation."""
+    """Probability that the true improvement exceeds the required one if this were the only source of variation."""
     note: str
-    """Description of the data from which `sd` was estimated, or of the missing data."""
+    """Description of the data from which `sd` was estimated, or of the data that are missing."""
 
 
 class Comparison(FrozenModel):
-    """Result of comparing a candidate with the incumbent: whether to adopt the candidate, with the reason."""
+    """Whether to adopt the candidate, with the reason."""
 
     metric: str
     direction: Literal["minimize", "maximize"]
@@ -84,18 +86,18 @@ class Comparison(FrozenModel):
     gain: float
     """Improvement of the candidate over the incumbent in units of the objective; negative if the candidate is worse."""
     interval: tuple[float, float] | None
-    """95 % confidence interval of the gain, computed from the trial variance."""
+    """95 % confidence interval of the improvement, computed from the trial variance."""
     complexity: float
-    """Minimum gain over the incumbent that justifies the additional complexity of the candidate."""
+    """Minimum improvement that justifies the additional complexity of the candidate."""
     trial_variance: Variance
     study_variance: Variance | None
-    """Variance of the best result between studies; None if both sides are single settings."""
+    """Variance of the best result between studies; None if candidate and incumbent are single settings."""
     data_variance: Variance
     decision: Decision
     more_seeds: tuple[int, int]
-    """Number of further seeds to run: (for the candidate's best setting, for the incumbent's best setting)."""
+    """Number of further seeds to run: (of the candidate's best setting, of the incumbent's best setting)."""
     reason: str
-    """Reason for the decision in one sentence."""
+    """Reason for the decision, one sentence."""
 
 
 def compare(
@@ -107,13 +109,14 @@ def compare(
     power: float = 0.8,
     max_seeds: int = 20,
 ) -> Comparison:
-    """Compare the candidate with the incumbent and decide if the candidate should be adopted.
+    """Decide whether the candidate should be adopted in place of the incumbent.
 
-    Only fresh runs count (see `repeats`). complexity: minimum gain, in units of the objective, that justifies the candidate's
-    complexity; by default, the smallest gain that matters (`repeats.MATERIAL`). level: probability that, of two equally good
-    settings, one is adopted in place of the other. The test is two-sided, as in the rule `adopt`, because users often name the
-    better setting the candidate. power: probability that the advised number of seeds shows a true gain of the observed size.
-    max_seeds: maximum number of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
+    Only runs after the selection of a setting count (see `repeats`). complexity: minimum improvement, in units of the
+    objective, that justifies the candidate's complexity; by default, the smallest difference that matters (`repeats.MATERIAL`).
+    level: probability that one of two equally good settings is adopted in place of the other. The test is two-sided, as in the
+    rule `adopt`, because users often call the better setting the candidate. power: probability that the advised number of seeds
+    shows a true improvement of the observed size. max_seeds: maximum number of seeds per setting to advise. Raises AdvisorError
+    if candidate and incumbent cannot be compared.
     """
     _require_comparable(candidate, incumbent)
     tried, best = _tried_and_best(candidate, incumbent)
@@ -158,8 +161,8 @@ def _require_comparable(candidate: Side, incumbent: Side) -> None:
 
 
 def _tried_and_best(candidate: Side, incumbent: Side) -> tuple[list[list[repeats.Setting]], list[repeats.Setting]]:
-    """Return (all settings, the setting to compare) for each side: first for the candidate, then for the incumbent."""
-    tried = [repeats.settings_of(side.study, side.trials) for side in (candidate, incumbent)]
+    """Return (all settings, setting to compare), each first for the candidate and then for the incumbent."""
+    tried = [repeats.group_into_settings(side.study, side.trials) for side in (candidate, incumbent)]
     for side, settings in zip((candidate, incumbent), tried, strict=True):
         if not settings:
             raise AdvisorError(f"no run of {side.name} ended with a result")
@@ -172,9 +175,8 @@ def _tried_and_best(candidate: Side, incumbent: Side) -> tuple[list[list[repeats
 
 
 def _choose_setting(tried: Sequence[repeats.Setting]) -> repeats.Setting:
-    """Return the best of the repeated settings, because users repeat settings that they want to adopt. Without repeats, return the
-    best setting.
-    """
+    """Return the best repeated setting, because users repeat settings that they want to adopt. If no setting is repeated,
+    return the best setting."""
     repeated = [s for s in tried if len(s.costs) > 1]
     return min(repeated or tried, key=lambda s: s.mean)
 
@@ -210,10 +212,10 @@ def _study_variance(tried: Sequence[Sequence[repeats.Setting]], complexity: floa
 
 
 def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
-    """Return the standard deviation of the gain between validation sets of the size that was used. sides: (study, trials) of both
-    sides.
+    """Return the standard deviation of the improvement between validation sets of the same size. sides: (study, trials) of
+    candidate and incumbent.
 
-    Raises MissingData if it cannot be computed.
+    Raises MissingData if the standard deviation cannot be computed.
     """
     errors = [float(np.sqrt(np.mean(validation.standard_errors(study, trials) ** 2))) for study, trials in sides]
     return math.hypot(*errors) * math.sqrt(1 - AGREEMENT)
@@ -239,11 +241,9 @@ def _required_gain(complexity: float) -> str:
 def _reason_to_reject(
     gain: float, complexity: float, data: Variance, study: Variance | None, level: float
 ) -> str | None:
-    """Return the reason to reject the candidate if further seeds could not change this decision; None if further seeds can
-    decide.
-    """
+    """Return the reason to reject the candidate if further seeds could not change the decision; None if they could."""
     if gain <= 0:
-        return "It is not better on average."
+        return "The candidate is not better on average."
     if gain <= complexity:
         return f"The gain of {gain:.3g} is less than {_required_gain(complexity)}."
     if data.sure is not None and data.sure < 1 - level:
@@ -270,10 +270,10 @@ def _decide(
     power: float,
     max_seeds: int,
 ) -> tuple[Decision, tuple[int, int], str]:
-    """Return (decision, further seeds for (candidate, incumbent), reason). The decision is to adopt the candidate or not; further
-    seeds are advised if they can show the gain.
+    """Return (decision, further seeds for (candidate, incumbent), reason for the decision). The candidate is adopted or
+    rejected; further seeds are advised if they can show the improvement.
 
-    refusal: reason to reject the candidate that holds for any number of seeds; None if there is no such reason.
+    refusal: reason to reject the candidate with any number of seeds; None if there is none.
     """
     if refusal is not None:
         return "do not adopt", (0, 0), refusal

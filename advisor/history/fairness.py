@@ -1,6 +1,5 @@
-"""Compares the training budgets of two settings, because a gain may be due to a larger budget. Also checks limits on metrics other
-than the objective.
-"""
+"""Compares the training budgets of two settings, because a larger budget may explain an improvement. The module also checks
+limits on metrics other than the objective."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from advisor.contract import TAG_PARAMETERS, TAG_PREFIX
-from advisor.history.proposals import Proposal
+from advisor.history.proposals import ProposedSetting
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import as_number, words_of
@@ -25,27 +24,23 @@ TOLERANCE: Mapping[str, float] = {
     "parameters": 0.02,
     "seconds": 0.2,
 }
-"""Maximum excess of the candidate's budget, as a share of the incumbent's, for each kind of budget. Times need a larger tolerance,
-because they vary even between equal runs.
-"""
+"""For each kind of budget, the share by which the candidate may exceed the incumbent. Times need a larger tolerance than steps,
+because they vary even between equal runs."""
 _MIN_SECONDS = 1.0
-"""Minimum seconds of a training run. We assume that a shorter run was only copied from another tracking store, so that its times
-mean nothing.
-"""
-_MAX_TIME_SHARE = 0.25
-"""Training time counts as fixed if the range of times between runs, divided by the range of step counts, is at most this ratio
-(both ranges relative to their medians). If each step takes equally long, the ratio is about 1. Our choice.
-"""
+"""Minimum duration of a training run, in seconds. We assume that a shorter run was copied from another tracking store, so that
+its times mean nothing."""
+_MAX_TIME_RATIO = 0.25
+"""Training time counts as fixed if the relative range of training times is at most this share of the relative range of step
+counts. The ratio of the two ranges is about 1 if all steps take equally long. Our choice."""
 _USUAL_TIME_RANGE = 0.03
-"""Usual range of training times between equal runs, relative to the median. If times vary by no more than this, `_MAX_TIME_SHARE`
-is doubled.
-"""
+"""Usual relative range of training times between equal runs. If training times vary by no more than this, `_MAX_TIME_RATIO` is
+doubled."""
 _FREE_AT_FIXED_TIME = ("steps", "examples", "tokens", "evaluations")
-"""Kinds of budget that may differ between settings if all runs have the same fixed training time."""
+"""Kinds of budget that may differ between settings if all runs have the same training time."""
 
 
 class BudgetExcess(FrozenModel):
-    """A kind of budget, such as steps, that is larger for the candidate than for the incumbent."""
+    """A kind of budget, such as steps, in which the candidate exceeds the incumbent."""
 
     kind: str
     candidate: float
@@ -53,7 +48,7 @@ class BudgetExcess(FrozenModel):
 
 
 class Limit(FrozenModel):
-    """A limit on a metric other than the objective, and the candidate's mean value of this metric."""
+    """A limit on a metric other than the objective, and the candidate's mean of this metric."""
 
     metric: str
     at_most: float | None = None
@@ -62,7 +57,7 @@ class Limit(FrozenModel):
 
     @property
     def met(self) -> bool:
-        """True if the candidate's value respects the limit; False if the value is unknown."""
+        """True if the candidate's value respects the limit; False if it does not or is unknown."""
         if self.value is None:
             return False
         low = -math.inf if self.at_least is None else self.at_least
@@ -70,16 +65,16 @@ class Limit(FrozenModel):
 
 
 def median_budget(study: Study, trials: Sequence[Trial], kind: str) -> float:
-    """Return the median of one kind of budget, such as steps, over the trials; NaN if unknown."""
-    values = np.array([_MEASURES[kind](study, trial) for trial in trials])
+    """Return the median over the trials of one kind of budget, such as steps; NaN if unknown."""
+    values = np.array([_BUDGET_MEASURES[kind](study, trial) for trial in trials])
     return float(np.nanmedian(values)) if np.isfinite(values).any() else math.nan
 
 
 def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial]) -> list[BudgetExcess]:
-    """Return the kinds of budget that are larger for the candidate than for the incumbent by more than the tolerance.
+    """Return the kinds of budget in which the candidate exceeds the incumbent by more than the tolerance.
 
-    If all runs of the study took the same time although their numbers of steps differ, time is the budget, and more steps do not
-    count as excess.
+    If all runs of the study took the same time with different numbers of steps, time is the budget, and more steps do not count
+    as an excess.
     """
     ignored = _FREE_AT_FIXED_TIME if _is_time_fixed(study) else ()
     larger = []
@@ -92,15 +87,15 @@ def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequenc
     return larger
 
 
-def lost_runs_clause(candidate: Proposal, incumbent: Proposal) -> str:
-    """Return a clause about runs without a result if the candidate has more such runs than the incumbent; else an empty text.
+def lost_runs_clause(candidate: ProposedSetting, incumbent: ProposedSetting) -> str:
+    """Return a clause about runs without a result if the candidate has more of them than the incumbent, else an empty text.
 
-    For failed runs, compare shares of runs; for killed runs, compare numbers, because people kill runs that look bad.
+    Failed runs are compared by their share, killed runs by their number, because people kill runs that look bad.
     """
     sides = candidate, incumbent
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
     failed_count, short_count = (len(runs) for runs in (candidate.failed, candidate.short))
-    parts = [f"{count(failed_count, 'run')} of it failed"] if shares[0] > shares[1] else []
+    parts = [f"{count(failed_count, 'run')} of the candidate failed"] if shares[0] > shares[1] else []
     if short_count > len(incumbent.short):
         parts.append(
             f"{count(short_count, 'run')} of it ended before full length ({len(incumbent.short)} of the incumbent)"
@@ -130,17 +125,16 @@ def _last_value(study: Study, trial: Trial, name: str) -> float:
 
 
 def _is_time_fixed(study: Study) -> bool:
-    """Return True if complete runs took the same training time, within the tolerance for times, but different numbers of steps.
+    """Return True if complete runs took the same training time, within the tolerance, but different numbers of steps.
 
-    If times are proportional to the number of steps, the time does not count as fixed, even if times and steps differ little
-    between runs.
+    Times that are proportional to step counts are not fixed, even if both differ little between runs.
     """
     trials = [t for t in study.trials if study.comparable[t.index]]
     times, steps = (np.array([m(study, t) for t in trials]) for m in (_seconds, _steps))
     if len(trials) < 2 or not np.isfinite(times).all() or not np.isfinite(steps).all() or not np.median(times) > 0:
         return False
     time_range, step_range = (float(np.ptp(v) / max(np.median(v), 1e-300)) for v in (times, steps))
-    share = _MAX_TIME_SHARE if time_range > _USUAL_TIME_RANGE else 2 * _MAX_TIME_SHARE
+    share = _MAX_TIME_RATIO if time_range > _USUAL_TIME_RANGE else 2 * _MAX_TIME_RATIO
     return time_range <= TOLERANCE["seconds"] and step_range > TOLERANCE["steps"] and time_range < share * step_range
 
 
@@ -156,7 +150,7 @@ def _examples(study: Study, trial: Trial) -> float:
     return _steps(study, trial) * trial.fact("batch_size") if study.unit == "step" else math.nan
 
 
-def _tokens(study: Study, trial: Trial) -> float:
+def _training_tokens(study: Study, trial: Trial) -> float:
     names = [
         n for n in study.metrics if "tokens" in words_of(n) and not {"per", "second", "s", "sec"} & set(words_of(n))
     ]
@@ -173,9 +167,8 @@ def _parameters(_study: Study, trial: Trial) -> float:
 
 
 def _seconds(study: Study, trial: Trial) -> float:
-    """Return the seconds from the start of the run to its last evaluation; without evaluations, to its end. Return NaN if these are
-    fewer than `_MIN_SECONDS`.
-    """
+    """Return the seconds from the start of the run to its last evaluation, or to its end if it has no evaluations. Return NaN
+    if the duration is below `_MIN_SECONDS`."""
     times = study.cost_curve(trial).finite.times
     duration = float(times[-1]) if len(times) and math.isfinite(times[-1]) else math.nan
     if math.isnan(duration) and trial.ended is not None and trial.started is not None:
@@ -183,10 +176,10 @@ def _seconds(study: Study, trial: Trial) -> float:
     return duration if duration >= _MIN_SECONDS else math.nan
 
 
-_MEASURES: Mapping[str, Callable[[Study, Trial], float]] = {
+_BUDGET_MEASURES: Mapping[str, Callable[[Study, Trial], float]] = {
     "steps": _steps,
     "examples": _examples,
-    "tokens": _tokens,
+    "tokens": _training_tokens,
     "evaluations": _evaluations,
     "parameters": _parameters,
     "seconds": _seconds,

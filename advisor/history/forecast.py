@@ -1,4 +1,4 @@
-"""Forecasts the results of the next study with a Gaussian process over the joint space of all hyperparameters."""
+"""Forecasts the results of the next study with a Gaussian process over all hyperparameters together."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from advisor.stats import surface
 from advisor.stats.ranks import choose_evenly_by_rank
 
 MAX_POINTS = 200
-"""Maximum number of trials in the next study for which results are forecast. Computing time grows with the cube of this number."""
+"""Maximum number of trials of the next study whose results are forecast. The computing time grows with the cube of the number
+of trials."""
 
 
-def chance_beyond(study: Study, after: StudySpec, expectation: BestBeyond) -> float | None:
-    """Return the probability that the next study's trials, without earlier ones, make the prediction come true; None if unknown.
+def chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyond) -> float | None:
+    """Return the probability that the prediction comes true in the trials of the next study alone; None if unknown.
 
-    The next study's sampler seed determines the points at which results are forecast. Large costs (bad objective values) are
-    compressed, so that a few bad trials do not hide the trend towards the end of the range. If there are many trials, the model is
-    fitted to a sample of trials with evenly spaced ranks. Only the first `MAX_POINTS` points of the next study are forecast.
+    The sampler seed of the next study determines the settings whose results are forecast. High costs are compressed, so that a
+    few bad trials do not hide the trend towards the end of the range. If there are many trials, the model is fitted to a sample
+    of them, evenly spaced in rank. Only results of the first `MAX_POINTS` settings of the next study are forecast.
     """
     tried = settings.read(study)
     succeeded = ~tried.failed
@@ -30,7 +31,7 @@ def chance_beyond(study: Study, after: StudySpec, expectation: BestBeyond) -> fl
         return None
     try:
         points = list(sample(after, min(after.trials or len(tried), MAX_POINTS)))
-    except AdvisorError:  # an adaptive sampler chooses points by results, so we do not know them yet
+    except AdvisorError:  # an adaptive sampler chooses settings by results, so they are not known yet
         return None
     names = [*tried.numeric, *tried.choices]
     new_positions = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]
@@ -38,7 +39,7 @@ def chance_beyond(study: Study, after: StudySpec, expectation: BestBeyond) -> fl
     columns = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
     threshold = [] if expectation.than is None else [expectation.than if study.minimize else -expectation.than]
     values = surface.compress_costs(np.append(tried.costs[chosen], threshold))
-    results = surface.results_at(columns[0], columns[1], values[: len(chosen)], new_positions)
+    results = surface.draw_results_at(columns[0], columns[1], values[: len(chosen)], new_positions)
     if not len(results) or expectation.parameter not in names:
         return None
     positions = new_positions[names.index(expectation.parameter)]

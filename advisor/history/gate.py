@@ -1,11 +1,11 @@
-"""Decides if a proposed change (the candidate) is kept or discarded, or if more seeds must be run first. `stats.sequential`
-explains the test.
+"""Decides whether a proposed change (the candidate) is kept or discarded, or whether more seeds must be run first.
+`stats.sequential` explains the statistical test.
 
-The gate keeps two guarantees, however often it is asked. First, over a loop of proposals, the expected share of kept candidates
-that are no better than the setting they replaced is at most `ERROR`. Second, before both settings have the maximum number of runs,
-a candidate with a worthwhile gain is discarded with a probability of at most `MISS`. A candidate that is still undecided at the
-maximum number of runs is discarded. A candidate that had a larger budget, has more runs without a result or violates a limit is
-discarded even if its results are better.
+The decisions have two guarantees, however often a question is asked. First, over a loop of proposals, at most the share `ERROR`
+of kept candidates is expected to be no better than the setting that they replaced. Second, as long as a setting has fewer runs
+than the maximum, a candidate with a worthwhile improvement is discarded with a probability of at most 20 %. A candidate that is
+undecided at the maximum number of runs is discarded. A candidate that had a larger budget, has more runs without a result, or
+violates a limit is discarded even if it is better.
 """
 
 from __future__ import annotations
@@ -14,35 +14,33 @@ import math
 import time
 
 from advisor.history import fairness
-from advisor.history.answer import Answer, MoreRuns, excess_in_words, limit_in_words, percent_text, quote_name
-from advisor.history.case import Case, Question, build_case
+from advisor.history.answer import Answer, MoreRuns, describe_excess, describe_limit, percent_text, quote_name
+from advisor.history.case import Case, GateQuestion, build_case
 from advisor.history.compare import validation_sd
 from advisor.history.proposals import Decision, Record, loop_positions
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
 from advisor.model.study import Study
 from advisor.model.words import count, listed, number
-from advisor.stats.sequential import Levels, NoiseFloor, Sample, SequentialTest, half_width
+from advisor.stats.sequential import NoiseFloor, RunSample, SequentialTest, SignificanceLevels, half_width
 
 ERROR = 0.05
-"""Maximum expected share of kept candidates, over a loop of proposals, that are no better than the setting they replaced."""
-MISS = 0.2
-"""Maximum probability of discarding a candidate with a worthwhile gain, which corresponds to the usual power of 80 %."""
-WORTHWHILE = math.sqrt(2)
-"""Default of the smallest worthwhile gain, in standard deviations of the objective between seeds. It equals the standard deviation
-of the difference between two runs.
-"""
-WORTHWHILE_RANGE = 1000
-"""Maximum ratio between the smallest worthwhile gain and the standard deviation between seeds, in either direction. Our choice."""
-NORMAL_95 = 1.96
-"""Half-width of a 95 % confidence interval in standard errors."""
+"""Maximum expected share of kept candidates, over a loop of proposals, that are no better than the setting that they replaced."""
+MAX_MISS_PROBABILITY = 0.2
+"""Maximum probability of discarding a candidate with a worthwhile improvement; it corresponds to the usual power of 80 %."""
+DEFAULT_WORTHWHILE_GAIN = math.sqrt(2)
+"""Default of the smallest worthwhile improvement, in standard deviations of the objective between seeds. The default equals the
+standard deviation of the difference between two runs."""
+MAX_WORTHWHILE_FACTOR = 1000
+"""The smallest worthwhile improvement must lie within this factor of the standard deviation between seeds. Our choice."""
+NORMAL_QUANTILE_95 = 1.96
+"""Half-width of a normal 95 % confidence interval, in standard errors."""
 FIRST_SEEDS = (2, 3)
-"""(runs of the candidate, runs of the incumbent) for a first estimate of the standard deviation between seeds. We chose these
-numbers as the minimum to start a loop of proposals.
-"""
+"""(Candidate runs, incumbent runs) for a first estimate of the standard deviation between seeds. These are the minimum numbers
+to start a loop of proposals; we chose them."""
 
 
-def answer_for_study(study: Study, question: Question, experiment: str) -> Answer:
+def answer_for_study(study: Study, question: GateQuestion, experiment: str) -> Answer:
     """Return the answer to a question about two settings of one study. Raises AdvisorError if the question is
     ambiguous or invalid.
     """
@@ -74,10 +72,9 @@ def answer_for_study(study: Study, question: Question, experiment: str) -> Answe
     return case.answer(decision, reason, next_runs, **figures)
 
 
-def record_of(answer: Answer) -> Record:
-    """Return the record of an answer, to be stored with the candidate. If the candidate was kept before, the record preserves this
-    decision.
-    """
+def make_record(answer: Answer) -> Record:
+    """Return the record of an answer, to be stored with the runs of the candidate. If the candidate was kept before, the record
+    preserves that decision."""
     now = time.time()
     kept_at, replaced = answer.kept_at, answer.kept_against
     if answer.decision == "keep" and replaced != answer.incumbent.run:
@@ -88,14 +85,13 @@ def record_of(answer: Answer) -> Record:
 
 
 def _evaluation_note(case: Case, gain: float) -> list[str]:
-    """Return [a note] if the finite size of the validation set alone could explain the gain; more seeds do not reduce this
-    error.
-    """
+    """Return a list with one note if the finite size of the validation set alone could explain the improvement, which more
+    seeds cannot change; else an empty list."""
     try:
         error = validation_sd((case.study, p.results) for p in (case.candidate, case.incumbent))
     except MissingData:
         return []
-    if gain <= 0 or gain > NORMAL_95 * error:
+    if gain <= 0 or gain > NORMAL_QUANTILE_95 * error:
         return []
     return [
         f"On other validation sets of this size the gain would vary by {number(error, 2)}; only more examples change that."
@@ -109,7 +105,7 @@ def _number_kept(case: Case) -> int:
 def _worthwhile_gain(text: str | None, case: Case) -> float:
     assert case.floor is not None
     if text is None:
-        return WORTHWHILE * case.floor.sd
+        return DEFAULT_WORTHWHILE_GAIN * case.floor.sd
     percent_text = text.strip().endswith("%")
     try:
         gain = float(text.strip().rstrip("%")) * (abs(case.incumbent.mean) / 100 if percent_text else 1)
@@ -117,8 +113,10 @@ def _worthwhile_gain(text: str | None, case: Case) -> float:
         gain = -1.0
     if not 0 < gain < math.inf:
         raise AdvisorError(f"--worthwhile takes a gain above 0, such as 0.002 or 1%, not {text!r}")
-    if not case.floor.sd / WORTHWHILE_RANGE <= gain <= case.floor.sd * WORTHWHILE_RANGE:
-        low, high = (number(x, 2) for x in (case.floor.sd / WORTHWHILE_RANGE, case.floor.sd * WORTHWHILE_RANGE))
+    if not case.floor.sd / MAX_WORTHWHILE_FACTOR <= gain <= case.floor.sd * MAX_WORTHWHILE_FACTOR:
+        low, high = (
+            number(x, 2) for x in (case.floor.sd / MAX_WORTHWHILE_FACTOR, case.floor.sd * MAX_WORTHWHILE_FACTOR)
+        )
         raise AdvisorError(
             f"--worthwhile {text} is out of proportion to the deviation between seeds ({number(case.floor.sd, 2)}); "
             f"pass a gain from {low} to {high}"
@@ -129,17 +127,18 @@ def _worthwhile_gain(text: str | None, case: Case) -> float:
 def _build_test(case: Case, floor: NoiseFloor, worthwhile_gain: float) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
-        levels = Levels.alone(error=ERROR, miss=MISS)
+        levels = SignificanceLevels.alone(error=ERROR, miss=MAX_MISS_PROBABILITY)
     else:
-        levels = Levels.in_loop(*loop_positions(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MISS)
-    # Fresh runs exclude the first run of a setting, even if it has no result, because the setting may have been selected for this
-    # run.
+        levels = SignificanceLevels.levels_in_loop(
+            *loop_positions(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MAX_MISS_PROBABILITY
+        )
+    # Leave out the first run of a setting, even if it has no result, because it may be the reason why the setting was selected.
     fresh = costs[1:] if case.candidate.results[0] is case.candidate.trials[0] else costs
     fresh = fresh if len(case.candidate.trials) > 1 else fresh[:0]
     return SequentialTest(
-        Sample.of(costs),
-        Sample.of(fresh) if len(fresh) else None,
-        Sample.of(case.incumbent.costs),
+        RunSample.of(costs),
+        RunSample.of(fresh) if len(fresh) else None,
+        RunSample.of(case.incumbent.costs),
         floor,
         worthwhile_gain,
         levels,
@@ -150,9 +149,8 @@ def _build_test(case: Case, floor: NoiseFloor, worthwhile_gain: float) -> Sequen
 
 
 def _decide_without_test(case: Case) -> Answer | None:
-    """Return the answer if it needs no statistical test, because a result is missing, a limit is violated, or the standard
-    deviation between seeds is unknown; else None.
-    """
+    """Return the answer if it needs no statistical test: a result is missing, a limit is violated, or the standard deviation
+    between seeds is unknown; else None."""
     candidate, incumbent = case.candidate, case.incumbent
     name = quote_name(candidate.name)
     if not candidate.results:
@@ -166,11 +164,11 @@ def _decide_without_test(case: Case) -> Answer | None:
     unknown = [limit.metric for limit in case.limits if limit.value is None]
     if unknown:
         return case.answer(
-            "not decided", f"It did not log {listed(map(quote_name, unknown))}, which a limit needs.", ()
+            "not decided", f"The candidate did not log {listed(map(quote_name, unknown))}, which a limit needs.", ()
         )
     violated = [limit for limit in case.limits if not limit.met]
     if violated:
-        return case.answer("discard", f"It violates {listed(limit_in_words(b) for b in violated)}.", ())
+        return case.answer("discard", f"The candidate violates {listed(describe_limit(b) for b in violated)}.", ())
     if not incumbent.results:
         return case.answer(
             "not decided", f"No run of {quote_name(incumbent.name)} has a result.", case.runs_to_add((0, 1))
@@ -193,25 +191,25 @@ def _decide(case: Case, test: SequentialTest) -> tuple[Decision, str, tuple[More
     lead = test.lead
     worth, chance = number(test.worthwhile, 3), lead.chance_above(test.worthwhile)
     if test.decision == "keep" and case.budget:
-        which = listed((excess_in_words(b) for b in case.budget), limit=len(case.budget))
+        which = listed((describe_excess(b) for b in case.budget), limit=len(case.budget))
         return (
             "discard",
             f"It is better, but it had a larger budget: {which}. Propose it again with the incumbent's budget.",
             (),
         )
     if test.decision == "keep" and (lost := fairness.lost_runs_clause(case.candidate, case.incumbent)):
-        text = f"It is better where it succeeds, but {lost}. If that was an accident, repeat these seeds and ask again."
+        text = f"Its results are better, but {lost}. If that was an accident, repeat these seeds and ask again."
         return "discard", text, ()
     if test.decision == "keep":
-        return "keep", f"It is better by {number(lead.gain, 3)}, which luck does not explain.", ()
+        return "keep", f"The candidate is better by {number(lead.gain, 3)}, which chance does not explain.", ()
     if test.decision == "discard":
         return "discard", f"A gain of {worth} or more is improbable ({percent_text(chance)}).", ()
     if test.next_run(case.question.max_seeds) == (0, 0):
-        return "discard", f"After {case.question.max_seeds} runs of each setting a gain is still not shown.", ()
+        return "discard", f"After {case.question.max_seeds} runs of each setting, the data still show no gain.", ()
     plan = _next_runs(test, case.question.max_seeds)
     runs = f"{count(test.candidate.size, 'run')} against {test.incumbent.size}"
     reason = (
-        f"{runs} do not settle whether the gain of {number(lead.gain, 3)} is luck: seeds vary by {number(lead.sd, 2)}."
+        f"{runs} do not show whether the gain of {number(lead.gain, 3)} is chance: seeds vary by {number(lead.sd, 2)}."
     )
     return "not decided", reason, case.runs_to_add(plan)
 
@@ -219,7 +217,7 @@ def _decide(case: Case, test: SequentialTest) -> tuple[Decision, str, tuple[More
 def _next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
     """Return the number of runs to do next: (of the candidate, of the incumbent).
 
-    The total is the smallest number of runs that may lead to a decision, but at most the total number of runs of both settings so
+    The total is the smallest number of runs that may lead to a decision, but at most the number of runs of both settings so
     far.
     """
     runs, step = (0, 0), test.next_run(max_runs)
@@ -227,5 +225,5 @@ def _next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
     limit = min(sum(needed) if needed is not None else max_runs, test.candidate.size + test.incumbent.size)
     while step != (0, 0) and sum(runs) < limit:
         runs = runs[0] + step[0], runs[1] + step[1]
-        step = test.with_more(runs).next_run(max_runs)
+        step = test.with_more_runs(runs).next_run(max_runs)
     return runs

@@ -1,6 +1,5 @@
-"""Judges each prediction about a study by the study's trials ("kept", "not kept" or "cannot tell") and states the numbers behind
-each judgement.
-"""
+"""Compares each prediction about a study with the study's trials: "kept", "not kept" or "cannot tell", with the numbers behind
+this judgement."""
 
 from __future__ import annotations
 
@@ -27,23 +26,22 @@ from advisor.model.study import Study, Trial
 from advisor.model.words import share, short_text
 
 MIN_ENDED_SHARE = 0.5
-"""Minimum share of a study's trials that must have ended before we judge the predictions about the study."""
+"""Minimum share of a study's trials that must have ended before we judge predictions about it."""
 MIN_CONFIDENCE = 0.9
-"""Minimum confidence that the lead of the best trial is not due to its seed. The minimum applies only if the standard deviation
-between seeds is known.
-"""
+"""Minimum confidence that the best trial does not lead because of its seed. This minimum applies only if the standard deviation
+between seeds is known."""
 
 JudgementWithReason = tuple[Judgement, str]
-VerdictOf = Callable[[str], Verdict | None]
-"""Function that returns a rule's verdict on the study, given the rule's id; None if the rule does not exist."""
+FindVerdict = Callable[[str], Verdict | None]
+"""Function that returns the verdict on the study of the rule with a given id; None if the rule does not exist."""
 
 
-def outcomes(study: Study, verdict_of: VerdictOf) -> tuple[Outcome, ...]:
-    """Return the outcome of each prediction about a study, judged only by the trials of this study."""
+def outcomes(study: Study, verdict_of: FindVerdict) -> tuple[Outcome, ...]:
+    """Judge each prediction about a study by the trials of this study only."""
     return tuple(_outcome(study, p, verdict_of) for p in study.spec.predictions)
 
 
-def _outcome(study: Study, prediction: Prediction, verdict_of: VerdictOf) -> Outcome:
+def _outcome(study: Study, prediction: Prediction, verdict_of: FindVerdict) -> Outcome:
     judgement, observed = _reason_too_early(study) or _judge(study, prediction, verdict_of)
     predicted = describe_prediction(prediction, study.spec.objective)
     return Outcome(prediction=prediction, judged=judgement, predicted=predicted, observed=observed)
@@ -56,7 +54,7 @@ def _reason_too_early(study: Study) -> JudgementWithReason | None:
     return None
 
 
-def _judge(study: Study, prediction: Prediction, verdict_of: VerdictOf) -> JudgementWithReason:
+def _judge(study: Study, prediction: Prediction, verdict_of: FindVerdict) -> JudgementWithReason:
     expects = prediction.expects
     if isinstance(expects, Settled):
         return _judge_settled(prediction, expects, verdict_of(prediction.rule))
@@ -76,8 +74,8 @@ def _judgement_text(is_true: bool) -> Judgement:
 
 
 def _judge_beyond(study: Study, expectation: BestBeyond) -> JudgementWithReason:
-    """Judge a prediction that the best trial beyond the old end of a range is better than the best trial within the old range. The
-    best result of earlier studies counts, too.
+    """Judge a prediction that the best trial beyond the old end of a range is better than the best trial inside the old range.
+    The best result of earlier studies counts as well.
     """
     parameter = study.spec.parameters.get(expectation.parameter)
     if parameter is None or not parameter.numeric:
@@ -105,9 +103,8 @@ def _judge_beyond(study: Study, expectation: BestBeyond) -> JudgementWithReason:
 
 
 def _judge_near(study: Study, expects: BestNear) -> JudgementWithReason:
-    """Judge a prediction that the best trial lies near a given hyperparameter value; "cannot tell" if no trial with a result lies
-    near it.
-    """
+    """Judge a prediction that the best trial lies near a given hyperparameter value; "cannot tell" if no trial with a result is
+    near it."""
     low, high = expects.ends
     valued = [(t, v) for t in study.ranked() if math.isfinite(v := as_number(t.params.get(expects.parameter)))]
     near = [t for t, value in valued if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
@@ -131,9 +128,8 @@ def _judge_value_reached(study: Study, expectation: BestReaches) -> JudgementWit
 
 
 def _judge_share(study: Study, expectation: ShareOfTrials) -> JudgementWithReason:
-    """Judge a prediction that a share of trials is above or below a bound; "cannot tell" if the observed share would also be likely
-    without any change of the true share.
-    """
+    """Judge a prediction that the share of trials is above or below a bound; "cannot tell" if the observed share would also be
+    likely if the true share had not changed."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if not ended_trials:
         return "cannot tell", "no trial has ended"
@@ -158,7 +154,7 @@ def _judge_share(study: Study, expectation: ShareOfTrials) -> JudgementWithReaso
     if by_chance > 0.5:
         return (
             "cannot tell",
-            f"{observed}; without any change, so few trials show such a share more than half of the time",
+            f"{observed}; even without any change, so few trials would show such a share more than half of the time",
         )
     return _judgement_text(
         (high is None or observed_share <= high + 1e-9) and (low is None or observed_share >= low - 1e-9)
@@ -169,7 +165,7 @@ def _judge_settled(prediction: Prediction, expectation: Settled, verdict: Verdic
     if verdict is None:
         return "cannot tell", f"the rule {prediction.rule} no longer exists"
     if verdict.status not in ("fired", "quiet"):
-        return "cannot tell", verdict.reason or "the rule could not judge"
+        return "cannot tell", verdict.reason or "the rule could not judge the study"
     repeated = [f for f in verdict.findings if (f.subject, f.side) == (prediction.subject, expectation.side)]
     return _judgement_text(not repeated), f"found again: {repeated[0].message}" if repeated else "not found again"
 

@@ -1,9 +1,9 @@
-"""Reads studies of several model sizes together, to test if the best learning rate transfers between sizes and to predict the next
-size.
+"""Reads studies of several model sizes together, to test whether the best learning rate is the same at all sizes and to predict
+it for the next size.
 
-Each model size has a sweep of the learning rate. `advisor.stats.optimum` estimates the best learning rate and the best objective
-value of each size, with uncertainty; `advisor.stats.extrapolation` extrapolates them to another size. Other hyperparameters that
-vary within a size count as noise.
+Each model size has a sweep over the learning rate. `advisor.stats.optimum` estimates the best learning rate and the best
+objective value of each size, with their uncertainty; `advisor.stats.extrapolation` extrapolates both to another size. Other
+hyperparameters that vary within a model size count as noise.
 """
 
 from __future__ import annotations
@@ -25,38 +25,37 @@ from advisor.model.words import clean, count, listed
 from advisor.stats.extrapolation import Trend, cost_trend, rate_trend
 from advisor.stats.optimum import Optimum, optima
 
-FACT = "model_parameters"
-"""Name of the fact that contains a trial's number of trainable parameters; our hook logs it (`advisor.contract.TAG_PARAMETERS`)."""
+MODEL_SIZE_FACT = "model_parameters"
+"""Name of the logged fact with a trial's number of trainable parameters; our training hook logs it
+(`advisor.contract.TAG_PARAMETERS`)."""
 MIN_RATES = 4
-"""Minimum number of different learning rates with a result per model size; fewer do not show which learning rate is the best."""
+"""Minimum number of different learning rates with a result per model size; fewer do not show which one is the best."""
 MIN_SIZES_FOR_VALUE = 3
-"""Minimum number of model sizes from which to predict an objective value; two sizes do not show how fast gains shrink."""
+"""Minimum number of model sizes to predict an objective value; two sizes do not show how fast improvements shrink."""
 COVERAGE = 0.9
-"""Coverage probability of the intervals of best learning rates, best objective values and predictions."""
+"""Probability that an interval contains the true value, for best learning rates, best objective values and predictions."""
 FALSE_ALARMS = 0.05
-"""Probability of wrongly reporting that the best learning rate changes with the model size."""
+"""Significance level of the test whether the best learning rate changes with the model size."""
 SAME = 2.0
-"""Maximum ratio between two best learning rates that we treat as equal; sweeps usually try rates a factor of 2 apart."""
-OPEN = 0.1
-"""If the best learning rate lies at an end of the sweep with more than this probability, the best learning rate counts as
-unknown.
-"""
+"""Best learning rates count as equal up to this ratio; sweeps usually try rates a factor of 2 apart."""
+MAX_P_AT_SWEEP_END = 0.1
+"""The best learning rate counts as unknown if it lies at an end of the sweep with more than this probability."""
 
 Transfer = Literal["stays", "moves", "cannot be told"]
-Kept = Literal["kept", "not kept", "cannot be told"]
+PredictionResult = Literal["kept", "not kept", "cannot be told"]
 
 
 class Estimate(FrozenModel):
-    """The estimate of a quantity: its median and an interval."""
+    """An estimated quantity: its median and an interval."""
 
     value: float
-    """Median of the quantity's distribution."""
+    """Median of the estimated distribution of the quantity."""
     low: float
     high: float
 
 
 class SizeResult(FrozenModel):
-    """Results of the sweep at one model size."""
+    """Results of the learning-rate sweep at one model size."""
 
     size: float
     trials: int
@@ -65,47 +64,47 @@ class SizeResult(FrozenModel):
     value: Estimate
     """Best value of the objective, estimated without the noise of a single run."""
     open: Literal["low", "high"] | None = None
-    """End of the sweep beyond which the best learning rate may lie; None if it lies inside."""
+    """End of the sweep beyond which the best learning rate may lie; None if it lies inside the sweep."""
 
 
 class SizePrediction(FrozenModel):
-    """Prediction for one model size from the results at other sizes."""
+    """The prediction for one model size from the results at other model sizes."""
 
     size: float
     rate: Estimate | None
-    """Predicted best learning rate; None if, at some size, the best learning rate may lie beyond the sweep."""
+    """Predicted best learning rate; None if the best learning rate of some size may lie beyond the sweep."""
     value: Estimate | None
-    """Predicted best objective value; None if there are fewer than `MIN_SIZES_FOR_VALUE` sizes."""
+    """Predicted best objective value; None if there are fewer than `MIN_SIZES_FOR_VALUE` model sizes."""
 
 
 class Ladder(FrozenModel):
-    """The results of several model sizes, read together."""
+    """The results of studies with several model sizes."""
 
     metric: str
     direction: Literal["minimize", "maximize"]
     rate: str
-    """Name of the learning rate."""
+    """Name of the learning rate that the studies sweep."""
     size: str
-    """Name of the hyperparameter that measures the model size; "parameters" if the number of trainable parameters measures it."""
+    """Name of the hyperparameter that measures the model size, or "parameters" for the number of trainable parameters."""
     rungs: tuple[SizeResult, ...]
-    """Results of each model size, smallest first."""
+    """Results of each model size, smallest size first."""
     factor: Estimate
-    """Ratio of the best learning rate of the largest model size to that of the smallest size, with a 95 % interval."""
+    """Ratio of the best learning rates of the largest and the smallest model size, with a 95 % interval."""
     transfer: Transfer
     next: SizePrediction
     last: SizePrediction | None
-    """Prediction for the largest size from the smaller sizes; None if there are only two sizes."""
-    last_rate: Kept = "cannot be told"
-    """Whether the best learning rate of the largest size confirms the prediction `last`."""
-    last_value: Kept = "cannot be told"
+    """Prediction for the largest model size from the smaller sizes; None if there are only two sizes."""
+    last_rate: PredictionResult = "cannot be told"
+    """Whether the best learning rate of the largest model size confirms the prediction `last`."""
+    last_value: PredictionResult = "cannot be told"
     runs: tuple[FurtherRuns, ...]
-    """Further runs that help to show if the best learning rate changes with the model size; empty if this is known."""
+    """Further runs that help to show whether the best learning rate changes with the model size; empty if this is known."""
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The trials of one model size."""
+    """The study and trials of one model size."""
 
     size: float
     study: Study
@@ -115,17 +114,17 @@ class Sweep:
 
 
 def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: float | None = None) -> Ladder:
-    """Return the ladder of these studies. size: hyperparameter that measures the model size; None means the number of trainable
-    parameters.
+    """Analyse studies of several model sizes together. size: hyperparameter that measures the model size; None for the number
+    of trainable parameters.
 
-    next_size: model size to predict; None means the largest size times the ratio of the two largest sizes. Raises AdvisorError if
-    there are fewer than two sizes with enough rates, or if the studies differ in their objective or learning rate.
+    next_size: model size to predict; None for the largest size times the ratio of the two largest sizes. Raises AdvisorError if
+    fewer than two sizes have enough learning rates, or if the studies differ in their objective or learning rate.
     """
     objective = studies[0].spec.objective
     if any(s.spec.objective != objective for s in studies):
         raise AdvisorError("the studies differ in their objective; pass --objective and --direction")
     rate = _rate_name(studies)
-    groups = _sweeps(studies, rate, size)
+    groups = _find_sweeps(studies, rate, size)
     sweeps = [s for s in groups if _count_rates(s, rate) >= MIN_RATES]
     few = [f"{s.size:,.10g} ({_count_rates(s, rate)})" for s in groups if s not in sweeps]
     if len(sweeps) < 2:
@@ -139,16 +138,16 @@ def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: fl
 
 
 class _LadderAnalysis:
-    """Estimates the optimum of each sweep, and the trends of the optima over the model size."""
+    """Estimates the optimum of each sweep, and its trend over the model sizes."""
 
     def __init__(self, sweeps: Sequence[Sweep], rate: str) -> None:
         self.sweeps, self.rate, self.study = sweeps, rate, sweeps[-1].study
         self.points = [_rates_and_costs(s, rate) for s in sweeps]
         self.optima = optima(self.points)
-        self.ends = [_open_end(*pair, rate) for pair in zip(sweeps, self.optima, strict=True)]
+        self.ends = [_find_open_end(*pair, rate) for pair in zip(sweeps, self.optima, strict=True)]
 
     def ladder(self, size: str, following: float, notes: Sequence[str]) -> Ladder:
-        rates, _ = self._trends(self.optima, following)
+        rates, _ = self._fit_trends(self.optima, following)
         factor = _estimate(np.exp(rates.known[:, -1] - rates.known[:, 0]), 1 - FALSE_ALARMS)
         transfer = self._transfer(factor)
         last, kept_rate, kept_value = self._check_largest_size()
@@ -158,7 +157,7 @@ class _LadderAnalysis:
             direction=objective.direction,
             rate=self.rate,
             size=size,
-            rungs=tuple(map(self._rung, range(len(self.sweeps)))),
+            rungs=tuple(map(self._size_result, range(len(self.sweeps)))),
             factor=factor,
             transfer=transfer,
             next=self._predicted(self.optima, following),
@@ -178,7 +177,7 @@ class _LadderAnalysis:
             return "stays"
         return "moves" if factor.low > 1 or factor.high < 1 else "cannot be told"
 
-    def _rung(self, at: int) -> SizeResult:
+    def _size_result(self, at: int) -> SizeResult:
         sweep, optimum = self.sweeps[at], self.optima[at]
         return SizeResult(
             size=sweep.size,
@@ -191,7 +190,7 @@ class _LadderAnalysis:
     def _value(self, costs: FloatArray) -> Estimate:
         return _estimate(costs if self.study.minimize else -costs, COVERAGE)
 
-    def _trends(self, known_sizes: Sequence[Optimum], new: float) -> tuple[Trend, Trend | None]:
+    def _fit_trends(self, known_sizes: Sequence[Optimum], new: float) -> tuple[Trend, Trend | None]:
         sizes = np.log([s.size for s in self.sweeps[: len(known_sizes)]])
         rates = rate_trend(sizes, *_mean_and_variance([o.positions for o in known_sizes]), math.log(new))
         if len(known_sizes) < MIN_SIZES_FOR_VALUE:
@@ -199,26 +198,26 @@ class _LadderAnalysis:
         return rates, cost_trend(sizes, *_mean_and_variance([o.costs for o in known_sizes]), math.log(new))
 
     def _predicted(self, known_sizes: Sequence[Optimum], new: float) -> SizePrediction:
-        rates, costs = self._trends(known_sizes, new)
+        rates, costs = self._fit_trends(known_sizes, new)
         rate = None if any(self.ends[: len(known_sizes)]) else _estimate(np.exp(rates.new), COVERAGE)
         return SizePrediction(size=new, rate=rate, value=None if costs is None else self._value(costs.new))
 
-    def _check_largest_size(self) -> tuple[SizePrediction | None, Kept, Kept]:
-        """Return (prediction for the largest size from the smaller sizes alone, judgement of the predicted rate, judgement of the
-        predicted value).
-        """
+    def _check_largest_size(self) -> tuple[SizePrediction | None, PredictionResult, PredictionResult]:
+        """Return (prediction for the largest size from the smaller sizes, judgement of the predicted learning rate, judgement
+        of the predicted objective value)."""
         if len(self.sweeps) < 3:
             return None, "cannot be told", "cannot be told"
         last = self._predicted(optima(self.points[:-1]), self.sweeps[-1].size)
-        own = self._rung(len(self.sweeps) - 1)
-        kept_rate: Kept = "cannot be told" if own.open or last.rate is None else _judge_prediction(last.rate, own.rate)
+        own = self._size_result(len(self.sweeps) - 1)
+        kept_rate: PredictionResult = (
+            "cannot be told" if own.open or last.rate is None else _judge_prediction(last.rate, own.rate)
+        )
         return last, kept_rate, "cannot be told" if last.value is None else _judge_prediction(last.value, own.value)
 
 
-def _judge_prediction(predicted: Estimate, largest_size: Estimate) -> Kept:
-    """Judge a prediction by the estimate at the largest size: kept if its median lies in the predicted interval, not kept if the
-    two intervals do not overlap.
-    """
+def _judge_prediction(predicted: Estimate, largest_size: Estimate) -> PredictionResult:
+    """Compare a prediction with the estimate at the largest size: kept if the median of the estimate lies in the predicted
+    interval, not kept if the two intervals do not overlap."""
     if predicted.low <= largest_size.value <= predicted.high:
         return "kept"
     return "not kept" if largest_size.high < predicted.low or largest_size.low > predicted.high else "cannot be told"
@@ -243,19 +242,19 @@ def _rate_name(studies: Sequence[Study]) -> str:
         return shared.pop()
     listing = listed(map(clean, sorted(set().union(*names))), 6)
     several = (
-        f"several learning rates vary ({listing}); fix all but one" if shared else "no learning rate varies in all"
+        f"several learning rates vary ({listing}); fix all except one" if shared else "no learning rate varies in all"
     )
     raise AdvisorError(f"a ladder compares sweeps of one learning rate, but {several}")
 
 
-def _sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[Sweep]:
-    """Return the sweep of each model size, smallest first. Raises AdvisorError if two studies have the same size."""
+def _find_sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[Sweep]:
+    """Return the sweep of each model size, smallest size first. Raises AdvisorError if two studies have the same model size."""
     found: dict[float, Sweep] = {}
     for study in studies:
         bad = failures.failures(study).any
         by_size: dict[float, list[Trial]] = {}
         for trial in study.trials:
-            at = trial.fact(FACT) if size is None else as_number(trial.params.get(size, ""))
+            at = trial.fact(MODEL_SIZE_FACT) if size is None else as_number(trial.params.get(size, ""))
             if math.isfinite(at) and at > 0 and as_number(trial.params.get(rate, "")) > 0 and study.ended[trial.index]:
                 by_size.setdefault(at, []).append(trial)
         if not by_size:
@@ -271,7 +270,7 @@ def _sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[Sweep
 
 
 def _rates_and_costs(sweep: Sweep, rate: str) -> tuple[FloatArray, FloatArray]:
-    """Return (log learning rates, costs) of the sweep's trials."""
+    """Return (logarithms of learning rates, costs) of the sweep's trials."""
     rates = np.log([as_number(t.params[rate]) for t in sweep.trials])
     return rates, sweep.study.costs[[t.index for t in sweep.trials]]
 
@@ -280,15 +279,14 @@ def _count_rates(sweep: Sweep, rate: str) -> int:
     return len({as_number(t.params[rate]) for t in sweep.trials})
 
 
-def _open_end(sweep: Sweep, optimum: Optimum, rate: str) -> Literal["low", "high"] | None:
-    """Return the end of the sweep beyond which the best learning rate may lie; None if it lies inside. It cannot lie beyond the
-    high end if trials with higher learning rates failed.
-    """
+def _find_open_end(sweep: Sweep, optimum: Optimum, rate: str) -> Literal["low", "high"] | None:
+    """Return the end of the sweep beyond which the best learning rate may lie; None if it lies inside the sweep. The best
+    learning rate cannot lie beyond the high end if trials with higher learning rates failed."""
     rates = _rates_and_costs(sweep, rate)[0]
-    if np.mean(optimum.positions <= rates.min()) > OPEN:
+    if np.mean(optimum.positions <= rates.min()) > MAX_P_AT_SWEEP_END:
         return "low"
     closed = any(as_number(t.params[rate]) > math.exp(rates.max()) for t in sweep.failed)
-    return "high" if np.mean(optimum.positions >= rates.max()) > OPEN and not closed else None
+    return "high" if np.mean(optimum.positions >= rates.max()) > MAX_P_AT_SWEEP_END and not closed else None
 
 
 def _steps(sweep: Sweep) -> float:

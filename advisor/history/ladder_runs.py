@@ -1,4 +1,4 @@
-"""Further runs that help to show if the best learning rate moves with the model size."""
+"""Proposes further runs that help to show whether the best learning rate changes with the model size."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from advisor.model.prediction import round_significant
 from advisor.model.space import FloatArray
 
 SEEDS = 2
-"""Number of new seeds for each repeated learning rate. A sweep with only one seed per learning rate does not show its noise."""
+"""Number of new seeds for each repeated learning rate. A sweep with only one seed per learning rate does not show its noise
+level."""
 RATES = 5
-"""Number of learning rates to repeat per model size: the best one and its neighbours on both sides."""
+"""Number of learning rates to repeat per model size: the best one and its neighbours."""
 
 End = Literal["low", "high"]
 
 
 class FurtherRuns(FrozenModel):
-    """Further runs at one model size."""
+    """Further runs to do at one model size."""
 
     size: float
     rates: tuple[float, ...]
-    """Learning rates to run."""
+    """Learning rates of the further runs."""
     seeds: int
     """Number of new seeds for each learning rate in `rates`."""
 
@@ -33,15 +34,15 @@ class FurtherRuns(FrozenModel):
 def further_runs(
     sizes: Sequence[float], points: Sequence[tuple[FloatArray, FloatArray]], ends: Sequence[End | None]
 ) -> tuple[FurtherRuns, ...]:
-    """Return the further runs, smallest model size first. points: (log learning rates, costs) of each sweep; ends: the open end of
-    each sweep.
+    """Return the further runs, smallest model size first. points: (log learning rates, costs) of each sweep; ends: the open end
+    of each sweep.
 
-    A sweep's end is open if the best learning rate may lie beyond it; such sweeps get two learning rates beyond the end. If no
-    sweep has an open end, every sweep gets new seeds around its best learning rate. Repeating only the small, cheap sizes is seldom
-    enough, because the least certain size determines the uncertainty of the trend. `benchmarks/quality/ladder.py` measures how
-    often these runs decide if the best learning rate changes with the size. We do not predict this, because a sweep with one seed
-    per rate does not show its noise, and because the uncertainty shrinks more slowly than the square root of the number of runs
-    grows.
+    The end of a sweep is open if the best learning rate may lie beyond it; such a sweep gets two learning rates beyond this
+    end. If no end is open, every sweep gets new seeds around its best learning rate. Repeating only small, cheap models is
+    seldom enough, because the least certain model size determines the uncertainty of the trend. `benchmarks/quality/ladder.py`
+    measures how often such runs decide whether the best learning rate changes with the model size. We do not predict this
+    frequency, because a sweep with one seed per rate does not show its noise, and because the uncertainty shrinks more slowly
+    than with the square root of the number of runs.
     """
     each = zip(sizes, points, ends, strict=True)
     if any(ends):
@@ -52,7 +53,7 @@ def further_runs(
 
 
 def _rates_around_best(log_rates: FloatArray, costs: FloatArray) -> tuple[float, ...]:
-    """Return the tried learning rate with the best mean cost, and its neighbours on both sides."""
+    """Return the tried learning rate with the lowest mean cost, and its neighbours on both sides."""
     tried = np.unique(log_rates)
     best = int(np.argmin([costs[log_rates == r].mean() for r in tried]))
     first = max(min(best - RATES // 2, len(tried) - RATES), 0)
@@ -60,7 +61,7 @@ def _rates_around_best(log_rates: FloatArray, costs: FloatArray) -> tuple[float,
 
 
 def _rates_beyond_end(log_rates: FloatArray, end: End) -> tuple[float, ...]:
-    """Return two learning rates beyond the end of a sweep, with the same spacing as in the sweep."""
+    """Return two learning rates beyond the end of a sweep, spaced as in the sweep."""
     tried = np.unique(log_rates)
     step = max(float(np.median(np.diff(tried))), math.log(1.5))
     start, sign = (tried[0], -1) if end == "low" else (tried[-1], 1)

@@ -1,6 +1,5 @@
-"""Reads the lineages (sequences of successive studies) of a tracking store: each round's result, and how often each rule's
-predictions came true.
-"""
+"""Reads the lineages (sequences of successive studies) of a tracking store: the result of each round, and how often the
+predictions of each rule came true."""
 
 from __future__ import annotations
 
@@ -18,14 +17,14 @@ from advisor.tracking.lineage import Reader, StudyInExperiment, lineages
 
 
 class Lineages(FrozenModel):
-    """The histories of the lineages (sequences of successive studies) in a tracking store."""
+    """The lineages (sequences of successive studies) of a tracking store."""
 
     lineages: tuple[History, ...]
-    """The requested lineage; by default, all lineages with more than one round."""
+    """The requested lineage, or all lineages with more than one round if none is requested."""
     hit_rates: tuple[HitRate, ...]
-    """Hit rate of each rule's predictions over all lineages in the tracking store."""
+    """Share of each rule's predictions that came true, over all lineages in the tracking store."""
     judged: int
-    """Number of lineages from which `hit_rates` is computed."""
+    """Number of lineages (sequences of successive studies) from which `hit_rates` is computed."""
 
 
 def read_lineages(
@@ -35,7 +34,7 @@ def read_lineages(
     tracking_uri: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Lineages:
-    """Return the lineage of the study or experiment `name`, or all lineages if `name` is None, with hit rates over the whole
+    """Return the lineage of the study or experiment `name`, or all lineages if `name` is None. Hit rates cover the whole
     tracking store.
 
     Raises AdvisorError if the study does not exist or no trial in its lineage has a result.
@@ -44,7 +43,8 @@ def read_lineages(
     groups = lineages(reader.places)
     matching = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
     if name is not None and not matching:
-        # `name` may be an experiment's id. If `name` is neither an id nor a name of an experiment, the error lists the experiments.
+        # `name` may be the id of an experiment. If `name` is neither the id nor the name of an experiment, the error lists the
+        # experiments.
         experiment = reader.experiment(name).name
         return read_lineages(experiment, rules, tracking_uri=tracking_uri, on_progress=on_progress)
     groups_to_show = [g for g in groups if g in matching and (name is not None or len(g) > 1)]
@@ -62,13 +62,13 @@ def read_lineages(
 
 
 def _history(group: Sequence[StudyInExperiment], reader: Reader, rules: Sequence[Rule]) -> History | None:
-    """Return the rounds of one lineage; None if none of its studies has a trial."""
+    """Return the rounds of a lineage (successive studies); None if no study has a trial."""
     studies, notes = read_studies(group, reader)
     return history(studies, rules, notes=notes) if studies else None
 
 
 def read_studies(group: Sequence[StudyInExperiment], reader: Reader) -> tuple[list[Study], list[str]]:
-    """Return (readable studies of one lineage, oldest first; reasons why the remaining studies cannot be read)."""
+    """Return (readable studies of a lineage, oldest first; reasons why the other studies cannot be read)."""
     objective = next((p.spec.objective for p in reversed(group) if p.spec is not None), None)
     studies: list[Study] = []
     notes: list[str] = []

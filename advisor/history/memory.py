@@ -1,6 +1,4 @@
-"""Finds earlier settings that are similar to a proposed setting, with their outcomes, so that users do not try the same setting
-again.
-"""
+"""Finds earlier settings that are similar to a proposed one, with their outcomes, so that nobody tries the same setting again."""
 
 from __future__ import annotations
 
@@ -11,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from advisor.history.answer import quote_name
-from advisor.history.proposals import Proposal, proposals, recorded_tags, setting_key_with_tags
-from advisor.history.selection import find_trials, is_equal, parse_filters
+from advisor.history.proposals import ProposedSetting, proposals, recorded_tags, setting_key_with_tags
+from advisor.history.selection import find_trials, matches_filter_value, parse_filters
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import Value, as_number
 from advisor.model.study import Study
@@ -22,33 +20,33 @@ Outcome = Literal["kept", "discarded", "not decided", "failed", "running", "not 
 
 
 class TriedSetting(FrozenModel):
-    """A setting that was tried, and its result."""
+    """A setting that was tried, with its result."""
 
     name: str
     run: str
     distance: float
-    """Distance from the requested setting: the mean over the searched hyperparameters, from 0 (equal) to 1 (opposite ends of every
-    range).
+    """Distance from the requested setting, averaged over the searched hyperparameters: 0 if equal, 1 at opposite ends of every
+    range.
 
-    If no hyperparameter varies, the distance is 0 for the requested setting and 1 for all other settings.
+    If no hyperparameter varies, the distance is 0 for the requested setting and 1 for every other setting.
     """
     outcome: Outcome
-    """The gate's decision about the setting; without a decision, the state of the setting's runs."""
+    """The decision to keep or discard the setting or, without a decision, the state of its runs."""
     runs: int
     value: float | None = None
     behind: float | None = None
-    """Distance of the setting's mean from the best mean of the experiment, in units of the objective."""
+    """Difference between the setting's mean and the best mean of the experiment, in units of the objective."""
     settings: dict[str, Value]
-    """Values of the searched hyperparameters."""
+    """Values of the searched hyperparameters in this setting."""
     commit: str = ""
     change: str = ""
-    """Description of the change to the code or setting, written by the change's author."""
+    """Description of a change to code or setting by the author of the change."""
     why: str = ""
-    """Reason why runs of the setting failed; empty if unknown or none failed."""
+    """Reason why runs of the setting failed; empty if none failed or the reason is unknown."""
 
 
 class NearbySettings(FrozenModel):
-    """The tried settings that are nearest to a requested setting, nearest first."""
+    """The tried settings nearest to a requested setting, nearest first."""
 
     action: str
     near: dict[str, Value]
@@ -58,10 +56,10 @@ class NearbySettings(FrozenModel):
 
 
 def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 10) -> NearbySettings:
-    """Return the `limit` tried settings nearest to the setting that `text` names: by a run, a commit, or values NAME=VALUE,... of a
-    tried or untried setting.
+    """Return the `limit` tried settings nearest to the setting that `text` names. `text` is a run, a commit, or values
+    NAME=VALUE,... of any setting.
 
-    If no hyperparameter varies, for example because only the code changes, return the named setting, followed by the most recent
+    If no hyperparameter varies, for example because only the code changes, return the named setting and then the most recent
     other settings. Raises AdvisorError if the text names neither a run nor a hyperparameter.
     """
     key = setting_key_with_tags(recorded_tags(study))
@@ -78,7 +76,7 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
     nearest = sorted(tried, key=lambda t: t.distance)[:limit]
     objective = study.spec.objective
     return NearbySettings(
-        action=_action(nearest),
+        action=_choose_action(nearest),
         near=wanted,
         metric=objective.metric,
         direction=objective.direction,
@@ -95,7 +93,7 @@ def _requested_values(study: Study, text: str, experiment: str) -> dict[str, Val
     return {n: v for n, v in params.items() if n in study.searched}
 
 
-def _tried_setting(study: Study, proposal: Proposal, distance: float, best: float) -> TriedSetting:
+def _tried_setting(study: Study, proposal: ProposedSetting, distance: float, best: float) -> TriedSetting:
     params = proposal.trials[0].params
     reason = next((t.reason or t.facts.get("error", "") for t in proposal.failed), "")
     has_result = len(proposal.costs) > 0
@@ -114,7 +112,7 @@ def _tried_setting(study: Study, proposal: Proposal, distance: float, best: floa
     )
 
 
-def _outcome(proposal: Proposal) -> Outcome:
+def _outcome(proposal: ProposedSetting) -> Outcome:
     if not len(proposal.costs):
         return "running" if proposal.running else "failed" if proposal.failed else "not judged"
     if proposal.record is None:
@@ -126,23 +124,22 @@ def _outcome(proposal: Proposal) -> Outcome:
 
 
 def _mean_parameter_distance(study: Study, params: Mapping[str, Value], requested: Mapping[str, Value]) -> float:
-    """Return the mean distance over the hyperparameters. The distance of numbers is relative to the range's length; the distance of
-    other values is 0 if they are equal, else 1.
-    """
+    """Return the distance of two settings, averaged over the hyperparameters. The distance of two numbers is relative to the
+    length of the range; the distance of other values is 0 if they are equal, else 1."""
     distances = []
     for name, value in requested.items():
         parameter = study.spec.parameters[name]
         both = parameter.to_unit([params.get(name, ""), value])
         numeric = parameter.low is not None and np.isfinite(both).all()
         distances.append(
-            float(abs(both[0] - both[1])) if numeric else float(not is_equal(params.get(name), str(value)))
+            float(abs(both[0] - both[1])) if numeric else float(not matches_filter_value(params.get(name), str(value)))
         )
     return min(float(np.mean(distances)), 1.0)
 
 
-def _action(nearest: list[TriedSetting]) -> str:
+def _choose_action(nearest: list[TriedSetting]) -> str:
     if not nearest:
-        return "Nothing was tried yet."
+        return "No setting was tried yet."
     equal = [t for t in nearest if t.distance == 0]
     bad = sum(t.outcome in ("failed", "discarded") for t in nearest)
     if equal:
@@ -150,5 +147,5 @@ def _action(nearest: list[TriedSetting]) -> str:
         result = f"{number(first.value)}" if first.value is not None else first.outcome
         return f"This setting was tried: {quote_name(first.name)}, {count(first.runs, 'run')}, {result}. Read its outcome first."
     if bad:
-        return f"{bad} of the {len(nearest)} nearest settings failed or were discarded. Read why before you try this setting."
+        return f"{bad} of the {len(nearest)} nearest settings failed or were discarded. First read the reasons."
     return f"This setting is new. The nearest of {len(nearest)} is {quote_name(nearest[0].name)}."

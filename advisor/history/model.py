@@ -1,4 +1,4 @@
-"""Data classes for the rounds of a lineage (successive studies): changes, results and outcomes of predictions."""
+"""Defines data classes for the rounds of a lineage (successive studies): changes, results and outcomes of predictions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Judgement = Literal["kept", "not kept", "cannot tell"]
 
 
 class Outcome(FrozenModel):
-    """A prediction with its result."""
+    """A prediction about a study, with its result."""
 
     prediction: Prediction
     judged: Judgement
     predicted: str
-    """The prediction in words."""
+    """The prediction as text."""
     observed: str
-    """The result in words and numbers, or the reason why the prediction cannot be judged."""
+    """The observed result in words and numbers, or the reason why the prediction cannot be judged."""
 
 
 class Round(FrozenModel):
-    """One study of a lineage."""
+    """One study of a lineage (successive studies)."""
 
     study: str
     number: int
@@ -38,9 +38,9 @@ class Round(FrozenModel):
     incumbent: float | None = None
     """Best objective value over this round and all earlier rounds."""
     changed: tuple[str, ...] = ()
-    """Differences from the previous round, one phrase each."""
+    """Differences between this round and the previous one, one phrase for each."""
     why: tuple[str, ...] = ()
-    """Reasons for the changes, as stated in the study file."""
+    """Reasons for the changes of this round, as its study file states them."""
     outcomes: tuple[Outcome, ...] = ()
     """Predictions for this round and their results."""
     counted: int = 0
@@ -48,35 +48,34 @@ class Round(FrozenModel):
 
 
 class HitRate(FrozenModel):
-    """Counts how many of a rule's predictions came true."""
+    """Counts how many predictions of one rule came true."""
 
     rule: str
     kept: int
     not_kept: int
     cannot_tell: int
     stated: float | None = None
-    """Mean of the probabilities stated for the judged predictions; None if no probability was stated."""
+    """Mean of the probabilities stated for the judged predictions; None if none was stated."""
 
     @property
     def rate(self) -> float | None:
-        """Share of the judged predictions that came true; None if no prediction was judged."""
+        """Share of the judged predictions that came true; None if none was judged."""
         judged = self.kept + self.not_kept
         return self.kept / judged if judged else None
 
 
 class History(FrozenModel):
-    """The rounds of one lineage, from the first to the latest."""
+    """The rounds of one lineage (successive studies), from the first to the latest."""
 
     objective: Objective
     rounds: tuple[Round, ...]
     said: tuple[str, ...] = ()
-    """One sentence for each earlier round: how many of its trials count as data for the latest round, and why its remaining trials
-    do not.
-    """
+    """One sentence for each earlier round: how many of its trials count as data for the latest round, and why its other trials
+    do not."""
     hit_rates: tuple[HitRate, ...] = ()
-    """How often each rule's predictions came true in the rounds of this lineage."""
+    """How many predictions of each rule came true in the rounds of this lineage."""
     stop: str | None = None
-    """Reason why further tuning no longer pays and advice on what to do instead; None if tuning still pays."""
+    """Reason why further tuning no longer pays, with advice on what to do instead; None if tuning still pays."""
 
     @property
     def counted(self) -> int:
@@ -90,14 +89,14 @@ class History(FrozenModel):
 
 
 def hit_rates(outcomes: Iterable[Outcome]) -> tuple[HitRate, ...]:
-    """Return, for each rule, how many of its predictions came true; sorted by rule id."""
+    """Count, for each rule, how many of its predictions came true; sorted by rule id."""
     by_rule: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         by_rule.setdefault(outcome.prediction.rule, []).append(outcome)
-    return tuple(_hit_rate(rule, group) for rule, group in sorted(by_rule.items()))
+    return tuple(_compute_hit_rate(rule, group) for rule, group in sorted(by_rule.items()))
 
 
-def _hit_rate(rule: str, outcomes: list[Outcome]) -> HitRate:
+def _compute_hit_rate(rule: str, outcomes: list[Outcome]) -> HitRate:
     judged_outcomes = [o for o in outcomes if o.judged != "cannot tell"]
     stated = [o.prediction.probability for o in judged_outcomes if o.prediction.probability is not None]
     return HitRate(

@@ -1,7 +1,7 @@
 """Finds the trials of earlier rounds that count as data for a later round.
 
-An earlier trial counts if its setting lies in the later round's search space, and if its planned length and its recorded facts
-about code, data and training are the same as in the later round. Failed trials can count, too.
+An earlier trial counts if its setting lies in the later round's search space, and if its planned length and the logged facts
+about its code, data and training are the same as in the later round. Failed trials can also count as data.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from advisor.model import parameter_kinds
 from advisor.model.study import Curve, CurveBlock, Study, Trial
 from advisor.system import spill
 
-OUTSIDE = "lie outside its space"
+OUTSIDE_SPACE_REASON = "lie outside its search space"
 
-_MUST_AGREE: Mapping[str, str] = {
+_FACTS_THAT_MUST_AGREE: Mapping[str, str] = {
     "git_commit": "come from another version of the code",
     "n_train": "trained on other data",
     "n_valid": "were evaluated on other data",
@@ -32,51 +32,51 @@ _MUST_AGREE: Mapping[str, str] = {
     "precision": "computed in another precision",
     "norm_order": "trained another model",
 }
-"""Facts that must be equal in both rounds if both recorded them. Each maps to the phrase that a report uses for trials with a
-different value.
-"""
-_MAY_VARY: Mapping[str, Callable[[str], bool]] = {
+"""Logged facts that must be equal in both rounds, if both logged them. Each fact maps to the phrase with which a report
+describes trials with another value of the fact."""
+_FACTS_THAT_MAY_DIFFER: Mapping[str, Callable[[str], bool]] = {
     "batch_size": parameter_kinds.is_batch_size,
     "optimizer": parameter_kinds.chooses_optimizer,
 }
-"""Facts that need not be equal in both rounds if the study searches the hyperparameter that sets the fact. Otherwise, if a few
-trials shared a value by chance, earlier trials with other values would be excluded.
-"""
-_OFF_IF_MISSING = {
+"""Logged facts that may differ between rounds if the study searches the hyperparameter that sets the fact. Otherwise, if a few
+trials had the same value by chance, earlier trials with other values would be excluded."""
+_FACTS_OFF_IF_MISSING = {
     "grad_clip_norm": "clipped gradients differently",
     "grad_clip_value": "clipped gradients differently",
 }
-"""Facts that must be equal in both rounds, and whose absence means "switched off". Each maps to the phrase that a report uses for
-trials with a different value.
-"""
+"""Logged facts that must be equal in both rounds, and whose absence means "switched off". Each such fact maps to the phrase
+with which a report describes trials with another value of the fact."""
 
 
 @dataclass(frozen=True)
 class StudyWithEarlierTrials:
-    """A study with additional trials of earlier rounds that count as its data."""
+    """A study together with the trials of earlier rounds that count as its data."""
 
     study: Study
     counted: tuple[int, ...]
-    """Number of trials that count as data, for each earlier round."""
+    """Number of trials of each earlier round that count as data."""
     notes: tuple[str, ...]
-    """One sentence for each earlier round: how many of its trials count as data, and why its remaining trials do not."""
+    """One sentence for each earlier round: how many of its trials count as data, and why its other trials do not."""
 
 
 def add_earlier_trials(later_study: Study, earlier_rounds: Sequence[Study]) -> StudyWithEarlierTrials:
-    """Return the study with the counted trials of earlier rounds (oldest first) placed before its own trials."""
+    """Return the study with the trials of earlier rounds (oldest first) that count as its data, placed before its own trials."""
     earlier_trials: list[tuple[Study, Trial]] = []
     counted_trials, notes = [], []
     facts = _common_facts(later_study)
     for number, study in zip(round_numbers([*earlier_rounds, later_study]), earlier_rounds, strict=False):
         trials, others = _select_trials(later_study, study, facts)
-        earlier_trials += [(study, _with_round(study, trial, number)) for trial in trials]
+        earlier_trials += [(study, _move_to_round(study, trial, number)) for trial in trials]
         counted_trials.append(len(trials))
         notes.append(_note(study, number, len(trials), others))
     if outside := tuple(t for study in earlier_rounds for t in _trials_outside_space(later_study, study, facts)):
         later_study = replace(later_study, outside=outside)
     if not earlier_trials:
         return StudyWithEarlierTrials(later_study, tuple(counted_trials), tuple(notes))
-    sources = [*earlier_trials, *((later_study, _with_round(later_study, trial, None)) for trial in later_study.trials)]
+    sources = [
+        *earlier_trials,
+        *((later_study, _move_to_round(later_study, trial, None)) for trial in later_study.trials),
+    ]
     curves = {name: [s.metric(t, name) for s, t in sources] for name in later_study.metrics}
     fits_in_memory = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
     blocks = {name: _concatenate(each, fits=fits_in_memory) for name, each in curves.items()}
@@ -87,13 +87,13 @@ def add_earlier_trials(later_study: Study, earlier_rounds: Sequence[Study]) -> S
 
 
 def round_numbers(studies: Sequence[Study]) -> list[int]:
-    """Return the round number of each study. If the numbers in the study files do not ascend, return 1, 2, 3, … instead."""
+    """Return the round number of each study. If the round numbers in the study files do not ascend, return 1, 2, 3, … instead."""
     declared = [s.spec.round for s in studies]
     ascending = all(a < b for a, b in pairwise(declared))
     return declared if ascending else list(range(1, len(studies) + 1))
 
 
-def _with_round(study: Study, trial: Trial, number: int | None) -> Trial:
+def _move_to_round(study: Study, trial: Trial, number: int | None) -> Trial:
     name = trial.name if number is None else f"{trial.name} (round {number})"
     return replace(trial, name=name, round=number, facts={"study": study.name, **trial.facts})
 
@@ -125,13 +125,13 @@ def _trials_outside_space(later_study: Study, study: Study, facts: Mapping[str, 
     if _reason_incomparable(later_study, study) is not None:
         return []
     ended_trials = [t for t in study.trials if study.ended[t.index]]
-    return [t for t in ended_trials if set(_reasons(later_study, study, t, facts)) == {OUTSIDE}]
+    return [t for t in ended_trials if set(_reasons(later_study, study, t, facts)) == {OUTSIDE_SPACE_REASON}]
 
 
 def _reason_incomparable(later_study: Study, study: Study) -> str | None:
     """Return the reason why no trial of `study` can count as data for `later_study`; None if some trials can count."""
     if study.spec.objective != later_study.spec.objective:
-        return "were judged by another objective"
+        return "have another objective"
     if later_study.probe is not None or study.probe is not None:
         return "are probe runs" if study.probe is not None else "are not probe runs"
     if dict(study.spec.schedule or {}) != dict(later_study.spec.schedule or {}):
@@ -144,7 +144,7 @@ def _reasons(later_study: Study, study: Study, trial: Trial, facts: Mapping[str,
     planned_steps, own_steps = study.planned_steps(trial), later_study.spec.max_train_steps
     if own_steps is not None and math.isfinite(planned_steps) and planned_steps != own_steps:
         yield f"trained for {planned_steps:,.0f} steps instead of {own_steps:,}"
-    for name, reason in {**_MUST_AGREE, **_OFF_IF_MISSING}.items():
+    for name, reason in {**_FACTS_THAT_MUST_AGREE, **_FACTS_OFF_IF_MISSING}.items():
         if name in facts and trial.facts.get(name) != facts[name] and _recorded_fact(name, trial):
             yield reason
 
@@ -161,21 +161,20 @@ def _reasons_outside(later_study: Study, study: Study, trial: Trial) -> Iterator
             if parameter.searched or (name in logged_names and (old is None or old.value != parameter.value)):
                 yield f"had no {name}"
     if not trials_inside(later_study.spec, [trial]):
-        yield OUTSIDE
+        yield OUTSIDE_SPACE_REASON
 
 
 def _common_facts(later_study: Study) -> dict[str, str | None]:
-    """Return the facts that have the same value in all trials that recorded them. The value None means that no trial recorded the
-    fact.
-    """
+    """Return the logged facts that have the same value in all trials that logged them. The value None means that no trial
+    logged the fact."""
     logged_by_adapter = [t for t in later_study.trials if "schema" in t.facts]
     facts: dict[str, str | None] = {}
-    may_vary = {name for name, varies in _MAY_VARY.items() if any(map(varies, later_study.searched))}
-    for name in (n for n in _MUST_AGREE if n not in may_vary):
+    may_vary = {name for name, varies in _FACTS_THAT_MAY_DIFFER.items() if any(map(varies, later_study.searched))}
+    for name in (n for n in _FACTS_THAT_MUST_AGREE if n not in may_vary):
         values = {t.facts[name] for t in later_study.trials if name in t.facts}
         if len(values) == 1:
             facts[name] = values.pop()
-    for name in _OFF_IF_MISSING:
+    for name in _FACTS_OFF_IF_MISSING:
         clips = {t.facts.get(name) for t in logged_by_adapter}
         if len(clips) == 1:
             facts[name] = clips.pop()
@@ -183,7 +182,7 @@ def _common_facts(later_study: Study) -> dict[str, str | None]:
 
 
 def _recorded_fact(name: str, trial: Trial) -> bool:
-    return name in trial.facts or (name in _OFF_IF_MISSING and "schema" in trial.facts)
+    return name in trial.facts or (name in _FACTS_OFF_IF_MISSING and "schema" in trial.facts)
 
 
 # --- what the report says ---------------------------------------------------------------------------------------------------------
@@ -197,7 +196,7 @@ def _note(study: Study, number: int, counted: int, others_by_reason: Counter[str
         f"{n:,} {why}" for why, n in sorted(others_by_reason.items(), key=lambda item: (-item[1], item[0]))
     )
     if not counted:
-        return f"No trial of {name} counts as data for this one: {reasons}."
+        return f"No trial of {name} counts as data for this round: {reasons}."
     trials = (
         "The one trial"
         if total == 1
@@ -205,5 +204,5 @@ def _note(study: Study, number: int, counted: int, others_by_reason: Counter[str
         if not others_by_reason
         else f"{counted:,} of the {total:,} trials"
     )
-    verb = "lies in this space and counts" if counted == 1 else "lie in this space and count"
+    verb = "lies in this search space and counts" if counted == 1 else "lie in this search space and count"
     return f"{trials} of {name} {verb} as data{f'; {reasons}' if reasons else ''}."

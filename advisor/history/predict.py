@@ -1,8 +1,9 @@
-"""Predicts the effects of a report's advice on the next study. `advisor.history.judge` judges the predictions after the next study
-has run.
+"""Predicts the effects of a report's advice on the next study. `advisor.history.judge` compares the predictions with the next
+study after it has run.
 
-Each prediction belongs to one rule and to one change in the next study. The probability of a prediction is computed from the rule's
-test or interval; if neither exists, no probability is stated. The attribute `predicts` of a rule declares what its advice predicts.
+Each prediction belongs to one rule and to one change in the next study. The probability of a prediction follows from the test
+or interval of the rule; without either, no probability is stated. A rule declares in its attribute `predicts` which outcome its
+advice predicts.
 """
 
 from __future__ import annotations
@@ -34,47 +35,42 @@ from advisor.model.space import counts_training
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.planning.base import base
-from advisor.planning.designs.catalogue import DESIGNS
+from advisor.planning.designs.catalogue import STUDY_DESIGNS
 
 COVERAGE = 0.9
-"""Probability that a predicted interval or bound holds; a conventional value."""
+"""Probability that a predicted interval or bound is right; 0.9 is a convention."""
 MAX_PROBABILITY = 0.99
-"""Maximum probability that we state for a prediction or its opposite, because models of noise do not justify higher
-probabilities.
-"""
+"""Maximum probability that we state for a prediction, or against it, because models of noise do not justify higher
+probabilities."""
 MAX_PREDICTIONS = 8
 """Maximum number of predictions in a study file, so that the file stays readable."""
 MIN_TRIALS = 5
-"""Minimum number of trials from which to predict a bound on further results; with fewer trials, the bound would be the worst result
-so far.
-"""
+"""Minimum number of trials to predict a bound on further results; with fewer, the bound would be the worst result so far."""
 
 _ROUNDING = 1e-9
 
 Estimate = tuple[Expected, float | None]
-"""(expected result, probability of that result or None)."""
+"""(Expected result, its probability or None.)"""
 
 
 @dataclass(frozen=True)
 class _PredictionBasis:
-    """The data from which a prediction is computed."""
+    """The data on which a prediction is based."""
 
     study: Study
     finding: Finding
     after: StudySpec
-    """Spec of the next study."""
+    """Study file of the next study."""
     inside: Sequence[Trial]
-    """Ended trials whose settings lie in the next study's search space, regardless of training length and of hyperparameters that
-    the next study newly fixes.
-    """
+    """Ended trials whose settings lie in the next study's search space, whatever their training length and their values of
+    newly fixed hyperparameters."""
 
 
 def with_predictions(
     study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], rules: Iterable[Rule] = ()
 ) -> tuple[StudySpec, ...]:
-    """Return the next studies, each with predictions about the advice that the study follows. Probes and repeats get no
-    predictions.
-    """
+    """Return the files of the next studies, each with predictions about the advice that it follows. Probes (short diagnostic
+    runs) and repeats get no predictions."""
     kinds = {rule.rule_id(): rule.predicts for rule in rules}
     findings = [f for v in verdicts for f in v.findings]
     specs_with_predictions, old_spec = [], base(study)
@@ -82,14 +78,14 @@ def with_predictions(
         if spec.probe is not None:
             specs_with_predictions.append(spec)
             continue
-        inside = trials_inside(_space_of(study, spec), _ended_trials(study))
+        inside = trials_inside(_space_with_old_ranges(study, spec), _ended_trials(study))
         followed = [f for f in findings if any(_contains_change(study, c, old_spec, spec) for c in f.changes)]
         predictions = [
             p
             for f in followed
-            for p in _predictions_of(_PredictionBasis(study, f, spec, inside), kinds.get(f.rule, "settled"))
+            for p in _make_predictions(_PredictionBasis(study, f, spec, inside), kinds.get(f.rule, "settled"))
         ]
-        # Several findings of one rule may make the same prediction, for example findings on several unimportant hyperparameters.
+        # Several findings of one rule may make the same prediction, for example about several unimportant hyperparameters.
         distinct = {(p.rule, p.expects): p for p in reversed(list(map(_round_values, predictions)))}
         specs_with_predictions.append(
             spec.model_copy(update={"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]})
@@ -98,10 +94,11 @@ def with_predictions(
     return tuple(specs_with_predictions)
 
 
-def _space_of(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the next study without training lengths, and with newly fixed nuisance hyperparameters in their old ranges.
+def _space_with_old_ranges(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the next study without training lengths and with the old ranges of newly fixed nuisance hyperparameters.
 
-    Without the old ranges, hardly any earlier trial would lie in the space, because few trials have exactly the fixed values.
+    Without the old ranges, hardly any earlier trial would lie in the search space, because few trials have exactly the fixed
+    values.
     """
     space = {n: p for n, p in spec.parameters.items() if not counts_training(n)}
     old = {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
@@ -109,20 +106,19 @@ def _space_of(study: Study, spec: StudySpec) -> StudySpec:
 
 
 def _contains_change(study: Study, change: Change, old_spec: StudySpec, new_spec: StudySpec) -> bool:
-    """Return True if the new spec contains the change; if the change requests a study design, return True if it contains the
-    design's changes.
-    """
+    """Return True if the new study file contains the change or, if the change requests a study design, the changes of that
+    design."""
     if not isinstance(change, RunPlan):
-        return was_change_made(change, old_spec, new_spec)
-    design = DESIGNS[change.plan](change, study, old_spec)
+        return is_change_made(change, old_spec, new_spec)
+    design = STUDY_DESIGNS[change.plan](change, study, old_spec)
     if isinstance(design, StudySpec):
         return design.goal == new_spec.goal
-    return any(was_change_made(c, old_spec, new_spec) for c in design)
+    return any(is_change_made(c, old_spec, new_spec) for c in design)
 
 
-def _predictions_of(case: _PredictionBasis, kind: Expectation) -> Iterator[Prediction]:
+def _make_predictions(case: _PredictionBasis, kind: Expectation) -> Iterator[Prediction]:
     finding = case.finding
-    estimate = _ESTIMATES[kind](case)
+    estimate = _PREDICTORS[kind](case)
     if estimate is not None:
         yield Prediction(rule=finding.rule, subject=finding.subject, expects=estimate[0], probability=estimate[1])
 
@@ -145,8 +141,9 @@ def _round_values(prediction: Prediction) -> Prediction:
 # --- changes that were made -------------------------------------------------------------------------------------------------------
 
 
-def was_change_made(change: Change, earlier_spec: StudySpec, later_spec: StudySpec) -> bool:
-    """Return True if the later study contains the change and the earlier study does not. A partial change counts, too."""
+def is_change_made(change: Change, earlier_spec: StudySpec, later_spec: StudySpec) -> bool:
+    """Return True if the later study file contains the change and the earlier one does not. A change that was made in part also
+    counts."""
     if isinstance(change, SetRange):
         old, new = earlier_spec.parameters.get(change.parameter), later_spec.parameters.get(change.parameter)
         return new is not None and new.numeric and _moves_range(change, old, new)
@@ -166,8 +163,8 @@ def was_change_made(change: Change, earlier_spec: StudySpec, later_spec: StudySp
 def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> bool:
     """Return True if an end of the range moves in the direction that the change requests, or if the scale changes as requested.
 
-    The end need not equal the requested value, because a different finding may move it further, or it may be rounded to a value
-    that the training supports.
+    The end need not equal the requested value, because another finding may move it further, or it may be rounded to a value
+    that the training script supports.
     """
     if old is None or old.low is None or old.high is None or new.low is None or new.high is None:
         return (new.low, new.high, new.scale) == (change.low, change.high, change.scale)
@@ -180,10 +177,9 @@ def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> boo
 
 
 def _predict_best_beyond(case: _PredictionBasis) -> Estimate | None:
-    """Predict that the best trial of the next study lies beyond the old end of a range and is better than the best trial in the old
-    range.
+    """Predict that the best trial beyond the old end of a range will be better than the best trial inside the old range.
 
-    The probability of this prediction is at most the confidence of the finding about this range end.
+    The probability is at most the confidence of the finding about this end of the range.
     """
     study, finding, new_spec = case.study, case.finding, case.after
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
@@ -199,7 +195,7 @@ def _predict_best_beyond(case: _PredictionBasis) -> Estimate | None:
         return None
     than = _best_value(study) if _are_comparable(study.spec, new_spec) and not _is_perfect(study) else None
     expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise_of_result(study))
-    chance = forecast.chance_beyond(study, new_spec, expects)
+    chance = forecast.chance_of_best_beyond(study, new_spec, expects)
     return expects, None if chance is None else min(chance, finding.confidence)
 
 
@@ -210,14 +206,14 @@ def _is_perfect(study: Study) -> bool:
 
 
 def _predict_longer_training(case: _PredictionBasis) -> Estimate | None:
-    """Predict a bound on the best objective value after longer training, from the pessimistic end of the forecast's 90 % interval.
+    """Predict a bound on the best objective value after longer training: the pessimistic end of the forecast's 90 % interval.
 
-    The next study draws new settings, and even the best of them may be worse than the present best setting, so the bound allows for
-    this loss. If the bound is worse than the best value so far, predict the best value so far instead, without a probability.
+    The bound also allows for new settings: even the best of them may be worse than the present best setting. If the bound is
+    worse than the best value so far, predict that best value instead, without a probability.
     """
     study, finding, new_spec = case.study, case.finding, case.after
     try:
-        judged_endings = curve_tails.best_endings(study, curve_tails.BEST, curve_tails.REACH)
+        judged_endings = curve_tails.best_endings(study, curve_tails.BEST, curve_tails.MAX_DISTANCE_FROM_BEST)
     except MissingData:
         return None
     improving_endings = [e for e in judged_endings if e.trial.id in finding.trials] or judged_endings
@@ -237,9 +233,8 @@ def _predict_longer_training(case: _PredictionBasis) -> Estimate | None:
 
 
 def _predict_no_worse(case: _PredictionBasis) -> Estimate | None:
-    """Predict that fewer training steps, or fixing an unimportant hyperparameter, worsen the best objective value by no more than
-    noise.
-    """
+    """Predict that fewer training steps or a fixed unimportant hyperparameter make the best objective value worse by no more
+    than noise."""
     study = case.study
     best, sd = _best_value(study), _noise_of_result(study)
     if best is None:
@@ -250,10 +245,10 @@ def _predict_no_worse(case: _PredictionBasis) -> Estimate | None:
 
 
 def _cost_reached(case: _PredictionBasis, probability: float) -> float:
-    """Return the cost that the next study's best trial reaches with this probability if its trials are distributed like existing
-    ones.
+    """Return the cost that the best trial of the next study reaches with this probability if its trials are distributed like
+    existing trials.
 
-    If enough existing trials lie in the next search space, only these trials count.
+    If enough existing trials lie in the search space of the next study, only these count.
     """
     study, ended_trials = case.study, _ended_trials(case.study)
     trials = case.inside if len(case.inside) >= MIN_TRIALS else ended_trials
@@ -264,7 +259,7 @@ def _cost_reached(case: _PredictionBasis, probability: float) -> float:
 
 
 def _predict_fewer_failures(case: _PredictionBasis) -> Estimate | None:
-    """Predict an upper bound on the share of failed trials, based on existing trials in the next study's search space."""
+    """Predict an upper bound on the share of failed trials from existing trials in the search space of the next study."""
     study, new_spec = case.study, case.after
     if not new_spec.searches_within(study.spec):
         return None
@@ -279,9 +274,8 @@ def _predict_fewer_failures(case: _PredictionBasis) -> Estimate | None:
 
 
 def _predict_share_of_better(case: _PredictionBasis) -> Estimate | None:
-    """Predict a lower bound on the share of trials that are better than the analysed study's median, based on existing trials in
-    the next study's search space.
-    """
+    """Predict a lower bound on the share of trials that are better than the median of the analysed study, from existing trials
+    in the search space of the next study."""
     study, new_spec = case.study, case.after
     best_first = study.ranked()
     if not best_first or not _are_comparable(study.spec, new_spec) or not new_spec.searches_within(study.spec):
@@ -298,15 +292,14 @@ def _predict_share_of_better(case: _PredictionBasis) -> Estimate | None:
 
 
 def _predict_settled(case: _PredictionBasis) -> Estimate | None:
-    """Predict that the rule does not report the same problem again; None if the rule cannot report it again, because the next study
-    does not search the hyperparameter.
-    """
+    """Predict that the rule does not find the same problem again; None if it cannot, because the next study does not search the
+    hyperparameter."""
     if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
         return None
     return Settled(side=case.finding.side), None
 
 
-_ESTIMATES: Mapping[Expectation, Callable[[_PredictionBasis], Estimate | None]] = {
+_PREDICTORS: Mapping[Expectation, Callable[[_PredictionBasis], Estimate | None]] = {
     "settled": _predict_settled,
     "best-beyond": _predict_best_beyond,
     "longer-reaches": _predict_longer_training,
@@ -330,23 +323,22 @@ def _best_value(study: Study) -> float | None:
 
 def _noise_of_result(study: Study) -> float:
     """Return the standard deviation of one trial's result: between seeds if a setting was repeated, else between evaluations at
-    different steps.
-    """
+    successive steps."""
     sd, best = noise.noise_between_seeds(study)[0] or noise.noise_between_steps(study), abs(_best_value(study) or 0.0)
     return sd if sd > _ROUNDING * best else 0.0
 
 
 def _are_comparable(old_spec: StudySpec, new_spec: StudySpec) -> bool:
-    """Return True if the studies have the same number of steps and the same schedule, so that their results are comparable."""
+    """Return True if both studies have the same number of steps and the same schedule, so that their results are comparable."""
     return (old_spec.max_train_steps, old_spec.schedule) == (new_spec.max_train_steps, new_spec.schedule)
 
 
 def _upper_bound_of_share(count: int, total: int, new_trials: int, old_share: float) -> tuple[float, float]:
-    """Return (upper bound, its probability) for the share of `new_trials` further trials that have a property, given that `count`
-    of `total` trials had it.
+    """Return (upper bound, its probability) of the share of `new_trials` further trials with a property that `count` of `total`
+    trials have.
 
-    The bound is the smallest share that the new trials exceed with a probability of at most 10 %, and it must lie below the old
-    share (beta-binomial distribution, Jeffreys prior).
+    The new trials exceed the bound with a probability of at most 10 %. The bound must lie below the old share (beta-binomial
+    distribution, Jeffreys prior).
     """
     cumulative = stats.betabinom.cdf(np.arange(new_trials + 1), new_trials, count + 0.5, total - count + 0.5)
     bound = max(min(int(np.searchsorted(cumulative, COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)

@@ -1,7 +1,8 @@
-"""Lists the settings (hyperparameters and commit) of a tracking store as proposals, in the order in which they were first run.
+"""Lists the settings (hyperparameters and commit) of a tracking store in the order in which they were first run.
 
-The position of a setting in this list serves as the number of the question about the setting, so the number need not be recorded. A
-setting that was never run cannot be kept. A tag on one run of each setting records the earlier decisions about the setting.
+The position of a setting in this list is the number of the question whether to keep it, so this number need not be stored. A
+setting that was never run cannot be kept, so it has no position. A tag on one run of each setting stores the earlier decisions
+about the setting.
 """
 
 from __future__ import annotations
@@ -24,72 +25,69 @@ from advisor.stats.sequential import NoiseFloor
 
 Decision = Literal["keep", "discard", "not decided"]
 MIN_DEVIATION = 1e-9
-"""Minimum standard deviation between repeats, as a fraction of the mean cost. We attribute a smaller standard deviation to
-rounding. Our choice.
-"""
+"""Minimum standard deviation between repeats, as a share of the mean cost. A smaller standard deviation is attributed to
+rounding. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Record of the gate's questions about a setting, judged by one metric: the latest answer and, if the setting was ever kept,
-    that decision.
-    """
+    """The stored decisions about a setting for one metric: the latest answer and, if the setting was ever kept, that decision."""
 
     decision: Decision
     against: str
-    """Id of a run of the incumbent."""
+    """Id of a run of the incumbent setting."""
     at: float
-    """Time of the latest question in seconds since 1970."""
+    """Time of the latest question about the setting, in seconds since 1970."""
     looks: int
-    """Number of questions to the gate about the setting so far."""
+    """Number of questions about the setting so far."""
     metric: str
     tags: tuple[str, ...] = ()
-    """Names of the tags that distinguish settings."""
+    """Names of the tags that distinguish settings, in addition to hyperparameters."""
     kept_at: float | None = None
-    """Time of the decision to keep the setting; None if the setting was never kept. Later questions about the setting do not change
-    this time.
-    """
+    """Time of the decision to keep the setting, in seconds since 1970; None if it was never kept. Later questions about the
+    setting do not change the time of the decision."""
     kept_against: str = ""
-    """Id of a run of the setting that this setting replaced when it was kept; empty if it was never kept."""
+    """Id of a run of the setting that this setting replaced; empty if this setting was never kept."""
 
 
 @dataclass(frozen=True)
-class Proposal:
-    """A setting and its runs, sorted by start time."""
+class ProposedSetting:
+    """A setting with its runs, sorted by start time."""
 
     key: SettingKey
     name: str
-    """Name of the setting's runs, or of its first run if other settings have runs with the same name."""
+    """Name of the setting's runs; the name of its first run if runs of other settings have the same name."""
     trials: tuple[Trial, ...]
-    """All runs of the setting, including failed and running ones."""
+    """All runs of the setting, including failed and running runs."""
     results: tuple[Trial, ...]
-    """Runs that have a result at full training length, one per seed."""
+    """Runs with a result at full training length, one per seed."""
     costs: FloatArray
     """Best cost of each run in `results`."""
     failed: tuple[Trial, ...]
-    """Runs that failed, unless a later run with the same seed has a result."""
+    """Failed runs, except those whose seed has a result in a later run."""
     short: tuple[Trial, ...]
-    """Runs that ended before full length, such as killed ones, unless a later run with the same seed has a result."""
+    """Runs that ended before full length, such as killed runs, except those whose seed has a result in a later run."""
     record: Record | None
 
     @property
     def kept_at(self) -> float | None:
-        """Time of the decision to keep; None if the setting was never kept."""
+        """Time of the decision to keep the setting; None if it was never kept."""
         return self.record.kept_at if self.record is not None else None
 
     @property
     def mean(self) -> float:
-        """Mean cost of the setting's results; infinite without any result."""
+        """Mean cost of the setting's results; infinite if it has none."""
         return float(np.mean(self.costs)) if len(self.costs) else float("inf")
 
     @property
     def running(self) -> int:
-        """Number of runs that have not ended."""
+        """Number of runs of the setting that have not ended."""
         return sum(t.status == "running" for t in self.trials)
 
 
-def setting_key_with_tags(tags: Collection[str] = ()) -> repeats.KeyOf:
-    """Return a function that returns the key of a trial's setting, made of hyperparameters, commit and the values of `tags`."""
+def setting_key_with_tags(tags: Collection[str] = ()) -> repeats.SettingKeyFunction:
+    """Return a function from a trial to the key of its setting, which consists of hyperparameters, commit and the values of
+    `tags`."""
 
     def key(trial: Trial) -> SettingKey:
         own = [(f"tag {name}", trial.tags.get(name, "")) for name in sorted(tags) if name not in trial.params]
@@ -98,9 +96,9 @@ def setting_key_with_tags(tags: Collection[str] = ()) -> repeats.KeyOf:
     return key
 
 
-def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
+def proposals(study: Study, key: repeats.SettingKeyFunction) -> list[ProposedSetting]:
     """Return all settings of the study, in the order in which they were first run."""
-    with_results = {key(s.trials[0]): s for s in repeats.settings_of(study, study.trials, key)}
+    with_results = {key(s.trials[0]): s for s in repeats.group_into_settings(study, study.trials, key)}
     groups: dict[SettingKey, list[Trial]] = {}
     for trial in sorted(study.trials, key=repeats.start):
         groups.setdefault(key(trial), []).append(trial)
@@ -121,28 +119,27 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
         short = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed_trials]
         costs = setting.costs if setting is not None else np.empty(0)
         records = [r for t in trials if (r := _records(t).get(study.spec.objective.metric)) is not None]
-        not_replaced = _latest_per_seed(failed_trials, results), _latest_per_seed(short, results)
+        not_replaced = _drop_superseded_runs(failed_trials, results), _drop_superseded_runs(short, results)
         settings.append(
-            Proposal(setting_key, name, tuple(trials), results, costs, *not_replaced, _latest_record(records))
+            ProposedSetting(setting_key, name, tuple(trials), results, costs, *not_replaced, _latest_record(records))
         )
     return settings
 
 
-def _latest_per_seed(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Return the trials for which no later trial with the same seed has a result."""
+def _drop_superseded_runs(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Return the trials without any later trial of the same seed that has a result."""
     last = {t.seed: repeats.start(t) for t in results if t.seed is not None}
     return tuple(t for t in trials if t.seed not in last or last[t.seed] < repeats.start(t))
 
 
 def recorded_tags(study: Study) -> set[str]:
-    """Return the tags that earlier questions used to distinguish settings. Without these tags, kept settings would merge with other
-    settings.
-    """
+    """Return the names of the tags by which earlier questions distinguished settings. Without these tags, settings that were
+    kept would merge with other settings."""
     return {name for trial in study.trials for record in _records(trial).values() for name in record.tags}
 
 
 def _records(trial: Trial) -> dict[str, Record]:
-    """Return the records in the trial's tag, keyed by metric, without malformed records."""
+    """Return the records in the trial's tag, keyed by metric; malformed records are skipped."""
     try:
         data: Any = trial.parsed_fact("gate")
     except ValueError:
@@ -165,9 +162,7 @@ def _record(metric: str, entry: Any) -> Record | None:
 
 
 def _latest_record(records: Sequence[Record]) -> Record | None:
-    """Return the latest record among those of a setting's runs, with the time of the latest decision to keep the setting in any of
-    these records.
-    """
+    """Return the latest record of a setting, with the latest decision in `records` to keep the setting."""
     if not records:
         return None
     kept = max((r for r in records if r.kept_at is not None), key=lambda r: r.kept_at or 0.0, default=None)
@@ -176,7 +171,7 @@ def _latest_record(records: Sequence[Record]) -> Record | None:
 
 
 def tag_value(record: Record, old_value: str = "") -> str:
-    """Return the new value of the tag: `record`, plus the records of other metrics in `old_value`."""
+    """Return the new text of the tag: `record`, and the records of other metrics in `old_value`."""
     try:
         old_records = json.loads(old_value)
     except (ValueError, RecursionError):
@@ -191,10 +186,9 @@ def tag_value(record: Record, old_value: str = "") -> str:
     return json.dumps({**others, record.metric: {**entry, **times}})
 
 
-def noise_floor(settings: Sequence[Proposal]) -> NoiseFloor | None:
-    """Return the pooled standard deviation between repeats of a setting; None if there are no repeats, or if all repeats differ
-    only by rounding.
-    """
+def noise_floor(settings: Sequence[ProposedSetting]) -> NoiseFloor | None:
+    """Return the standard deviation between repeats of a setting, pooled over all settings; None if there are no repeats or if
+    they differ only by rounding."""
     costs = [p.costs for p in settings if len(p.costs)]
     noise = difference.pooled(costs)
     if noise is None or not noise[0] > MIN_DEVIATION * float(np.mean(np.abs(np.concatenate(costs)))):
@@ -202,20 +196,19 @@ def noise_floor(settings: Sequence[Proposal]) -> NoiseFloor | None:
     return NoiseFloor(*noise)
 
 
-def find_setting(settings: Sequence[Proposal], trials: Sequence[Trial]) -> Proposal:
-    """Return the setting to which these trials belong. If they belong to several settings, prefer repeated settings, then better
-    results.
-    """
+def find_setting(settings: Sequence[ProposedSetting], trials: Sequence[Trial]) -> ProposedSetting:
+    """Return the setting of these trials. If the trials have several settings, prefer repeated settings, and then better
+    results."""
     ids = {t.id for t in trials}
     matching = [p for p in settings if any(t.id in ids for t in p.trials)]
     return min([p for p in matching if len(p.costs) > 1] or matching, key=lambda p: p.mean)
 
 
-def default_incumbent(settings: Sequence[Proposal], candidate: Proposal) -> tuple[Proposal, str]:
-    """Return (default incumbent, reason): the last kept setting, else the best repeated setting, else the first setting with a
-    result.
+def default_incumbent(settings: Sequence[ProposedSetting], candidate: ProposedSetting) -> tuple[ProposedSetting, str]:
+    """Return (default incumbent, reason): the setting that was kept last, else the best repeated setting, else the first
+    setting with a result.
 
-    If the candidate was kept before, the default incumbent is the setting that the candidate replaced.
+    If the candidate was kept before, the setting that the candidate replaced is the default incumbent.
     """
     others = [p for p in settings if p is not candidate and len(p.costs)]
     if not others:
@@ -234,11 +227,11 @@ def default_incumbent(settings: Sequence[Proposal], candidate: Proposal) -> tupl
     return others[0], "the first setting"
 
 
-def loop_positions(settings: Sequence[Proposal], candidate: Proposal) -> tuple[int, int]:
-    """Return (candidate's position among all settings, its position among repeated settings in the order of their second runs),
-    both counted from 1.
+def loop_positions(settings: Sequence[ProposedSetting], candidate: ProposedSetting) -> tuple[int, int]:
+    """Return the candidate's position among all settings and among repeated settings, both from 1. Repeated settings are
+    ordered by their second runs.
 
-    The gate's test requires a different number for each setting, because it divides the permitted error among the numbers by
+    The statistical test needs another number for each setting, because it divides the permitted error among the numbers by
     weights that sum to 1.
     """
     place = [p.key for p in settings].index(candidate.key)
@@ -247,8 +240,8 @@ def loop_positions(settings: Sequence[Proposal], candidate: Proposal) -> tuple[i
     return place + 1, repeat
 
 
-def describe_differences(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
-    """Return the differences between the candidate's and the incumbent's setting, one phrase each."""
+def describe_differences(candidate: ProposedSetting, incumbent: ProposedSetting) -> tuple[str, ...]:
+    """Return the differences between the settings of candidate and incumbent, one phrase for each."""
     own, other = dict(candidate.key), dict(incumbent.key)
     names = [n for n in (*own, *other) if own.get(n) != other.get(n)]
     return tuple(

@@ -1,4 +1,5 @@
-"""Describes the rounds of a lineage: changes, results, outcomes of predictions, and whether further tuning still pays."""
+"""Describes the rounds of a lineage (successive studies): changes, results, outcomes of predictions, and whether further tuning
+pays."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from advisor.model.spec_yaml import describe
 from advisor.model.study import Study
 
 ROUNDS_WITHOUT_GAIN = 2
-"""Number of consecutive rounds without a gain beyond noise after which we report that tuning no longer pays."""
+"""After this number of successive rounds without an improvement beyond noise, we report that tuning no longer pays."""
 LEVEL = 0.05
-"""Significance level at which a round's gain exceeds the variation between seeds."""
+"""Significance level of the test whether a round's improvement exceeds the variation between seeds."""
 
 
 def history(
@@ -33,10 +34,9 @@ def history(
     notes: Sequence[str] = (),
     open_findings: bool = False,
 ) -> History:
-    """Return the history of the given studies, which are sorted from oldest to newest. All of them must have the last study's
-    objective.
+    """Return the history of studies that are sorted from oldest to newest. All studies must have the objective of the last one.
 
-    pooled: the earlier trials that count as data for the last study. open_findings: True if a finding recommends a change to the
+    pooled: earlier trials that count as data for the last study. open_findings: True if a finding recommends a change to the
     next study, so that tuning still pays.
     """
     counted = (*(pooled.counted if pooled is not None else ()), *[0] * len(studies))
@@ -53,7 +53,7 @@ def history(
 
 
 def _round(studies: Sequence[Study], number: int, rules: Sequence[Rule], counted: int) -> Round:
-    """Return the round of the last study in `studies`."""
+    """Describe the round of the last study in `studies`."""
     *earlier, study = studies
     best = study.ranked()[:1]
     incumbent = min(map(_best_cost, studies))
@@ -88,7 +88,7 @@ def _best_cost(study: Study) -> float:
 
 
 def describe_changes(earlier_study: StudySpec, later_study: StudySpec) -> tuple[str, ...]:
-    """Return the differences between the later and the earlier study, one phrase each."""
+    """Return the differences between two studies, one phrase for each."""
     phrases = []
     for name in dict.fromkeys([*earlier_study.parameters, *later_study.parameters]):
         old, new = (
@@ -109,7 +109,7 @@ def describe_changes(earlier_study: StudySpec, later_study: StudySpec) -> tuple[
 
 
 def _reasons(old_spec: StudySpec, new_spec: StudySpec) -> tuple[str, ...]:
-    """Return the reasons that the later study file states for its changed parameters."""
+    """Return the reasons that the later study file states for the parameters that changed."""
     old = old_spec.parameters
     changed = [p for n, p in new_spec.parameters.items() if n not in old or describe(old[n]) != describe(p)]
     return tuple(dict.fromkeys(p.why for p in changed if p.why))
@@ -119,9 +119,9 @@ def _reasons(old_spec: StudySpec, new_spec: StudySpec) -> tuple[str, ...]:
 
 
 def _reason_to_stop(studies: Sequence[Study]) -> str | None:
-    """Return the reason why tuning no longer pays; None if it still pays or if the variation between seeds is unknown.
+    """Return the reason why tuning no longer pays; None if it still pays or if the standard deviation between seeds is unknown.
 
-    Tuning no longer pays if the gain of the last rounds is no larger than the usual difference between two runs of the same
+    Tuning no longer pays if the improvement in the last rounds is no larger than the usual difference between two runs of one
     setting.
     """
     if len(studies) <= ROUNDS_WITHOUT_GAIN:

@@ -1,4 +1,4 @@
-"""Finds the trials that a user names by a run's name or id, by a commit, or by values of parameters and tags."""
+"""Finds the trials that a user names by the name or id of a run, by a commit, or by values of parameters and tags."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from advisor.model.errors import AdvisorError
 from advisor.model.space import Value, as_number
 from advisor.model.study import Study, Trial
 
-_MIN_ID = 6
-"""Minimum number of characters if a user identifies a run by the first characters of its id."""
-_MIN_COMMIT = 7
-"""Minimum number of characters if a user identifies a commit by the first characters of its hash."""
+_MIN_RUN_ID_CHARS = 6
+"""Minimum number of characters with which a user abbreviates the id of a run."""
+_MIN_COMMIT_CHARS = 7
+"""Minimum number of characters with which a user abbreviates the hash of a commit."""
 
 
-def find_trials(study: Study, text: str, experiment: str, key: repeats.KeyOf = repeats.key) -> tuple[Trial, ...]:
+def find_trials(
+    study: Study, text: str, experiment: str, key: repeats.SettingKeyFunction = repeats.key
+) -> tuple[Trial, ...]:
     """Return the trials that `text` names by a run's name or id (including repeats), by a commit, or by values NAME=VALUE,...
 
-    key: returns the key of a trial's setting; trials with the same key are repeats. Raises AdvisorError if no trial matches, or if
-    several trials with this name have different settings.
+    key: function that returns the key of a trial's setting; trials with equal keys are repeats. Raises AdvisorError if no trial
+    matches, or if trials of different settings have this name.
     """
     named_trials = _trials_with_name(study, text)
     if len({key(t) for t in named_trials}) > 1:
@@ -29,7 +31,9 @@ def find_trials(study: Study, text: str, experiment: str, key: repeats.KeyOf = r
         )
     if named_trials:
         return tuple(t for t in study.trials if key(t) == key(named_trials[0]))
-    if matching_trials := tuple(t for t in study.trials if len(text) >= _MIN_COMMIT and t.commit.startswith(text)):
+    if matching_trials := tuple(
+        t for t in study.trials if len(text) >= _MIN_COMMIT_CHARS and t.commit.startswith(text)
+    ):
         return matching_trials
     values_by_name = parse_filters(text)
     if not values_by_name:
@@ -54,27 +58,25 @@ def parse_filters(text: str) -> Mapping[str, str]:
 
 
 def _trials_with_name(study: Study, text: str) -> list[Trial]:
-    """Return the trials whose name or id equals `text`; if there are none, return the trials whose ids start with `text`."""
+    """Return the trials whose name or id equals `text`, or else the trials whose ids start with `text`."""
     matching_trials = [t for t in study.trials if text in (t.name, t.id, logged_name(t))]
-    return matching_trials or [t for t in study.trials if len(text) >= _MIN_ID and t.id.startswith(text)]
+    return matching_trials or [t for t in study.trials if len(text) >= _MIN_RUN_ID_CHARS and t.id.startswith(text)]
 
 
 def logged_name(trial: Trial) -> str:
-    """Return the run's name as logged. If several runs have the same name, we append a part of the id to each name; this part is
-    removed.
-    """
+    """Return the name of the run as the user logged it. If several runs have the same name, we append a part of the id to each
+    name; this function removes it."""
     name, _, suffix = trial.name.rpartition(" (")
     return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name
 
 
 def _has_value(trial: Trial, name: str, text: str) -> bool:
-    return is_equal(trial.params.get(name, trial.tags.get(name)), text)
+    return matches_filter_value(trial.params.get(name, trial.tags.get(name)), text)
 
 
-def is_equal(value: Value | None, text: str) -> bool:
-    """Return True if the text in a filter NAME=VALUE means this value. Numbers are compared by value; other values are compared
-    as text, and letter case does not matter.
-    """
+def matches_filter_value(value: Value | None, text: str) -> bool:
+    """Return True if `text`, from a filter NAME=VALUE, means this value. Numbers are compared as numbers, and other values as
+    text without regard to case."""
     if value is None:
         return False
     number = as_number(text)

@@ -1,1 +1,1 @@
-"""The data model: study files, studies, trials, findings and changes."""
+"""Defines the data model: study files, studies, trials, findings and changes."""

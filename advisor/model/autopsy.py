@@ -1,4 +1,4 @@
-"""The record that a hook writes at the first non-finite value of a training (`advisor.contract.AUTOPSY_PATH`)."""
+"""Defines the record that a training hook writes at the first non-finite value of a run (`advisor.contract.AUTOPSY_PATH`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class _Part(BaseModel):
 
 
 class TensorFacts(_Part):
-    """Facts about one tensor. `bad` is the number of non-finite values; `max` and `rms` are computed over finite values only."""
+    """Facts about one tensor, such as its shape and largest value. `bad` is the number of non-finite values; `max` and `rms`
+    are computed over the finite values."""
 
     name: str = ""
     shape: tuple[int, ...] = ()
@@ -25,26 +26,24 @@ class TensorFacts(_Part):
     max: float | None = None
     rms: float | None = None
     ignored: float = 0.0
-    """Share of labels with the value -100, which PyTorch's losses ignore."""
+    """Share of the labels with the value -100, which PyTorch's losses ignore."""
     training: bool = True
 
     @property
     def gain(self) -> float:
-        """Root mean square of the weights, times the square root of the number of inputs. It is about 1 for a usual initialisation
-        of a weight matrix.
-        """
+        """Gain of a weight matrix: root mean square of the weights, times the square root of the number of inputs. The gain is
+        about 1 for a usual initialisation."""
         return (self.rms or 0.0) * math.sqrt(math.prod(self.shape[1:])) if len(self.shape) > 1 else 0.0
 
     @property
     def layer(self) -> str:
-        """Name of the module that contains the tensor."""
+        """Name of the layer that contains the tensor."""
         return self.name.rpartition(".")[0] or self.name
 
 
 class TensorList(_Part):
-    """Summary of a list of tensors: their number, the names of the non-finite tensors, and facts about the first non-finite and the
-    largest tensors.
-    """
+    """Summary of a list of tensors: their number, the names of non-finite tensors, and facts about the first non-finite tensor
+    and the largest tensors."""
 
     tensors: int = 0
     bad: int = 0
@@ -54,7 +53,8 @@ class TensorList(_Part):
 
 
 class OptimizerState(_Part):
-    """State of an optimizer. `explained`: share of the non-finite parameter values whose second-moment estimate is 0."""
+    """State of an optimizer, summarised. `explained` is the share of non-finite parameter values whose second-moment estimate
+    is 0."""
 
     explained: float | None = None
 
@@ -68,9 +68,7 @@ class OptimizerFacts(_Part):
 
 
 class ForwardFault(_Part):
-    """The first operation of the forward pass with a non-finite result, and the parameters that were used before and after this
-    operation.
-    """
+    """The first operation of the forward pass whose result is non-finite, and the parameters used before and after it."""
 
     operation: str = ""
     why: str = ""
@@ -82,7 +80,7 @@ class ForwardFault(_Part):
 
 
 class BackwardFault(_Part):
-    """The operations between the last parameter with a non-finite gradient and the next parameter with a finite gradient."""
+    """The operations between the last parameter whose gradient is non-finite and the next parameter whose gradient is finite."""
 
     operations: tuple[str, ...] = ()
     custom: tuple[str, ...] = ()
@@ -91,9 +89,8 @@ class BackwardFault(_Part):
 
 
 class BatchPlace(_Part):
-    """Facts about the batch of the first non-finite value and about later batches. `batch` is None if the hook did not see this
-    batch or no longer had it.
-    """
+    """Facts about the batch with the first non-finite value, and about later batches. `batch` is None if the training hook did
+    not see this batch or had already dropped it."""
 
     step: int = 0
     batch: tuple[TensorFacts, ...] | None = None
@@ -103,7 +100,7 @@ class BatchPlace(_Part):
 
 
 class Counts(_Part):
-    """Numbers of optimizer steps, backward passes and gradient-clipping calls before the record was written."""
+    """Number of optimizer steps, backward passes and calls of gradient clipping before the record was written."""
 
     steps: int = 0
     backwards: int = 0
@@ -111,7 +108,7 @@ class Counts(_Part):
 
 
 class HistoryRow(_Part):
-    """Values that were logged at one training step."""
+    """Values logged at one training step."""
 
     step: int
     loss: float | None = None
@@ -129,7 +126,7 @@ def _as_rows(history: Any) -> Any:
 
 
 class History(_Part):
-    """Logged values from three parts of the training: its start, just before the first non-finite value, and after this value."""
+    """Logged values from the start of training, from the steps before the first non-finite value, and from the steps after it."""
 
     first: tuple[HistoryRow, ...] = ()
     before: tuple[HistoryRow, ...] = ()
@@ -137,7 +134,8 @@ class History(_Part):
 
 
 class Record(BatchPlace):
-    """The whole record. `late`: True if the non-finite values became known `lag` steps late, after they had updated the model."""
+    """The whole record. `late` is True if the non-finite values became known `lag` steps late, after they had updated the
+    model."""
 
     metric: str = ""
     value: str = ""
@@ -146,29 +144,29 @@ class Record(BatchPlace):
     ranks: int = 1
     max_train_steps: int | None = None
     start: tuple[TensorFacts, ...] = ()
-    """Weights with the largest gains at the start of the training."""
+    """Weight tensors with the largest gains at the start of training."""
     start_norm: float = 0.0
-    """L2 norm of all parameters at the start of the training."""
+    """L2 norm of all parameters at the start of training."""
     scale: float | None = None
-    """Loss scale of a gradient scaler in the training process; None if there is no gradient scaler."""
+    """Loss scale of a gradient scaler in the training process; None without a gradient scaler."""
     parameters: TensorList = TensorList()
     gradients: TensorList | None = None
     buffers: tuple[TensorFacts, ...] = ()
     optimizers: tuple[OptimizerFacts, ...] = ()
     grad_versions: tuple[int, ...] = ()
-    """For each of the first gradients, the number of in-place changes since its creation."""
+    """For each of the first gradients, how often it was changed in place since its creation."""
     forward_fault: ForwardFault | None = None
     graph: BackwardFault | None = None
     backward_loss: float | None = None
     losses: tuple[float, float] = (math.nan, math.nan)
-    """(last finite loss on which `backward` was called, loss that was logged for the same backward pass)."""
+    """(Last finite loss on which `backward` was called, loss that was logged for the same backward pass.)"""
     spikes: tuple[BatchPlace, ...] = ()
     counts: Counts = Counts()
     history: Annotated[History, BeforeValidator(_as_rows)] = History()
 
 
 def read_record(text: bytes | str) -> Record:
-    """Return the record in a JSON text. Raises AdvisorError if the record is damaged."""
+    """Parse the JSON text of a record. Raises AdvisorError if the text is damaged."""
     try:
         return Record.model_validate_json(text)
     except (ValidationError, KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""The changes that findings recommend. Each change is a typed edit of the next study's spec."""
+"""Defines the changes that findings recommend. Each change is a typed edit of the next study file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from advisor.model.frozen import FrozenModel
-from advisor.model.space import Scale, Value, counts_training, names_schedule
+from advisor.model.space import Scale, Value, counts_training, is_transformers_schedule_name
 from advisor.model.spec import Parameter, Region, StudySpec
 from advisor.model.study import Study
 
 
 class SetRange(FrozenModel):
-    """Change that searches a hyperparameter in a different range."""
+    """Searches a hyperparameter in another range."""
 
     kind: Literal["set-range"] = "set-range"
     parameter: str
@@ -23,12 +23,12 @@ class SetRange(FrozenModel):
     scale: Scale
     why: str
     limited: bool = False
-    """If True, later studies must not exceed the high end, either, because the machine cannot train with higher values."""
+    """If True, later studies must not exceed the high end either, because the machine cannot train with higher values."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the parameter's range replaced, clipped to the parameter's declared limits.
+        """Return the spec with another range of the parameter, clipped to its declared limits.
 
-        The parameter keeps its type and role; if it was not searched before, it becomes a nuisance parameter.
+        The parameter keeps its type and role; if the study did not search it, it becomes a nuisance parameter.
         """
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
@@ -45,21 +45,20 @@ class SetRange(FrozenModel):
 
 
 class FixParameter(FrozenModel):
-    """Change that fixes a hyperparameter instead of searching it."""
+    """Fixes a hyperparameter instead of searching it."""
 
     kind: Literal["fix"] = "fix"
     parameter: str
     value: Value
     why: str
     for_now: bool = False
-    """If True, the final adaptive study searches this hyperparameter again."""
+    """If True, the final adaptive study searches the hyperparameter again."""
     new_scores: bool = False
-    """True if results with this value are not comparable with earlier results; for example, a longer maximum length of completions
-    changes rewards.
-    """
+    """True if results with this value cannot be compared with earlier results; for example, a longer maximum length of
+    completions changes rewards."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the parameter fixed at the value."""
+        """Return the spec with the parameter fixed at this value."""
         old = spec.parameters.get(self.parameter)
         when = old.when if old is not None else None
         kind = old.type if old is not None else None
@@ -72,9 +71,7 @@ class FixParameter(FrozenModel):
 
 
 class DropValues(FrozenModel):
-    """Change that removes values of a hyperparameter from the comparison of its values, and removes hyperparameters that exist only
-    with these values.
-    """
+    """Removes values of a hyperparameter from a comparison, and hyperparameters that exist only with these values."""
 
     kind: Literal["drop-values"] = "drop-values"
     parameter: str
@@ -82,7 +79,7 @@ class DropValues(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec without the values to drop; unchanged if fewer than two values would remain."""
+        """Return the spec without these values; unchanged if fewer than two values would remain."""
         old = spec.parameters.get(self.parameter)
         remaining = () if old is None else tuple(v for v in old.choices or () if v not in self.values)
         if old is None or len(remaining) < 2:
@@ -93,14 +90,14 @@ class DropValues(FrozenModel):
 
 
 class AddParameter(FrozenModel):
-    """Change that adds a hyperparameter to the search, such as a regulariser, a warmup or a clipping threshold."""
+    """Adds a hyperparameter to the search, such as a regulariser, a warmup or a clipping threshold."""
 
     kind: Literal["add"] = "add"
     name: str
     parameter: Parameter
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the parameter added; return it unchanged if the parameter is already searched."""
+        """Return the spec with the parameter added; unchanged if it already searches the parameter."""
         old = spec.parameters.get(self.name)
         if old is not None and old.searched:
             return spec
@@ -108,7 +105,7 @@ class AddParameter(FrozenModel):
 
 
 class SetField(FrozenModel):
-    """Change that sets one field of the study: the number of steps, trials or seeds, or the evaluation interval."""
+    """Sets one field of the study: the number of steps, trials or seeds, or the evaluation interval."""
 
     kind: Literal["set-field"] = "set-field"
     field: Literal["max_train_steps", "trials", "evaluate_every", "seeds"]
@@ -116,9 +113,8 @@ class SetField(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the field set. If the field is `max_train_steps`, scale hyperparameters that fix the number of
-        epochs or steps by the same factor.
-        """
+        """Return the spec with another value of the field. If the field is `max_train_steps`, hyperparameters that fix a number
+        of epochs or steps are scaled by the same factor."""
         changed = spec.model_copy(update={self.field: self.value})
         if self.field != "max_train_steps" or not spec.max_train_steps:
             return changed
@@ -130,7 +126,7 @@ class SetField(FrozenModel):
                 and not isinstance(length, bool)
                 and length > 0
             ):
-                # Round up, because a training must not end before its last planned step.
+                # Round up, because no run may end before its last planned step.
                 scaled = max(math.ceil(length * self.value / spec.max_train_steps), 1)
                 why = f"scaled with max_train_steps, which was {spec.max_train_steps:,}"
                 changed = changed.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
@@ -138,39 +134,36 @@ class SetField(FrozenModel):
 
 
 class SetSchedule(FrozenModel):
-    """Change that sets some keys of the learning-rate schedule."""
+    """Sets some keys of the learning-rate schedule."""
 
     kind: Literal["set-schedule"] = "set-schedule"
     schedule: dict[str, Value]
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with these schedule keys set. Fixed parameters from which the training reads the schedule are set,
-        too.
-        """
+        """Return the spec with these keys of the schedule set. Fixed parameters from which the training script reads the
+        schedule are also set."""
         changed = spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
         for name, parameter in spec.parameters.items():
-            value = self.schedule.get("kind" if names_schedule(name) else name)
+            value = self.schedule.get("kind" if is_transformers_schedule_name(name) else name)
             if value is not None and parameter.value is not None:
                 changed = changed.with_parameter(name, parameter.model_copy(update={"value": value, "why": self.why}))
         return changed
 
 
 class RepeatTrial(FrozenModel):
-    """Change that repeats one or several settings with other seeds, to measure the variation between seeds or to compare the
-    settings.
-    """
+    """Repeats one or several settings with other seeds, to measure the variation between seeds or to compare settings."""
 
     kind: Literal["repeat-trial"] = "repeat-trial"
     parameters: dict[str, Value]
     rivals: tuple[dict[str, Value], ...] = ()
-    """Other settings to repeat equally often, for comparison with the setting in `parameters`."""
+    """Other settings to repeat as often as the setting in `parameters`, for comparison."""
     seeds: Annotated[int, Field(ge=1)]
     """Number of seeds for each setting."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec of a study that repeats these settings. Hyperparameters with the same value in all settings are fixed."""
+        """Return a spec whose trials repeat these settings. Hyperparameters that are equal in all settings become fixed."""
         tried = (self.parameters, *self.rivals)
         names = dict.fromkeys(name for setting in tried for name in setting)
         differing = [n for n in names if not all(_are_equal_values(s.get(n), tried[0].get(n)) for s in tried)]
@@ -179,7 +172,7 @@ class RepeatTrial(FrozenModel):
                 spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in tried if n in s)), self.why
             )
             if n in differing
-            else spec.fixed_at(n, self.parameters[n], why="as in the best trial so far")
+            else spec.fix_value(n, self.parameters[n], why="as in the best trial so far")
             for n in names
         }
         return spec.model_copy(
@@ -195,48 +188,48 @@ class RepeatTrial(FrozenModel):
 
 
 def _are_equal_values(one: Value | None, other: Value | None) -> bool:
-    """Return True if two values of a hyperparameter are equal; numbers may differ by rounding to text or 32-bit floats."""
+    """Return True if two values of a hyperparameter are equal, up to rounding to text or to 32-bit floats."""
     if isinstance(one, int | float) and isinstance(other, int | float):
         return math.isclose(one, other, rel_tol=1e-6)
     return one == other
 
 
 def _compared_parameter(old: Parameter | None, values: tuple[Value, ...], why: str) -> Parameter:
-    """Return the parameter with the role "scientific", so that the study compares the given values."""
+    """Return the parameter with the role "scientific", so that the study compares these values."""
     kind = old.type if old is not None and old.type in ("float", "int") else None
     return Parameter(role="scientific", type=kind, choices=values, when=old.when if old is not None else None, why=why)
 
 
 class Forbid(FrozenModel):
-    """Change that stops sampling from a region of the search space in which trials fail."""
+    """Stops sampling from a region of the search space in which trials fail."""
 
     kind: Literal["forbid"] = "forbid"
     region: Region
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the region added to the spec's forbidden regions."""
+        """Return the spec with one more forbidden region."""
         return spec.model_copy(update={"forbidden": (*spec.forbidden, self.region)})
 
 
 class Reparametrise(FrozenModel):
-    """Change that searches a combination of hyperparameters instead of one of them, such as lr / (1 - momentum) instead of lr."""
+    """Searches a combination of hyperparameters instead of one of them, such as lr / (1 - momentum) instead of lr."""
 
     kind: Literal["reparametrise"] = "reparametrise"
     parameter: str
-    """Name of the hyperparameter that is computed instead of searched."""
+    """Name of the hyperparameter that is no longer searched but computed."""
     by: str
-    """Name of the combination to search instead."""
+    """Name of the combination of hyperparameters to search instead."""
     formula: str
-    """Formula that computes the parameter from `by` and other hyperparameters."""
+    """Formula of the parameter in terms of `by` and other hyperparameters."""
     equals: str
-    """Formula that computes the value of `by` in earlier trials from the parameter and other hyperparameters."""
+    """Formula of `by` in terms of the parameter and other hyperparameters, for earlier trials."""
     low: float
     high: float
     scale: Scale
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec that searches `by` and computes the parameter from it; unchanged if the spec lacks the parameter."""
+        """Return a spec that searches `by` and computes the parameter from it; unchanged if the parameter is missing."""
         old = spec.parameters.get(self.parameter)
         if old is None:
             return spec
@@ -255,16 +248,16 @@ class Reparametrise(FrozenModel):
 
 
 class Advise(FrozenModel):
-    """Advice that a search space cannot express, such as to keep checkpoints, look for a bug or get more validation data."""
+    """Advice that is no change of the search space, such as to keep checkpoints, look for a bug or get more validation data."""
 
     kind: Literal["advise"] = "advise"
     text: str
     """The advice in one imperative sentence."""
     new_scores: bool = False
-    """True if the advice changes the validation data, so that later scores are not comparable with earlier ones."""
+    """True if the advice changes the validation data, so that later scores cannot be compared with earlier ones."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the advice added to the spec's notes."""
+        """Return the spec with the advice added to its notes."""
         return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
 
 
@@ -274,27 +267,25 @@ PlanName = Literal[
 
 
 class RunPlan(FrozenModel):
-    """Request for one of the playbook's study designs. `advisor.planning.designs` creates the design from the whole analysed
-    study.
-    """
+    """Requests one of the study designs of the Deep Learning Tuning Playbook. `advisor.planning.designs` creates the design
+    from the analysed study."""
 
     kind: Literal["plan"] = "plan"
     plan: PlanName
     parameter: str | None = None
-    """Name of the hyperparameter that the design concerns."""
+    """Name of the hyperparameter that the study design concerns."""
     numbers: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
-    """Measurements that the rule passes to the study design. The module of each design lists the names of its measurements."""
+    """Measurements that a rule passes to the study design. The module of a design lists the names of its measurements."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the reason added to its notes. The design itself is created elsewhere, because it needs the whole
-        analysed study.
-        """
+        """Return the spec with the reason for the design added to its notes. The design itself is created elsewhere, because it
+        depends on the whole analysed study."""
         return Advise(text=f"{self.why}.").apply(spec)
 
 
-def only_saves(change: Change) -> bool:
-    """Return True if the change only saves trials: it fixes an unimportant hyperparameter or drops inferior values."""
+def only_saves_trials(change: Change) -> bool:
+    """Return True if the change only saves trials, by fixing an unimportant hyperparameter or dropping inferior values."""
     return isinstance(change, DropValues) or (isinstance(change, FixParameter) and change.for_now)
 
 

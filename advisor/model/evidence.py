@@ -1,4 +1,4 @@
-"""Data classes for a finding's evidence: the data of plots and tables. The report formats draw the plots and tables."""
+"""Defines the evidence of a finding: data for plots and tables. The report formats draw the plots and tables from these data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from advisor.model.study import Trial
 
 
 class Line(FrozenModel):
-    """A value to mark on an axis of a plot."""
+    """A value to mark on the axis of a plot."""
 
     value: float
     label: str
@@ -28,38 +28,38 @@ class Mark(FrozenModel):
 
 
 class AxisEvidence(FrozenModel):
-    """Plot data: the objective against one hyperparameter, for all trials."""
+    """Data of a plot of the objective against one hyperparameter, for all trials."""
 
     kind: Literal["axis"] = "axis"
     parameter: str
     caption: MessageField
-    """Caption of the plot: one sentence that states the result."""
+    """Caption of the plot: one sentence that states what it shows."""
     trials: tuple[str, ...] = ()
     """Ids of the trials to highlight in the plot."""
     lines: tuple[Line, ...] = ()
-    """Values of the hyperparameter to mark in the plot, such as the border of the infeasible region."""
+    """Values of the hyperparameter to mark in the plot, such as the end of the infeasible region."""
     next_low: float | None = None
-    """Recommended range of the hyperparameter: `next_low` to `next_high`."""
+    """Recommended range of the hyperparameter, from `next_low` to `next_high`."""
     next_high: float | None = None
 
 
 class CurveEvidence(FrozenModel):
-    """Plot data: curves of trials over the training steps."""
+    """Data of a plot of trials' curves over the training steps."""
 
     kind: Literal["curves"] = "curves"
     metrics: tuple[str, ...]
-    """Names of the metrics to plot, as logged."""
+    """Names of the metrics to plot, as the trials logged them."""
     caption: MessageField
     trials: tuple[str, ...]
     marks: tuple[Mark, ...] = ()
     lines: tuple[Line, ...] = ()
     """Values of the metric to mark in the plot, such as a threshold."""
     shares: bool = False
-    """Whether the metrics are shares. If so, the axis goes from 0 to 1, so that small changes do not look large."""
+    """Whether the metrics are shares, so that the axis goes from 0 to 1 and small changes do not look large."""
 
 
 class HistogramEvidence(FrozenModel):
-    """Plot data: histogram of a quantity."""
+    """Data of a histogram of one quantity."""
 
     kind: Literal["histogram"] = "histogram"
     quantity: str
@@ -73,11 +73,11 @@ class HistogramEvidence(FrozenModel):
 
 
 class FigureEvidence(FrozenModel):
-    """Table of the numbers behind a finding, such as sample size, confidence interval, threshold and test."""
+    """Table of the numbers on which a finding is based, such as sample size, confidence interval, threshold and test."""
 
     kind: Literal["figures"] = "figures"
     rows: tuple[tuple[str, MessageField], ...]
-    """Rows of the table: (label, value with its unit)."""
+    """Rows of the table: (label, value with unit)."""
 
 
 AnyEvidence: TypeAlias = AxisEvidence | CurveEvidence | HistogramEvidence | FigureEvidence

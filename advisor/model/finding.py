@@ -1,4 +1,4 @@
-"""Findings of rules, with their evidence and the changes that they recommend."""
+"""Defines the findings of rules, with their evidence and recommended changes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ Goal = Literal[
     "efficiency",
     "exploitation",
 ]
-"""Topic of a finding, in the playbook's order. Tuning for a goal pays off only after all goals before it in this list have been
-met.
-"""
+"""Topic of a finding, in the order of the Deep Learning Tuning Playbook. Work on a topic pays off only when no finding on an
+earlier topic in this list remains."""
 
 
 Lack = Literal[
@@ -48,70 +47,67 @@ Lack = Literal[
     "design",  # the check applies only to studies of another kind, such as a sweep of batch sizes
     "other",
 ]
-"""Kind of data that a study lacks."""
+"""Kind of data that a study may lack."""
 
 
 @dataclass(frozen=True)
-class Need:
-    """The data that a check needs. A report lists the checks that could not run, grouped by the missing data."""
+class DataNeed:
+    """The data that a rule needs but the study lacks. A report lists the rules that could not run, grouped by the missing data."""
 
     lack: Lack
     at_least: int | None = None
-    """Minimum number of the missing items, such as evaluations in a run, settings, or repeats of a setting; None if no number is
-    required.
-    """
+    """Minimum number of the missing items, such as evaluations of a run, settings, or repeats of a setting; None if no number
+    is required."""
 
 
 class MissingData(Exception):  # noqa: N818 - not an error: the engine turns this exception into a verdict
-    """Raised by a rule if the study lacks required data. The message names the missing data and what to log."""
+    """Raised by a rule if the study lacks data that it needs. The message names the missing data, and says what to log."""
 
     def __init__(self, message: str, *, needs: Lack = "other", at_least: int | None = None) -> None:
         super().__init__(message)
-        self.needs = Need(needs, at_least)
+        self.needs = DataNeed(needs, at_least)
 
 
 class Explanation(FrozenModel):
-    """Link from a finding to the finding that caused it, see `advisor.engine.explain`."""
+    """Link from a finding to the finding that caused it; see `advisor.engine.explain`."""
 
     rule: str
     subject: str | None = None
     side: Side | None = None
-    """Side of the finding that is the cause. Rule, subject and side together identify the cause."""
+    """End of the range that the causing finding concerns. Rule, subject and side together identify the causing finding."""
     because: str
-    """One sentence that explains why the finding follows from its cause."""
+    """Sentence that explains why the finding follows from its cause."""
     waits: bool = True
-    """If true, the finding's changes wait until the cause is fixed, because the fix may resolve the finding."""
+    """If True, the changes of the finding wait until the cause is fixed, because the fix may resolve the finding."""
 
 
 class Finding(FrozenModel):
-    """One result of a rule: the message, its evidence and the recommended changes."""
+    """One result of a rule: a message, its evidence and recommended changes."""
 
     rule: str
     goal: Goal
     severity: Severity
     confidence: Annotated[float, Field(ge=0, le=1)]
-    """Probability that the advice is right. The rule computes this confidence from its test, and `advisor.engine.calibration`
-    corrects it.
-    """
+    """Probability that the advice of the finding is right. The rule computes it by a statistical test, and
+    `advisor.engine.calibration` corrects it."""
     doubt: Annotated[float, Field(gt=0, le=1, exclude=True)] = 1.0
-    """Factor to multiply the confidence by if the study violates an assumption of the rule's test. The engine applies the factor
-    after calibration and then resets it to 1.
-    """
+    """Factor to multiply the confidence by if the study violates an assumption of the rule's statistical test. The engine
+    applies this factor after calibration, and then sets it to 1."""
     subject: str | None = None
     """Name of the hyperparameter or metric that the finding concerns."""
     side: Side | None = None
     trials: tuple[str, ...] = ()
     """Ids of the trials that support the finding."""
     message: MessageField
-    """The result in one sentence, with numbers and units."""
+    """The result of the rule in one sentence, with numbers and units."""
     action: MessageField
     """The recommended action in one imperative sentence."""
     playbook: str
-    """Title of the playbook section that the finding is based on."""
+    """Title of the section of the Deep Learning Tuning Playbook that the finding is based on."""
     evidence: tuple[Evidence, ...] = ()
     changes: tuple[Change, ...] = ()
     explained_by: Explanation | None = None
-    """Cause of the finding; None if no other finding explains it."""
+    """The cause of the finding; None if no other finding explains it."""
 
     def __str__(self) -> str:
         return f"{self.severity}: {clean(str(self.message))} {clean(str(self.action))} ({self.rule})"
@@ -121,10 +117,11 @@ class Finding(FrozenModel):
 
 
 def by_priority(findings: Iterable[Finding], effects: Mapping[str, float]) -> list[Finding]:
-    """Return the findings sorted by playbook priority, then by severity; findings with changes precede pure advice.
+    """Return the findings sorted by the order of topics in the playbook, then by severity; findings with changes precede mere
+    advice.
 
-    Findings that are equal in all this are sorted by the effect of their hyperparameter, largest first. effects: share of the
-    variation between settings that each hyperparameter explains; empty if unknown.
+    Ties are broken by the effect of the finding's hyperparameter, largest effect first. effects: share of the variation between
+    settings that each hyperparameter explains; empty if unknown.
     """
     goals, severities = get_args(Goal), get_args(Severity)
 
@@ -143,12 +140,13 @@ def by_priority(findings: Iterable[Finding], effects: Mapping[str, float]) -> li
 
 
 class Verdict(FrozenModel):
-    """The result of one rule for one study."""
+    """The result of one rule on one study."""
 
     rule: str
     status: Literal["fired", "quiet", "not-assessed", "broken"]
     reason: str | None = None
-    """Reason why the rule could not be assessed or is broken. If the rule found nothing, optionally the data that it checked."""
-    needs: Need | None = None
-    """The missing data that the rule needs; None if the rule could be assessed or does not apply to studies of this kind."""
+    """Reason why the rule could not judge the study or is broken. If the rule found nothing, this may name the data that it
+    checked."""
+    needs: DataNeed | None = None
+    """Data that the rule needs but the study lacks; None if the rule could judge the study or does not apply to such studies."""
     findings: tuple[Finding, ...] = ()

@@ -1,7 +1,7 @@
-"""Arithmetic formulas over hyperparameters in a study file, such as `effective_learning_rate * (1 - momentum)`.
+"""Parses arithmetic formulas over hyperparameters in a study file, such as `effective_learning_rate * (1 - momentum)`.
 
-A formula may contain numbers, names, `+ - * / **` and parentheses. `ast` parses the formula, and we evaluate the syntax tree;
-the formula is never executed as code.
+A formula consists of numbers, names, `+ - * / **` and parentheses. `ast` parses a formula, and we evaluate its syntax tree, so
+it is never executed as code.
 """
 
 from __future__ import annotations
@@ -16,31 +16,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-_MAX_LENGTH = 300
-"""Maximum number of characters of a formula. Readable formulas are shorter, and nesting that exhausts the stack is longer."""
-_BRACED = re.compile(r"\{([^{}]+)\}")
-_WORD = re.compile(r"[^\W\d]\w*")
-_BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
+_MAX_FORMULA_LENGTH = 300
+"""Maximum number of characters of a formula. Readable formulas are shorter; only a longer one can nest deeply enough to exhaust
+the stack."""
+_BRACED_NAME_PATTERN = re.compile(r"\{([^{}]+)\}")
+_WORD_PATTERN = re.compile(r"[^\W\d]\w*")
+_BINARY_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
-    ast.Pow: math.pow,  # math.pow never returns complex numbers; it raises an error for the root of a negative number
+    ast.Pow: math.pow,  # math.pow raises an error for roots of negative numbers, for which ** returns complex numbers
 }
-_UNARY: dict[type[ast.unaryop], Callable[[float], float]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+_UNARY_OPERATORS: dict[type[ast.unaryop], Callable[[float], float]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A parsed formula; `parse` creates it."""
+    """A parsed formula, created by `parse`."""
 
     names: frozenset[str]
-    """Names of the hyperparameters in the formula."""
+    """Names of the hyperparameters that occur in the formula."""
     tree: ast.expr
-    """The formula's syntax tree. Do not change it, because `parse` caches formulas."""
+    """Syntax tree of the formula. Do not change the tree, because `parse` caches formulas."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
-        """Return the formula's value; None if a hyperparameter is missing or not a number, or if the result is not finite."""
+        """Return the value of the formula; None if a hyperparameter is missing or is not a number, or if the result is not
+        finite."""
         try:
             value = _evaluate_node(self.tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
         except (ArithmeticError, KeyError, TypeError, ValueError):
@@ -50,21 +52,21 @@ class Formula:
 
 @lru_cache(maxsize=1000)
 def parse(text: str) -> Formula:
-    """Parse the formula in `text`. A name that is not a valid Python identifier must be in braces: `{optimizer/lr}`.
+    """Parse the text of a formula. A name that is not a valid Python identifier must be in braces: `{optimizer/lr}`.
 
     Raises ValueError if the text is not an arithmetic formula.
     """
-    if len(text) > _MAX_LENGTH:
-        raise ValueError(f"a formula has at most {_MAX_LENGTH} characters")
+    if len(text) > _MAX_FORMULA_LENGTH:
+        raise ValueError(f"a formula has at most {_MAX_FORMULA_LENGTH} characters")
     braced: dict[str, str] = {}
-    plain = _BRACED.sub(lambda match: braced.setdefault(match[1].strip(), f"braced_{len(braced)}_"), text)
-    plain = _WORD.sub(lambda match: _placeholder_for(match[0], braced), plain)
+    plain = _BRACED_NAME_PATTERN.sub(lambda match: braced.setdefault(match[1].strip(), f"braced_{len(braced)}_"), text)
+    plain = _WORD_PATTERN.sub(lambda match: _placeholder_for(match[0], braced), plain)
     try:
         tree = _NameReplacer({new: old for old, new in braced.items()}).visit(
             ast.parse(plain.strip(), mode="eval").body
         )
     except (SyntaxError, MemoryError, RecursionError):
-        reserved = next((word for word in _WORD.findall(plain) if keyword.iskeyword(word)), None)
+        reserved = next((word for word in _WORD_PATTERN.findall(plain) if keyword.iskeyword(word)), None)
         hint = f"; if {reserved} is a hyperparameter, write {{{reserved}}}" if reserved else ""
         raise ValueError(f"the formula {text!r} is not arithmetic such as lr * (1 - momentum){hint}") from None
     _check(tree, text)
@@ -72,14 +74,14 @@ def parse(text: str) -> Formula:
 
 
 def _placeholder_for(word: str, braced: dict[str, str]) -> str:
-    """Return a placeholder for a name that Python would normalise, such as `µ`; return other words unchanged."""
+    """Return a placeholder for a name that Python would normalise, such as `µ`; return any other word unchanged."""
     if not word.isidentifier() or unicodedata.normalize("NFKC", word) == word:
         return word
     return braced.setdefault(word, f"braced_{len(braced)}_")
 
 
 class _NameReplacer(ast.NodeTransformer):
-    """Replaces placeholders in the syntax tree by the names in braces, and joins dotted names."""
+    """Replaces placeholders in a syntax tree by the names in braces, and joins dotted names."""
 
     def __init__(self, braced: Mapping[str, str]) -> None:
         self._braced = braced
@@ -102,13 +104,13 @@ def _check(node: ast.expr, text: str) -> None:
             return
         case ast.Name():
             return
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY_OPERATORS:
             _check(operand, text)
-        case ast.BinOp(left=left, op=binary, right=right) if type(binary) in _BINARY:
+        case ast.BinOp(left=left, op=binary, right=right) if type(binary) in _BINARY_OPERATORS:
             _check(left, text)
             _check(right, text)
         case _:
-            raise ValueError(f"the formula {text!r} contains more than numbers, names, + - * / ** and brackets")
+            raise ValueError(f"the formula {text!r} may contain only numbers, names, + - * / ** and parentheses")
 
 
 def _evaluate_node(node: ast.expr, values: Mapping[str, float]) -> float:
@@ -118,7 +120,7 @@ def _evaluate_node(node: ast.expr, values: Mapping[str, float]) -> float:
         case ast.Name(id=name):
             return values[name]
         case ast.UnaryOp(op=op, operand=operand):
-            return _UNARY[type(op)](_evaluate_node(operand, values))
+            return _UNARY_OPERATORS[type(op)](_evaluate_node(operand, values))
         case ast.BinOp(left=left, op=binary, right=right):
-            return _BINARY[type(binary)](_evaluate_node(left, values), _evaluate_node(right, values))
+            return _BINARY_OPERATORS[type(binary)](_evaluate_node(left, values), _evaluate_node(right, values))
     raise TypeError(node)

@@ -32,7 +32,7 @@ def rate_name(study: Study) -> str | None:
     return next((n for n in rate_names if n in searched_names), rate_names[0] if rate_names else None)
 
 
-def rate_of(study: Study, trial: Trial) -> float:
+def peak_rate_of_trial(study: Study, trial: Trial) -> float:
     """Return the trial's peak learning rate from its hyperparameters, or else from its optimizer's facts; NaN if unknown."""
     rates = sorted((n for n in trial.params if is_learning_rate(n)), key=lambda n: n != rate_name(study))
     values = (as_number(trial.params[n]) for n in rates)

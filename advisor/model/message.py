@@ -1,9 +1,9 @@
-"""Represents sentences as templates with typed values, such as numbers and names. Each output format formats the values in its own
-way.
+"""Represents a sentence as a template with typed values, such as numbers and names. Each output format formats these values in
+its own way.
 
     say("The best {count} trials lie above {low}.", count=5, low=Number(2e-4))
 
-The formats are plain text (in this module), HTML and Markdown with marked-up names. Rendered sentences are never parsed.
+The output formats are plain text (in this module), HTML, and Markdown with marked names. Formatted sentences are never parsed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from advisor.model.words import clean, count, number, plain_number, sentence, se
 
 @dataclass(frozen=True)
 class Name:
-    """Name of a metric, hyperparameter or trial from the tracking store; it may contain any character."""
+    """Name of a metric, hyperparameter or trial in the tracking store; it may contain any character."""
 
     text: str
 
@@ -34,7 +34,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Code:
-    """Program text, such as a function, a command-line option or a tag."""
+    """Program text, such as the name of a function, a command-line option or a tag."""
 
     text: str
 
@@ -44,7 +44,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Number:
-    """A number that is shown with `digits` significant digits and a unit."""
+    """A number, shown with a unit and `digits` significant digits."""
 
     value: float
     digits: int = 3
@@ -77,7 +77,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Percent:
-    """A share between 0 and 1, shown as a percentage."""
+    """A share from 0 to 1, shown as a percentage."""
 
     value: float
     decimals: int = 0
@@ -90,7 +90,7 @@ class Percent:
 
 @dataclass(frozen=True)
 class Probability:
-    """A p-value or other probability. Very small probabilities are shown as an upper bound, such as `< 0.001`."""
+    """A probability, such as a p-value. A very small probability is shown as an upper bound, such as `< 0.001`."""
 
     value: float
 
@@ -100,7 +100,7 @@ class Probability:
 
 @dataclass(frozen=True)
 class Count:
-    """A number with its noun: `1 trial`, `12 trials`."""
+    """A number with its noun, such as `1 trial` or `12 trials`."""
 
     value: int
     noun: str
@@ -111,20 +111,20 @@ class Count:
 
 
 Item: TypeAlias = "str | Name | Code | Number | Objective | Setting | Percent | Probability | Count | Message"
-"""One part of a message; a `str` is literal text."""
+"""Part of a message; a `str` is literal text."""
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A sentence as a sequence of literal text and typed values. `say` creates a message; `str` converts it to plain text.
+    """A sentence that consists of literal text and typed values. `say` creates a message; `str` converts it to plain text.
 
-    Messages with the same plain text are equal, so a report equals a copy that was read from the report's JSON.
+    Messages with the same plain text are equal, so that a report equals a copy of it that was read from JSON.
     """
 
     parts: tuple[Item, ...]
 
     def render(self, show: Callable[[Item], str]) -> str:
-        """Return the sentence with each part formatted by `show`; nested messages are flattened first."""
+        """Return the sentence, in which `show` formats each part; nested messages are flattened first."""
         return "".join(part.render(show) if isinstance(part, Message) else show(part) for part in self.parts)
 
     def __str__(self) -> str:
@@ -144,15 +144,16 @@ class Message:
 
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
-_FIELD = re.compile(r"\{(\w+)\}")
+_FIELD_PATTERN = re.compile(r"\{(\w+)\}")
 
 
 def say(template: str, **values: Item | float) -> Message:
-    """Return a message from the template with typed values in its `{fields}`. A plain float is shown with three digits.
+    """Return a message: the template with typed values in place of its `{fields}`. A float without a type is shown with three
+    significant digits.
 
-    Raises KeyError if a field has no value, and TypeError if a value has no field.
+    Raises KeyError if a field of the template has no value, and TypeError if a value has no field.
     """
-    words = _FIELD.split(template)
+    words = _FIELD_PATTERN.split(template)
     if unused := values.keys() - set(words[1::2]):
         raise TypeError(f"the template has no field {', '.join(sorted(unused))}")
     parts = [_as_item(values[word]) if i % 2 else word for i, word in enumerate(words)]
@@ -160,16 +161,12 @@ def say(template: str, **values: Item | float) -> Message:
 
 
 def lower_bound(value: float, digits: int = 3) -> Number:
-    """Round a number for use after "at least": the last digit is rounded down, so that the true value is not below the number
-    shown.
-    """
+    """Round a number down for use after "at least", so that the true value is not below the number shown."""
     return Number(_rounded_to(value, digits, ROUND_FLOOR), digits)
 
 
 def upper_bound(value: float, digits: int = 3) -> Number:
-    """Round a number for use after "at most": the last digit is rounded up, so that the true value is not above the number
-    shown.
-    """
+    """Round a number up for use after "at most", so that the true value is not above the number shown."""
     return Number(_rounded_to(value, digits, ROUND_CEILING), digits)
 
 
@@ -181,12 +178,13 @@ def _rounded_to(value: float, digits: int, rounding: str) -> float:
 
 
 def limited(value: Item | float, limit: Item | float) -> Message:
-    """Return a message that states a measured value and the threshold for this value."""
+    """Return a message that states a measured value and its limit."""
     return say("{value} (limit {limit})", value=value, limit=limit)
 
 
 def listed(items: Iterable[Item], limit: int = 3) -> Message:
-    """Return the items as `a`, `a and b` or `a, b and c`. If there are more than `limit` items, count the remaining ones."""
+    """Return a message that lists the items, such as `a, b and c`. If there are more than `limit` items, the message states the
+    number of remaining ones."""
     unique = list(dict.fromkeys(items))
     shown_items = unique if len(unique) <= limit else [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
     parts: list[Item] = []
@@ -196,25 +194,25 @@ def listed(items: Iterable[Item], limit: int = 3) -> Message:
 
 
 def joined(items: Iterable[Item], separator: str = ", ") -> Message:
-    """Join all items in order, including duplicates, with the separator between neighbours."""
+    """Join all items in order, including duplicates, with the separator between them."""
     parts = [part for item in items for part in (separator, item)]
     return Message(tuple(parts[1:]))
 
 
 def p_value(p: float) -> str:
-    """Return a p-value as text: `p = 0.02`, or `p < 0.001` for any smaller value."""
+    """Return a p-value as text: `p = 0.02`, or `p < 0.001` if it is smaller."""
     text = str(Probability(p))
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def as_sentence(message: Message | str) -> Message:
-    """Return the message with a full stop at its end, unless it already ends in punctuation."""
+    """Return the message with a full stop at its end, unless it ends in punctuation."""
     text = str(message)
     return Message((message, sentence(text)[len(text.rstrip()) :]))
 
 
 def first_sentence(message: Message) -> Message:
-    """Return the first sentence of a message, with a full stop. A full stop within a name or a value does not end the sentence."""
+    """Return the first sentence of a message, with a full stop. A full stop inside a name or value does not end the sentence."""
     parts: list[Item] = []
     for part in _flatten_message(message):
         if (
@@ -247,7 +245,7 @@ def _as_item(value: Any) -> Item:
 
 
 def message_of(value: Any) -> Any:
-    """Convert text or a single typed value to a message; return any other value unchanged."""
+    """Convert text or a typed value to a message; return any other value unchanged."""
     if isinstance(value, str):
         return Message((value,) if value else ())
     single = (Real, Name, Code, Number, Objective, Setting, Percent, Probability, Count)
@@ -257,4 +255,4 @@ def message_of(value: Any) -> Any:
 MessageField = Annotated[
     Message, BeforeValidator(message_of), PlainSerializer(str, return_type=str), WithJsonSchema({"type": "string"})
 ]
-"""Type of a message field in a pydantic model; its JSON form is plain text."""
+"""Type of a message as a field of a pydantic model; its JSON form is plain text."""

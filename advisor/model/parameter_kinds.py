@@ -1,4 +1,4 @@
-"""Classifies hyperparameters by their names: optimizer, regularisation, batch size, machine."""
+"""Classifies hyperparameters by their names: those of the optimizer, of regularisation, of the batch size, and of the machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NO_SHAPE_WORDS = frozenset(
 
 
 def is_architecture(name: str) -> bool:
-    """Return True if the name denotes a size of the model: depth, width, hidden size, kernel size, number of heads."""
+    """Return True if the name denotes a size of the model, such as depth, width, hidden size, kernel size or number of heads."""
     words = set(words_of(name))
     if words & _NO_SHAPE_WORDS or any(word.startswith("init") for word in words) or counts_training(name):
         return False
@@ -50,7 +50,7 @@ def is_architecture(name: str) -> bool:
 
 
 def searches_architecture(study: Study, name: str) -> bool:
-    """Return True if the study varies this hyperparameter and the hyperparameter is a size of the neural network."""
+    """Return True if the study varies this hyperparameter, and it is a size of the neural network."""
     parameter = study.searched.get(name)
     if parameter is None or study.kind == "no-network" or any(isinstance(v, str | bool) for v in parameter.options):
         return False
@@ -66,7 +66,7 @@ def is_batch_size(name: str) -> bool:
 
 
 def is_regulariser(name: str) -> bool:
-    """Return True if the name denotes the strength of a regulariser: dropout, weight decay, label smoothing."""
+    """Return True if the name denotes the strength of a regulariser, such as dropout, weight decay or label smoothing."""
     words = set(words_of(name))
     if {"drop", "last"} <= words:  # drop_last is an option of data loaders
         return False
@@ -78,7 +78,7 @@ def is_regulariser(name: str) -> bool:
 
 
 def is_clipping_threshold(name: str) -> bool:
-    """Return True if the name denotes a limit on the gradient norm: max_grad_norm, clip_norm."""
+    """Return True if the name denotes a limit on the gradient norm, such as max_grad_norm or clip_norm."""
     words = set(words_of(name))
     if words & _NO_NORM_CLIP_WORDS:
         return False
@@ -87,22 +87,24 @@ def is_clipping_threshold(name: str) -> bool:
 
 
 def can_be_fractional(name: str) -> bool:
-    """Return True if the name denotes a quantity that need not be whole: a learning rate or the strength of a regulariser."""
+    """Return True if the name denotes a quantity that may be fractional, such as a learning rate or the strength of a
+    regulariser."""
     return is_learning_rate(name) or is_regulariser(name)
 
 
 def belongs_to_optimizer(name: str) -> bool:
-    """Return True if the hyperparameter belongs to the optimizer or its schedule: learning rate, momentum, betas, warmup."""
+    """Return True if the hyperparameter belongs to the optimizer or its schedule, such as learning rate, momentum, betas or
+    warmup."""
     return is_learning_rate(name) or (bool(set(words_of(name)) & _OPTIMIZER_WORDS) and not is_regulariser(name))
 
 
 def belongs_to_machine(name: str) -> bool:
-    """Return True if the parameter concerns hardware, data loading or logging; such parameters do not affect results."""
+    """Return True if the parameter concerns hardware, data loading or logging, so that it does not affect results."""
     return bool(set(words_of(name)) & _MACHINE_WORDS)
 
 
 def batch_size(trial: Trial) -> float:
-    """Return the trial's training batch size from the trial's facts, else from its hyperparameters; NaN if unknown."""
+    """Return the trial's training batch size, from logged facts or else from its hyperparameters; NaN if unknown."""
     size = trial.fact("batch_size")
     if size > 0:
         return size
@@ -111,7 +113,7 @@ def batch_size(trial: Trial) -> float:
 
 @lru_cache(maxsize=10_000)
 def chooses_optimizer(name: str) -> bool:
-    """Return True if the name denotes the choice of optimizer, which determines the meaning of other hyperparameters."""
+    """Return True if the name denotes the choice of the optimizer, on which the meaning of other hyperparameters depends."""
     words = words_of(name)
     while words and words[-1] in ("name", "type", "class", "kind", "choice"):
         words.pop()

@@ -1,23 +1,23 @@
-"""Placeholders in the training command that pass settings of the study other than hyperparameters to the training.
+"""Defines placeholders in the training command that pass settings of the study, other than hyperparameters, to the training
+script.
 
-`{max_train_steps}` and `{evaluate_every}` are numbers. `{schedule}` is the kind of the learning-rate schedule;
-`{schedule.decay_steps}` is an example of the schedule's numbers. `{seed}` differs between runs.
+The placeholders `{max_train_steps}` and `{evaluate_every}` are numbers. `{schedule}` is the kind of the learning-rate schedule,
+and `{schedule.decay_steps}` is one of its numbers. `{seed}` differs between runs of the study.
 """
 
 from __future__ import annotations
 
-from advisor.model.space import counts_training, names_schedule
+from advisor.model.space import counts_training, is_transformers_schedule_name
 from advisor.model.spec import StudySpec
 
 SCHEDULE = "schedule"
-TRAINER_OUTPUT = "--output-dir trainer-output/{run_id}"
-"""Option that gives each run of a Transformers trainer a separate folder for checkpoints; in the default folder, each run
-overwrites the checkpoints of the run before.
-"""
+TRAINER_OUTPUT_OPTION = "--output-dir trainer-output/{run_id}"
+"""Option that gives each run of a Transformers trainer its own folder for checkpoints; in the default folder, each run would
+overwrite the checkpoints of the preceding run."""
 
 
 def values(spec: StudySpec) -> dict[str, str]:
-    """Return the values of the placeholders that are the same for all runs of the study."""
+    """Return the values of the placeholders that are equal for all runs of the study."""
     study_fields = {"study": spec.study, "max_train_steps": spec.max_train_steps, "evaluate_every": spec.evaluate_every}
     schedule = dict(spec.schedule or {})
     schedule_fields = {f"{SCHEDULE}.{name}": value for name, value in schedule.items() if name != "kind"}
@@ -26,10 +26,10 @@ def values(spec: StudySpec) -> dict[str, str]:
 
 
 def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
-    """Return the placeholders that the command needs so that the training follows the study; hyperparameters are not included.
+    """Return the placeholders, except hyperparameters, that the command needs so that the training script follows the study.
 
-    `max_train_steps` is not needed if a hyperparameter sets the number of steps. `schedule` is not needed if a hyperparameter sets
-    the kind of schedule.
+    `max_train_steps` is not needed if a hyperparameter sets the number of steps. `schedule` is not needed if a hyperparameter
+    sets the kind of schedule.
     """
     seed = ("seed",) if (spec.seeds or 1) > 1 else ()
     kind = (spec.schedule or {}).get("kind")
@@ -38,7 +38,7 @@ def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
         for name, p in spec.parameters.items()
         for placeholder, value, sets in (
             ("max_train_steps", spec.max_train_steps, counts_training),
-            (SCHEDULE, kind, names_schedule),
+            (SCHEDULE, kind, is_transformers_schedule_name),
         )
         if p.value == value and sets(name)
     }
@@ -48,5 +48,5 @@ def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
 
 
 def command_option(name: str) -> str:
-    """Return the usual command-line option with a placeholder: `--max-train-steps {max_train_steps}`."""
+    """Return the usual command-line option with its placeholder, such as `--max-train-steps {max_train_steps}`."""
     return f"--{name.removeprefix(SCHEDULE + '.').replace('_', '-')} {{{name}}}"

@@ -1,7 +1,7 @@
-"""Predictions about the next study, stored in its study file. `advisor.history.judge` judges the predictions after the next study's
-trials have ended.
+"""Defines predictions about the next study, which its study file stores. `advisor.history.judge` judges a prediction after the
+trials of the next study have ended.
 
-Each prediction contains all numbers needed to judge it without the earlier study. Objective values keep their sign, even if higher
+A prediction contains all numbers needed to judge it without the earlier study. Objective values keep their sign even if higher
 is better.
 """
 
@@ -25,27 +25,23 @@ class _Finite(FrozenModel):
 
 
 class BestBeyond(_Finite):
-    """Prediction that the best trial lies beyond the previous end of a range and is better than the best trial inside the previous
-    range.
-    """
+    """Prediction that the best trial beyond the old end of a range is better than the best trial inside the old range."""
 
     kind: Literal["best-beyond"] = "best-beyond"
     parameter: str
     side: Literal["low", "high"]
     end: float
-    """The end of the hyperparameter's range before the range was extended."""
+    """End of the hyperparameter's range before its extension."""
     than: float | None = None
-    """Best objective value so far; None if it is not comparable with results of the next study, because more than the search space
-    changed.
-    """
+    """Best objective value so far; None if it cannot be compared with results of the next study, because more than the search
+    space changed."""
     noise: float = 0.0
-    """Standard deviation of one result between seeds; 0 if unknown. Improvements within this noise are inconclusive."""
+    """Standard deviation of the objective between seeds; 0 if unknown. An improvement within this noise decides nothing."""
 
 
 class BestNear(_Finite):
-    """Prediction that the best trial's value of a hyperparameter lies within a given factor of a value that is known from
-    elsewhere, such as from a scaling law.
-    """
+    """Prediction that the best trial's value of a hyperparameter lies within a given factor of a value from elsewhere, such as
+    a scaling law."""
 
     kind: Literal["best-near"] = "best-near"
     parameter: str
@@ -54,7 +50,7 @@ class BestNear(_Finite):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The range (lowest, highest) of hyperparameter values that count as near."""
+        """Range (lowest, highest) of hyperparameter values that count as near `value`."""
         return self.value / self.factor, self.value * self.factor
 
 
@@ -64,72 +60,72 @@ class BestReaches(_Finite):
     kind: Literal["best-reaches"] = "best-reaches"
     value: float
     expected: float | None = None
-    """Most likely best objective value of the next study."""
+    """The most likely best objective value of the next study."""
     than: float
     """Best objective value before the next study."""
 
 
 class ShareOfTrials(_Finite):
-    """Prediction that the share of failed, or of good, trials among the ended trials lies above or below a bound."""
+    """Prediction that a share of the ended trials is above or below a bound: the share of failed trials, or of good trials."""
 
     kind: Literal["share"] = "share"
     of: Literal["failed", "better"]
-    """Kind of trial: failed (diverged, crashed or learned nothing) or better (at least as good as `value`)."""
+    """Kind of trial: "failed" (diverged, crashed or learned nothing) or "better" (at least as good as `value`)."""
     value: float | None = None
     at_most: Part | None = None
     at_least: Part | None = None
     was: Part
-    """Share of trials of this kind in the study that the prediction is based on."""
+    """Share of trials of this kind in the study on which the prediction is based."""
 
 
 class Settled(_Finite):
-    """Prediction that the rule that gave the advice will not report the same problem again."""
+    """Prediction that a rule whose advice was followed does not find the same problem again."""
 
     kind: Literal["settled"] = "settled"
     side: Literal["low", "high"] | None = None
     was: str | None = None
-    """The problem that the rule reported earlier; only study files of older versions contain this field."""
+    """The problem that the rule found earlier; only study files of older versions contain this field."""
 
 
 Expected = Annotated[BestBeyond | BestNear | BestReaches | ShareOfTrials | Settled, Field(discriminator="kind")]
 
 
 class Prediction(_Finite):
-    """The predicted effect of one rule's advice on one study."""
+    """The predicted effect of a rule's advice on one study."""
 
     rule: str
     subject: str | None = None
     """Name of the hyperparameter or metric that the advice concerns."""
     expects: Expected
     probability: Part | None = None
-    """Probability that the prediction comes true; None if unknown."""
+    """Probability that this prediction comes true; None if unknown."""
 
 
 def round_significant(value: float, digits: int = 4) -> float:
-    """Round the value to a few significant digits, because predictions are not more precise."""
+    """Round the value to a few significant digits, because predictions are not more exact."""
     return float(f"{value:.{digits}g}")
 
 
 def describe_prediction(prediction: Prediction, objective: Objective) -> str:
-    """Return the prediction as one phrase, including the probability if it is known."""
+    """Return the prediction as one phrase, with its probability if known."""
     likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
     saves = (
         "; this change saves trials or steps and does not aim at a better value"
         if _only_saves(prediction.expects)
         else ""
     )
-    return f"{_phrase(prediction, objective)}{likely}{saves}"
+    return f"{_describe_expectation(prediction, objective)}{likely}{saves}"
 
 
 def _only_saves(expectation: Expected) -> bool:
-    """Return True if the predicted objective value is, apart from rounding, no better than the value before the next study."""
+    """Return True if the predicted objective value is, up to rounding, no better than the value before the next study."""
     return isinstance(expectation, BestReaches) and expectation.expected in (
         expectation.than,
         round_significant(expectation.than, 3),
     )
 
 
-def _phrase(prediction: Prediction, objective: Objective) -> str:
+def _describe_expectation(prediction: Prediction, objective: Objective) -> str:
     expects, metric = prediction.expects, objective.metric
     bound = "at most" if objective.direction == "minimize" else "at least"
     match expects:
@@ -153,7 +149,7 @@ def _phrase(prediction: Prediction, objective: Objective) -> str:
             what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short_text(expects.value)}"
             side, part = ("at most", expects.at_most) if expects.at_most is not None else ("at least", expects.at_least)
             return f"{side} {share(part or 0.0)} of the trials {what} (it was {share(expects.was)})"
-    return f"{prediction.rule} does not find this again"
+    return f"{prediction.rule} does not find this problem again"
 
 
 __all__ = [

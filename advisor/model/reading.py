@@ -1,4 +1,4 @@
-"""Decisions about how to read an experiment as a study, made by the user or automatically."""
+"""Defines decisions, by users or automatic, about how to read an experiment as a study."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ Kind = Literal[
     "gan",
     "diffusion",
     "self-supervised",
-    "no-network",  # gradient boosting, scikit-learn: rules about training curves do not apply
+    "no-network",  # for example gradient boosting or scikit-learn, to which rules about training curves do not apply
     "unknown",
 ]
 """Kind of workload."""
 
 
 class Reading(FrozenModel):
-    """Decisions of the user about how to read the experiment. These decisions override what the analysis would infer."""
+    """The user's decisions about how to read an experiment. These decisions override the decisions that the analysis would
+    make."""
 
     ignore: tuple[str, ...] = ()
     """Logged parameters that are not hyperparameters."""
     population: str | None = None
-    """The runs to analyse if the experiment mixes several populations: "all", or `PARAMETER=VALUE`."""
+    """Runs to analyse if an experiment mixes groups of runs: "all", or `PARAMETER=VALUE`."""
     kind: Kind | None = None
-    """Kind of workload; None to infer the kind from the data."""
+    """Kind of workload, such as "language-model"; None to infer it from the data."""
 
 
 class Decision(FrozenModel):
-    """A decision about the data that was made before any rule ran, such as which trials were pruned."""
+    """A decision about the data before any rule ran, such as which trials were pruned."""
 
     topic: str
-    """Subject of the decision: "status", "population", "kind", "parameters" or "steps"."""
+    """Subject of the decision: "status", "population" (group of runs), "kind" (of workload), "parameters" or "steps"."""
     text: str
-    """The decision and its reason, one or two sentences."""
+    """The decision and its reason, in one or two sentences."""
     overrule: str | None = None
-    """Option with which the user overrides the decision, for example `--ignore tokens`; None if no option can override it."""
+    """Option with which the user overrides the decision, for example `--ignore tokens`; None if there is no such option."""
     parameters: tuple[str, ...] = ()
-    """Parameters that have a single value in the analysed runs but different values in runs that were left out."""
+    """Parameters with one value in the analysed runs but other values in runs that were left out."""

@@ -1,7 +1,7 @@
-"""Defines `Domain`: the set of values that a hyperparameter may take, and the scale on which the values are measured.
+"""Defines `Domain`: the set of values that a hyperparameter may have, and the scale on which they are measured.
 
-All code that converts values to positions in a range, or positions to values, uses `Domain.to_unit` and `Domain.from_unit`.
-Learning rates are therefore always measured in decades and dropout rates linearly.
+All code that converts values to positions in a range, or positions to values, uses `Domain.to_unit` and `Domain.from_unit`. So
+learning rates are always measured in decades, and dropout rates linearly.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 TOLERANCE = 1e-6
-"""Relative tolerance for comparing values, because 32-bit floats and text round them before they are logged."""
+"""Relative tolerance for comparing values, because 32-bit floats and text round logged values."""
 
 SettingKey: TypeAlias = tuple[tuple[str, str], ...]
-"""Identifies a setting: (name, value as text) of each hyperparameter, sorted."""
+"""Identifies a hyperparameter setting: (name, value as text) of each hyperparameter, sorted by name."""
 
 Kind = Literal["float", "int", "categorical", "bool"]
 Side = Literal["low", "high"]
-"""An end of a range."""
+"""The low or the high end of a range."""
 Scale = Literal["linear", "log", "reverse-log"]
-"""Scale of a range. "reverse-log" is logarithmic in 1 - value, so that the ranges 0.9 to 0.99 and 0.99 to 0.999 have equal
-length.
-"""
+"""Scale of a range. The scale "reverse-log" is logarithmic in 1 - value, so that the ranges 0.9 to 0.99 and 0.99 to 0.999 have
+equal length."""
 
 
 def setting_key(params: Mapping[str, Value]) -> SettingKey:
-    """Return the key of a setting. Numbers are rounded to seven digits, because text and 32-bit floats change the later digits."""
+    """Return a key that identifies a hyperparameter setting. Numbers are rounded to seven digits, because text and 32-bit
+    floats change later digits."""
     return tuple(sorted((name, _rounded_value(value)) for name, value in params.items()))
 
 
@@ -48,7 +48,7 @@ def _rounded_value(value: Value) -> str:
 
 
 class Domain(BaseModel):
-    """The values that one hyperparameter may take: a numeric range with a scale, or a list of choices."""
+    """The values that a hyperparameter may have: a numeric range with a scale, or a list of choices."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -58,11 +58,12 @@ class Domain(BaseModel):
     high: float | None = None
     """Upper end of the range (inclusive)."""
     scale: Scale = "linear"
-    """The scale on which the range is sampled uniformly: linear, log, or reverse-log (logarithmic in 1 - value)."""
+    """Scale on which the range is sampled uniformly: linear, log, or reverse-log (logarithmic in 1 - value)."""
     choices: tuple[Value, ...] | None = None
     """Values to choose from, instead of a range."""
     limits: tuple[float | None, float | None] | None = None
-    """[minimum, maximum] for the ranges of this and all later studies, due to memory, latency or the task; null means no limit."""
+    """[minimum, maximum] of the hyperparameter in this and all later studies, due to memory, latency or the task; null means no
+    limit."""
 
     @model_validator(mode="after")
     def _check_domain(self) -> Self:
@@ -118,13 +119,13 @@ class Domain(BaseModel):
 
     @property
     def reach(self) -> tuple[float, float]:
-        """The declared limits of the range (minimum, maximum); infinite if no limit is declared."""
+        """Declared limits (minimum, maximum) of the range; infinite if none is declared."""
         minimum, maximum = self.limits or (None, None)
         return -math.inf if minimum is None else minimum, math.inf if maximum is None else maximum
 
     @property
     def options(self) -> tuple[Value, ...]:
-        """The choices of a categorical or boolean domain; empty if the domain is a range."""
+        """Choices of a categorical or boolean domain; empty if the domain is a range."""
         if self.choices is not None:
             return self.choices
         return (False, True) if self.type == "bool" else ()
@@ -135,11 +136,11 @@ class Domain(BaseModel):
         return self.numeric or len(self.options) > 1
 
     def to_unit(self, values: Sequence[Value] | FloatArray) -> FloatArray:
-        """Return the positions of `values`, shape (n,), on the range's scale: 0 at `low`, 1 at `high`, below 0 or above 1 outside
-        the range.
+        """Return the positions of `values` on the scale of the range, shape (n,): 0 at `low`, 1 at `high`, below 0 or above 1
+        outside the range.
 
-        The position of a choice is index / (number of choices - 1). The position is NaN for a value that is not among the choices
-        or cannot be placed on the scale, such as zero on a log scale, or text in a range.
+        The position of a choice is its index / (number of choices - 1). The position is NaN for a value that is not among the
+        choices or has no position on the scale, such as zero on a log scale or text in a range.
         """
         if not self.numeric:
             index: dict[Value, int] = {}
@@ -150,13 +151,13 @@ class Domain(BaseModel):
         assert self.low is not None
         assert self.high is not None
         raw = np.array([as_number(v) for v in values], dtype=np.float64)
-        low, high = to_scale(np.array([self.low, self.high]), self.scale)
-        return np.asarray((to_scale(raw, self.scale) - low) / (high - low), dtype=np.float64)
+        low, high = transform_to_scale(np.array([self.low, self.high]), self.scale)
+        return np.asarray((transform_to_scale(raw, self.scale) - low) / (high - low), dtype=np.float64)
 
     def from_unit(self, position: float) -> Value:
-        """Return the value at `position`; positions outside 0..1 are extrapolated on the scale.
+        """Return the value at `position`; positions outside 0 to 1 are extrapolated on the scale.
 
-        Integer domains round the value; choices divide [0, 1) into equal parts.
+        The value is rounded in an integer domain; choices divide [0, 1) into equal parts.
         """
         if not self.numeric:
             options = self.options
@@ -175,11 +176,11 @@ class Domain(BaseModel):
         return value
 
     def draw(self, position: float) -> Value:
-        """Return the value for a uniformly distributed `position` in [0, 1).
+        """Return the value for a `position` that is uniformly distributed in [0, 1).
 
-        In contrast to `from_unit`, all integers in a linear range are equally likely. On a log scale, an integer's probability
-        is proportional to the logarithmic length of the interval that rounds to it. Floats are rounded to 12 significant digits,
-        because logarithms differ between platforms in the last bit.
+        Unlike with `from_unit`, all integers in a linear range are equally likely. On a log scale, the probability of an
+        integer is proportional to the logarithmic length of the interval that is rounded to it. Floats are rounded to 12
+        significant digits, because logarithms differ between platforms in the last bit.
         """
         if not self.numeric:
             return self.from_unit(position)
@@ -194,12 +195,12 @@ class Domain(BaseModel):
         return min(low + math.floor(position * (high - low + 1)), high)
 
     def contains(self, value: Value) -> bool:
-        """Return True if the domain contains `value`, with a tolerance of `TOLERANCE` times the range's length at both ends."""
+        """Return True if the domain contains `value`; at both ends, the tolerance is `TOLERANCE` times the length of the range."""
         position = float(self.to_unit([value])[0])
         return -TOLERANCE <= position <= 1 + TOLERANCE
 
     def allows(self, value: Value) -> bool:
-        """Return True if the domain contains a logged `value`; for choices, rounding and letter case do not matter."""
+        """Return True if the domain contains the logged `value`; for choices, rounding and letter case are ignored."""
         return bool(self.allows_each([value])[0])
 
     def allows_each(self, values: Sequence[Value]) -> BoolArray:
@@ -207,7 +208,7 @@ class Domain(BaseModel):
         if self.numeric:
             positions = self.to_unit(values)
             return np.asarray((positions >= -TOLERANCE) & (positions <= 1 + TOLERANCE))
-        known_values = {(type(v), v): v for v in values}  # the keys include the type, because True equals 1
+        known_values = {(type(v), v): v for v in values}  # keys include the type, because True equals 1
         options = self.options
         allowed = {
             key: v in options or any(equal_values(v, option) for option in options) for key, v in known_values.items()
@@ -216,21 +217,19 @@ class Domain(BaseModel):
 
 
 def equal_values(value: Value, other: Value) -> bool:
-    """Return True if two values are equal apart from rounding. If one of the values is text, letter case does not matter,
-    either.
-    """
+    """Return True if two values are equal up to rounding. If one of the values is text, letter case is also ignored."""
     if isinstance(value, str) or isinstance(
         other, str
-    ):  # if the choices include text and numbers, the number 1 is logged as the text "1"
+    ):  # if choices mix text and numbers, the number 1 is logged as the text "1"
         return str(value).lower() == str(other).lower()
     return math.isclose(value, other, rel_tol=TOLERANCE)
 
 
-def to_scale(values: FloatArray, scale: Scale) -> FloatArray:
-    """Transform `values`, shape (n,), to numbers on which the scale is uniform and increasing, such as natural logarithms for a log
-    scale.
+def transform_to_scale(values: FloatArray, scale: Scale) -> FloatArray:
+    """Transform `values`, shape (n,), to numbers that are uniform and increasing on the scale, such as natural logarithms for a
+    log scale.
 
-    Values that are not on the scale become NaN.
+    Values without a position on the scale become NaN.
     """
     if scale == "linear":
         return values
@@ -240,7 +239,8 @@ def to_scale(values: FloatArray, scale: Scale) -> FloatArray:
 
 
 def round_significant(value: float, digits: int = 3) -> float:
-    """Round `value` to this many significant digits. Just below 1, round 1 - value instead, so that 0.9995 does not become 1."""
+    """Round `value` to `digits` significant digits. A value just below 1 is rounded by its distance from 1, so that 0.9995 does
+    not become 1."""
     if 0.99 < value < 1:
         return round(1 - float(f"{1 - value:.{digits}g}"), 15)
     return float(f"{value:.{digits}g}")
@@ -253,16 +253,15 @@ def round_up(steps: float) -> int:
 
 
 MAX_ROUNDING = 0.01
-"""Maximum rounding error of an inferred range's end, as a share of the end's value and of the range's width."""
+"""Maximum rounding error of the end of an inferred range, as a share of the end's value and of the range's width."""
 MAX_DIGITS = 6
-"""Maximum number of significant digits of the rounded end of a range."""
+"""Maximum number of significant digits of the end of an inferred range."""
 
 
 def round_outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
-    """Round the end of a range outwards to two significant digits. Use more digits if two digits would change the end by over 1 %
-    of its value or of `width`.
-    """
-    value = float(f"{value:.12g}")  # this removes rounding errors of earlier computations
+    """Round the end of a range to two significant digits, away from the range. Use more digits if two digits would change the
+    end by more than 1 % of its value or of `width`."""
+    value = float(f"{value:.12g}")  # remove rounding errors of earlier computations
     if not value or round_significant(value) == value:
         return value
     if 0.99 < value < 1:
@@ -278,7 +277,7 @@ def _round_outwards(value: float, side: str, digits: int) -> float:
 
 
 def as_number(value: object) -> float:
-    """Return `value` as a float; True is 1, False is 0, and NaN is returned if `value` is not a number."""
+    """Return `value` as a float: 1 for True, 0 for False, and NaN if it is no number."""
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -294,10 +293,11 @@ _AVERAGING_NAMES = frozenset("momentum beta1 beta2 ema".split())
 _NOT_NEGATIVE_NAMES = frozenset("decay weightdecay wd warmup alpha l1 l2".split())
 
 
-def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
-    """Return the limits (low, high) of all ranges of a hyperparameter with this name; infinite if there is no limit.
+def limits_of_name(name: str, kind: Kind | None = None) -> tuple[float, float]:
+    """Return the limits (low, high) of any range of a hyperparameter with this name; infinite if it has none.
 
-    For example, betas, momentum, dropout and smoothing lie between 0 and 1; learning rates, sizes and integers lie above 0.
+    For example, betas, momentum, dropout and smoothing must lie between 0 and 1; learning rates, sizes and integers must lie
+    above 0.
     """
     phrases = _word_sequences(name)
     if phrases & _OPEN_UNIT_NAMES or "oneminusmomentum" in phrases:
@@ -312,7 +312,7 @@ def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
 
 
 def _word_sequences(name: str) -> set[str]:
-    """Return all sequences of one to three words of the name, each without spaces."""
+    """Return all sequences of one to three words of the name, joined without spaces."""
     words = words_of(name)
     return {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, min(i + 3, len(words)) + 1)}
 
@@ -338,9 +338,9 @@ _COUNTING_WORDS = {
 
 @lru_cache(maxsize=10_000)
 def counts_training(name: str) -> bool:
-    """Return True if the name denotes the length of training: epochs, max_steps, trainer.maxEpochs, num_iterations.
+    """Return True if the name denotes the length of training, such as epochs, max_steps, trainer.maxEpochs or num_iterations.
 
-    All words of the name must concern length, so warmup_steps, steps_per_epoch, eval_steps and step_size do not count.
+    All words of the name must concern the length, so warmup_steps, steps_per_epoch, eval_steps and step_size do not count.
     """
     words = words_of(name)
     units = [w for w in words if w in _LENGTH_WORDS]
@@ -357,15 +357,14 @@ def counts_epochs_of_training(name: str) -> bool:
     return counts_training(name) and "epoch" in name.lower()
 
 
-def names_schedule(name: str) -> bool:
-    """Return True if this is the name that Transformers uses for the kind of learning-rate schedule. Study files use the same kinds
-    as Transformers.
-    """
+def is_transformers_schedule_name(name: str) -> bool:
+    """Return True if the name is the one that Transformers uses for the kind of learning-rate schedule. Study files use the
+    same kinds of schedule as Transformers."""
     return words_of(name)[-3:] == ["lr", "scheduler", "type"]
 
 
 def words_of(name: str) -> list[str]:
-    """Split a name into words in lower case: trainer.maxEpochs becomes trainer, max, epochs."""
+    """Split a name into lower-case words: trainer.maxEpochs becomes trainer, max, epochs."""
     return list(_words_of(name))
 
 
@@ -387,12 +386,12 @@ def is_learning_rate(name: str) -> bool:
     return bool({"lr", "lr0", "learningrate"} & words or {"learning", "rate"} <= words) and not words & _SCHEDULE_WORDS
 
 
-def range_scale(name: str, low: float, high: float, scale: Scale) -> Scale:
-    """Return the scale for a new range of this hyperparameter: `scale`, unless the hyperparameter's name suggests a different
-    scale.
+def scale_of_new_range(name: str, low: float, high: float, scale: Scale) -> Scale:
+    """Return the scale of a new range of this hyperparameter: `scale`, unless its name suggests another scale.
 
-    A learning rate has a log scale. Momentum and betas average over about 1 / (1 - value) steps. If this number of steps differs
-    tenfold between the ends of a range, the scale is reverse-log, because on a linear scale few trials would lie near 1.
+    A learning rate has a log scale. Momentum and Adam's betas average over about 1 / (1 - value) steps. If this number of steps
+    differs tenfold between the ends of the range, the scale is reverse-log, because on a linear scale few trials would lie near
+    1.
     """
     if is_learning_rate(name) and low > 0:
         return "log"

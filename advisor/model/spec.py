@@ -1,4 +1,4 @@
-"""The study spec: the search space of a study, with reasons. `spec_yaml` reads and writes specs as YAML."""
+"""Defines the content of a study file: the search space of a study, with reasons. `spec_yaml` reads and writes it as YAML."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from advisor.model.space import Domain, Value
 Direction = Literal["minimize", "maximize"]
 Role = Literal["scientific", "nuisance", "fixed", "derived"]
 MAX_TRIALS = 1_000_000
-"""Maximum number of trials of a study; a larger number is probably a typing error, and drawing the trials would take hours."""
+"""Maximum number of trials of a study; a larger number is probably a typing error, and drawing them would take hours."""
 MAX_SEEDS = 10_000
 """Maximum number of seeds of each trial."""
 Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
 MAX_NAME = 500
 """Maximum number of characters of a name; most experiment trackers allow fewer."""
 SAME = "the same in every trial"
-"""Reason for fixing a parameter that the trials did not vary. Study files list parameters with this reason as constants."""
+"""Reason for fixing a parameter whose value is the same in all trials. Study files list parameters with this reason under
+`constants`."""
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
 class Objective(BaseModel):
-    """The metric to optimise, evaluated on validation data. A trial is judged by its best value during training."""
+    """The metric to optimise, evaluated on validation data. A trial is judged by its best value of this metric during training."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -37,19 +38,18 @@ class Objective(BaseModel):
 
     @property
     def chosen_on_test_data(self) -> bool:
-        """True if, according to its name, the metric is computed on test data."""
+        """True if the metric is computed on test data, according to its name."""
         return split_of(self.metric) == "test"
 
     @property
     def final_data(self) -> str:
-        """Noun for the data on which the chosen setting is measured once, at the end."""
+        """Phrase for the data on which the chosen setting is measured once, at the end."""
         return "data that chose no trial" if self.chosen_on_test_data else "the test set"
 
 
 class SpecEntryError(ValueError):
-    """A validation error in a study file, with the nested keys that lead to the wrong entry. The keys are used to find the entry's
-    line number.
-    """
+    """A validation error in a study file, with the nested keys of the wrong entry. The keys lead to the line number of the
+    entry."""
 
     def __init__(self, message: str, *keys: str) -> None:
         super().__init__(message)
@@ -57,21 +57,23 @@ class SpecEntryError(ValueError):
 
 
 class Parameter(Domain):
-    """A hyperparameter of a study: its domain or fixed value, its role in this study and the reasons for both."""
+    """A hyperparameter of a study: its domain or fixed value, its role in the study, and the reasons for both."""
 
     role: Role = "nuisance"
-    """Scientific: values are compared. Nuisance: tuned so that the comparison is fair. Fixed: held constant.
+    """Scientific: the study compares the parameter's values. Nuisance: the parameter is tuned so that the comparison is fair.
+    Fixed: held constant.
 
-    Derived: computed from other hyperparameters by a formula, so that the study can search another parametrisation.
+    Derived: a formula computes the parameter from other hyperparameters, so that the study can search another parametrisation.
     """
     value: Value | None = None
     """Value of a fixed parameter."""
     searched_in: Domain | None = None
-    """Former range of a fixed parameter that turned out to matter little; the final `exploit` study searches it again."""
+    """Former range of a parameter that was fixed because it mattered little; the final `exploit` study searches this range
+    again."""
     formula: str | None = None
     """Formula of a derived parameter, such as `effective_learning_rate * (1 - momentum)`."""
     equals: str | None = None
-    """Formula that computes a searched parameter from logged ones, such as `learning_rate / (1 - momentum)`."""
+    """Formula that computes a searched parameter from logged parameters, such as `learning_rate / (1 - momentum)`."""
     when: Mapping[str, Value] | None = None
     """Condition under which the parameter exists: {other parameter: its value}."""
     why: str | None = None
@@ -90,7 +92,7 @@ class Parameter(Domain):
         ):
             raise ValueError(f"the value {self.value:g} exceeds the limits, {self.reach[0]:g} to {self.reach[1]:g}")
         if self.role != "fixed" and self.searched_in is not None:
-            raise ValueError("only a fixed parameter takes searched_in")
+            raise ValueError("only a fixed parameter can have searched_in")
         if self.role not in ("fixed", "derived"):
             if self.value is not None:
                 raise ValueError(f"a {self.role} parameter is searched: give low and high or choices, not a value")
@@ -101,24 +103,24 @@ class Parameter(Domain):
 
     def _check_formulas(self) -> None:
         if (self.role == "derived") != (self.formula is not None):
-            raise ValueError("a derived parameter needs a formula, and no other takes one")
+            raise ValueError("a derived parameter needs a formula; no other parameter can have one")
         if self.role == "derived" and (self.numeric or self.choices or self.type in ("categorical", "bool")):
             raise ValueError("a derived parameter takes its value from its formula, not from a range or choices")
         if self.role == "derived" and self.value is not None:
             raise ValueError("a derived parameter takes a formula, not a value")
         if self.equals is not None and not self.searched:
-            raise ValueError("only a searched parameter takes equals")
+            raise ValueError("only a searched parameter can have `equals`")
         for text in (self.formula, self.equals):
             if text is not None:
                 formula.parse(text)
 
     @property
     def searched(self) -> bool:
-        """True if the study varies this parameter."""
+        """True if the study varies the parameter."""
         return self.role not in ("fixed", "derived") and self.varied
 
-    def fixed_at(self, value: Value, *, why: str) -> Parameter:
-        """Return the parameter fixed at this value. The parameter keeps its declared limits unless the value is outside them."""
+    def fix_value(self, value: Value, *, why: str) -> Parameter:
+        """Return this parameter with a fixed value. It keeps its declared limits unless the value is outside of them."""
         inside = isinstance(value, str) or self.reach[0] <= value <= self.reach[1]
         limits = self.limits if inside else None
         kind = self.type if self.type in ("int", "float") and not isinstance(value, str) else None
@@ -126,13 +128,13 @@ class Parameter(Domain):
 
     @property
     def domain(self) -> Domain:
-        """The range or choices of the parameter, without its role."""
+        """Range or choices of the parameter, without its role."""
         return Domain.model_validate({name: getattr(self, name) for name in Domain.model_fields})
 
 
 class Bounds(BaseModel):
-    """A subset of a hyperparameter's domain: some of its choices, or a range. A range without a low (or high) end has no lower (or
-    upper) bound."""
+    """Part of a hyperparameter's domain: some of its choices, or a range. A range without `low` has no lower bound, and one
+    without `high` has no upper bound."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -149,7 +151,7 @@ class Bounds(BaseModel):
         return self
 
     def contains(self, value: Value) -> bool:
-        """Return True if `value` lies within the bounds (inclusive). A word never lies within a range."""
+        """Return True if `value` lies within the bounds, including their ends. A text never lies within a range."""
         if self.choices is not None:
             return value in self.choices
         if isinstance(value, str):
@@ -158,7 +160,8 @@ class Bounds(BaseModel):
 
 
 class Region(BaseModel):
-    """A region of the search space in which no trials are drawn. A point is in the region if it satisfies all bounds."""
+    """A region of the search space from which no trials are drawn. A point is in the region if it satisfies all of the region's
+    bounds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -171,18 +174,19 @@ class Region(BaseModel):
 
 
 class Checkpoints(BaseModel):
-    """Policy for the checkpoints that each trial keeps, so that the best step can be selected afterwards."""
+    """Which checkpoints each trial keeps, so that the best step can be selected afterwards."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     keep_best: Annotated[int, Field(ge=1)] | None = None
-    """Number of best checkpoints to keep, by the objective."""
+    """Number of checkpoints to keep: those with the best objective values."""
     every: Annotated[int, Field(ge=1)] | None = None
     """Number of optimizer steps between two checkpoints."""
 
 
 class Sampler(BaseModel):
-    """How trials are drawn. On every platform, equal kind, seed and space yield equal trials, unless the sampler is adaptive."""
+    """How the settings of the trials are drawn. On every platform, the same kind, seed and search space yield the same trials,
+    unless the sampler is adaptive."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -191,7 +195,7 @@ class Sampler(BaseModel):
 
 
 class StudySpec(BaseModel):
-    """One study: its goal, the space to search, and how its trials are run."""
+    """The content of a study file: the study's goal, its search space, and how its trials are run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -199,13 +203,13 @@ class StudySpec(BaseModel):
     goal: str = ""
     round: Annotated[int, Field(ge=1)] = 1
     parent: str | None = None
-    """Name of the previous study."""
+    """Name of the preceding study."""
     objective: Objective
     parameters: Mapping[Name, Parameter] = {}
     forbidden: tuple[Region, ...] = ()
-    """Regions without trials, because earlier trials failed there."""
+    """Regions without trials, because earlier trials in them failed."""
     settings: tuple[Mapping[Name, Value], ...] = ()
-    """Settings of the searched parameters to train in this order, instead of points drawn from the space."""
+    """Settings of the searched parameters to train in this order, instead of settings drawn from the search space."""
     trials: Annotated[int, Field(ge=1, le=MAX_TRIALS)] | None = None
     sampler: Sampler = Sampler()
     max_train_steps: Annotated[int, Field(ge=1)] | None = None
@@ -213,23 +217,25 @@ class StudySpec(BaseModel):
     """Number of optimizer steps between two evaluations."""
     checkpoints: Checkpoints | None = None
     seeds: Annotated[int, Field(ge=1, le=MAX_SEEDS)] | None = None
-    """Number of seeds for each trial."""
+    """Number of seeds with which each trial is repeated."""
     schedule: Mapping[str, Value] | None = None
     """Learning-rate schedule, for example {kind: cosine, warmup_steps: 500}."""
     notes: tuple[str, ...] = ()
-    """Advice to the user that a search space cannot express."""
+    """Advice to the user that is no part of the search space."""
     predictions: tuple[Prediction, ...] = ()
-    """Predicted effects of the advice behind this study; `advisor analyze` judges them after the trials have ended."""
+    """Predicted effects of the advice that this study follows; `advisor analyze` judges them after the trials have ended."""
     final_train_steps: Annotated[int, Field(ge=1)] | None = None
-    """Optimizer steps of the final model's training, if trials are shorter; the playbook calls this the production length."""
+    """Number of optimizer steps of the final model if trials are shorter; the Deep Learning Tuning Playbook calls it the
+    production length."""
     probe: Probe | None = None
-    """Kind of measurement, if the study does not compare settings (see `advisor.contract.TAG_PROBE`); None for normal studies."""
+    """Kind of diagnostic measurement if the study does not compare settings (see `advisor.contract.TAG_PROBE`); None for normal
+    studies."""
     starts_from: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
     """Inputs that a probe's settings are computed from, such as {unstable_learning_rate: 0.1, times: 10}."""
     reading: Reading | None = None
-    """The user's decisions about how the experiment is read."""
+    """The user's decisions about how to read the experiment."""
     baseline: StudySpec | None = None
-    """The study that follows this one and uses its results."""
+    """The study that follows this study and uses its results."""
 
     @model_validator(mode="after")
     def _check_parameters(self) -> Self:
@@ -279,14 +285,14 @@ class StudySpec(BaseModel):
     def completed(self, trial: Mapping[str, Value]) -> dict[str, Value]:
         """Return the trial {parameter: value}, with all further parameters that can be computed from its values.
 
-        Derived parameters are computed by `formula`, searched parameters by `equals`. A parameter is left out if its condition is
-        not met or if its value is not finite.
+        `formula` computes derived parameters, and `equals` computes searched parameters. A parameter is left out if its
+        condition is not met or its value is not finite.
         """
         values = dict(trial)
         missing = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
         while missing:
             computed_values = {
-                n: v for n, text in missing.items() if (v := self._computed(n, text, values)) is not None
+                n: v for n, text in missing.items() if (v := self._computed_value(n, text, values)) is not None
             }
             if not computed_values:
                 break
@@ -294,7 +300,7 @@ class StudySpec(BaseModel):
             missing = {n: text for n, text in missing.items() if n not in computed_values}
         return values
 
-    def _computed(self, name: str, text: str, trial: Mapping[str, Value]) -> Value | None:
+    def _computed_value(self, name: str, text: str, trial: Mapping[str, Value]) -> Value | None:
         parameter = self.parameters[name]
         if any(trial.get(parent) != required for parent, required in (parameter.when or {}).items()):
             return None
@@ -311,7 +317,7 @@ class StudySpec(BaseModel):
         return {name: p for name, p in self.parameters.items() if p.searched}
 
     def searches_within(self, other: StudySpec) -> bool:
-        """Return True if every searched range and choice is part of another study's search space."""
+        """Return True if each searched range and choice is part of the other study's search space."""
         known = other.searched
         for name, new in self.searched.items():
             old = known.get(name)
@@ -322,13 +328,13 @@ class StudySpec(BaseModel):
                 return False
         return True
 
-    def fixed_at(self, name: str, value: Value, *, why: str) -> Parameter:
-        """Return the parameter fixed at this value; return it unchanged if it is already a constant with this value."""
+    def fix_value(self, name: str, value: Value, *, why: str) -> Parameter:
+        """Return the parameter with a fixed value; unchanged if it is already a constant with this value."""
         constant = Parameter(role="fixed", value=value, why=SAME)
         return constant if self.parameters.get(name) == constant else constant.model_copy(update={"why": why})
 
     def with_parameter(self, name: str, parameter: Parameter) -> StudySpec:
-        """Return a copy in which `name` is set to `parameter`; a new parameter is added at the end."""
+        """Return a copy of the study with this parameter; a new parameter is added at the end."""
         return self.model_copy(update={"parameters": {**self.parameters, name: parameter}})
 
 
@@ -337,7 +343,7 @@ def _names(text: str | None) -> frozenset[str]:
 
 
 def _all_dependencies(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
-    """Return all names that `name` depends on, directly or indirectly."""
+    """Return all names on which `name` depends, directly or indirectly."""
     names: set[str] = set()
     unvisited = list(edges.get(name, ()))
     while unvisited:

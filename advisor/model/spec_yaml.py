@@ -1,6 +1,7 @@
-"""Reads and writes study files, which contain a `StudySpec` as readable YAML. Reading a written file restores the same spec.
+"""Reads and writes study files, which store a `StudySpec` as readable YAML. A file that was written is read as the same
+`StudySpec`.
 
-Scalars follow YAML 1.2: `1e-3` is a number, while `yes` and `on` are words.
+Values follow YAML 1.2: `1e-3` is a number, while `yes` and `on` are words.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ _MAX_BYTES = 2_000_000
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader with YAML 1.2 scalars. The loader rejects aliases (which can expand a small file), tags and unpaired
-    surrogates.
-    """
+    """YAML loader with YAML 1.2 scalars. YAML loader that rejects tags, unpaired surrogates, and aliases, with which a small
+    file can expand to a large one."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -35,7 +35,7 @@ class _Loader(yaml.SafeLoader):
             refused = "aliases are not allowed"
         elif event.tag is not None:
             refused = f"tags such as {event.tag} are not allowed"
-        elif isinstance(event, yaml.ScalarEvent) and _SURROGATE.search(event.value):
+        elif isinstance(event, yaml.ScalarEvent) and _SURROGATE_PATTERN.search(event.value):
             refused = "a text contains an unpaired surrogate"
         if refused is not None:
             raise yaml.constructor.ConstructorError(None, None, refused, event.start_mark)
@@ -43,12 +43,12 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML dumper that quotes any text that YAML 1.1 or 1.2 would not read as text."""
+    """YAML dumper that quotes each text that YAML 1.1 or 1.2 would not read as text."""
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_INT = re.compile(r"^[-+]?[0-9]+$")
-_FLOAT = re.compile(
+_SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
+_INT_PATTERN = re.compile(r"^[-+]?[0-9]+$")
+_FLOAT_PATTERN = re.compile(
     r"^(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
 )
 _Loader.yaml_implicit_resolvers = {}
@@ -57,22 +57,20 @@ _Loader.add_implicit_resolver(
 )
 _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
 for _reader in (_Loader, _Dumper):
-    _reader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
-    _reader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+    _reader.add_implicit_resolver("tag:yaml.org,2002:int", _INT_PATTERN, list("-+0123456789"))
+    _reader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT_PATTERN, list("-+.0123456789"))
 
 
 # --- reading --------------------------------------------------------------------------------------------------------------------
 
 
 def load(path: Path) -> StudySpec:
-    """Read the study in the file. Raises AdvisorError with a one-line message that contains the key and line number of the
-    error.
-    """
+    """Read a study from a file. Raises AdvisorError with a one-line message that names the key and line of the error."""
     with os_errors_as(f"cannot read the study file {str(path)!r}"), path.open("rb") as file:
         raw = file.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
         raise AdvisorError(
-            f"the study file {str(path)!r} is larger than {_MAX_BYTES // 1_000_000} MB; is it a study file?"
+            f"the study file {str(path)!r} is larger than {_MAX_BYTES // 1_000_000} MB; is this a study file?"
         )
     try:
         text = raw.decode("utf-8")
@@ -82,7 +80,7 @@ def load(path: Path) -> StudySpec:
 
 
 def loads(text: str, *, source: str = "study file") -> StudySpec:
-    """Parse the study in the text. Raises AdvisorError as `load` does; `source` is the name of the text in the message."""
+    """Parse a study from text. Raises AdvisorError as `load` does, with `source` as the name of the text in the message."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -112,16 +110,16 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
 
 
 def _add_constants(data: dict[Any, Any], source: str) -> None:
-    """Turn the constants of a study file, and those of its baseline, into fixed parameters."""
+    """Turn the constants of a study file and of its baseline into fixed parameters."""
     constants, parameters = data.pop("constants", None), data.get("parameters")
     if constants is not None and not isinstance(constants, dict):
-        raise AdvisorError(f"{source}, constants: write one line for each, such as 'adam_beta1: 0.9'")
+        raise AdvisorError(f"{source}, constants: write one line for each constant, such as 'adam_beta1: 0.9'")
     known = parameters if isinstance(parameters, dict) else {}
     for name, value in (constants or {}).items():
         if not isinstance(value, bool | int | float | str):
             raise AdvisorError(f"{source}, constants.{name}: a constant is a number, a word, true or false")
         if name in known:
-            raise AdvisorError(f"{source}, constants.{name}: it is a parameter, too; remove one of the two")
+            raise AdvisorError(f"{source}, constants.{name}: it is also a parameter; remove one of the two")
     fixed = {name: {"role": "fixed", "value": value, "why": SAME} for name, value in (constants or {}).items()}
     if fixed and (parameters is None or isinstance(parameters, dict)):
         data["parameters"] = {**known, **fixed}
@@ -129,8 +127,8 @@ def _add_constants(data: dict[Any, Any], source: str) -> None:
         _add_constants(data["baseline"], source)
 
 
-def line_of(text: str, *keys: str) -> int:
-    """Return the 1-based line number of the deepest of the nested `keys` (outermost first) that occurs in a study file."""
+def find_line_number(text: str, *keys: str) -> int:
+    """Return the line number, from 1, of the deepest key in `keys` (outermost first) that occurs in a study file."""
     return _line_of_node(_Loader(text).get_single_node(), keys)
 
 
@@ -148,7 +146,7 @@ def _reject_duplicates(node: Any, source: str) -> None:
 
 
 def _line_of_node(node: Any, location: tuple[str, ...]) -> int:
-    """Return the line number of the deepest key in `location` that occurs in the file."""
+    """Return the line number of the deepest key in `location` that occurs in the YAML node."""
     line = int(node.start_mark.line) + 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -165,12 +163,13 @@ def _line_of_node(node: Any, location: tuple[str, ...]) -> int:
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of a study file."""
     full_schema = StudySpec.model_json_schema()
-    # StudySpec refers to itself, so pydantic moves its schema to $defs. Users of the schema expect the keys at the top level.
+    # pydantic moves the schema of StudySpec to $defs, because StudySpec refers to itself. Users of the schema expect these keys
+    # at the top level.
     study_schema = full_schema["$defs"]["StudySpec"]
     value = {"anyOf": [{"type": kind} for kind in ("boolean", "integer", "number", "string")]}
     study_schema["properties"]["constants"] = {
         "type": "object",
-        "description": "Parameters that are the same in every trial, and their values.",
+        "description": "Parameters that are the same in every trial, with their values.",
         "additionalProperties": value,
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **study_schema, "$defs": full_schema["$defs"]}
@@ -180,22 +179,22 @@ def schema() -> dict[str, Any]:
 
 
 def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Container[str] = ()) -> str:
-    """Return the study as YAML that `load` can read back, with a comment on each parameter that differs from `parent`.
+    """Return the study as YAML that `load` can read, with a comment on each parameter that differs from `parent`.
 
-    inferred: parameters of `parent` whose ranges were inferred from the values that trials used.
+    inferred: parameters of `parent` whose ranges were inferred from the values in its trials.
     """
     if parent is None:
         return "\n".join(_lines(spec, {})) + "\n"
     origin = clean(short_text(parent.study))
     head = (
-        f"# Written by advisor to follow {origin}. A comment says where a parameter differs from that study.",
+        f"# Written by advisor to follow {origin}. Comments mark parameters that differ from that study.",
         "# Draw the trials: advisor sample THIS_FILE",
     )
     return "\n".join((*head, *_lines(spec, _differences(spec, parent, inferred)))) + "\n"
 
 
 def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of the study file. differences: maps each parameter that differs from the last round to a comment."""
+    """Yield the lines of a study file. differences: comment on each parameter that differs from the preceding round."""
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in ("study", "goal", "probe", "round", "parent"):
         if key in data:
@@ -224,10 +223,10 @@ def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
             yield from _wrapped_lines([note], "  ") if note.isprintable() else [f"  - {_yaml_scalar(note)}"]
     if spec.predictions:
         yield "predictions:"
-        yield "  # What this study is expected to show. `advisor analyze` says whether it did."
+        yield "  # What this study is expected to show. `advisor analyze` compares them with the results."
         for prediction in spec.predictions:
             text = describe_prediction(prediction, spec.objective)
-            yield from (f"  # {line}" for line in textwrap.wrap(clean(f"{capitalise(text)}."), _WIDTH))
+            yield from (f"  # {line}" for line in textwrap.wrap(clean(f"{capitalise(text)}."), _MAX_TEXT_COLUMNS))
             entries = prediction.model_dump(mode="json", exclude_none=True)
             yield f"  - {_entry('rule', entries.pop('rule'))}"
             yield from (f"    {_entry(key, value, flow=True)}" for key, value in entries.items())
@@ -258,13 +257,13 @@ def _space(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_constant(parameter: Parameter) -> bool:
-    """Return True if one line describes the parameter completely, because trials never varied the parameter."""
+    """Return True if a single line describes the parameter, because its value is the same in all trials."""
     value = parameter.value
     return value is not None and parameter == Parameter(role="fixed", value=value, why=SAME)
 
 
-_WIDTH = 105
-"""Column after which long texts in a study file are wrapped."""
+_MAX_TEXT_COLUMNS = 105
+"""Maximum number of columns of long texts in a study file, which are wrapped."""
 _KEYS = (
     "role", "type", "low", "high", "scale", "limits", "choices", "value", "searched_in", "formula", "equals", "when", "why",
 )  # fmt: skip
@@ -295,7 +294,7 @@ def _region(region: Region) -> Iterator[str]:
 
 
 def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -> dict[str, str]:
-    """Return a comment on each parameter that differs from the parameter in `parent`, unless only the reason differs."""
+    """Return a comment on each parameter that differs from `parent` in more than its reason."""
     comments = {}
     for name, parameter in spec.parameters.items():
         old_parameter = parent.parameters.get(name)
@@ -303,14 +302,14 @@ def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -
             comments[name] = "new in this round"
         elif old_parameter.model_dump(exclude={"why"}) != parameter.model_dump(exclude={"why"}):
             before = describe(old_parameter, "tried" if name in inferred else "searched")
-            comments[name] = clean(f"the round before {before}")
+            comments[name] = clean(f"the preceding round {before}")
     return comments
 
 
 def describe(parameter: Parameter, verb: str = "searched") -> str:
-    """Describe on one line how the study treated the parameter, such as `searched 1e-05 to 0.001 (log)` or `fixed it at 64`.
+    """Describe in one line what the study did with the parameter, such as `searched 1e-05 to 0.001 (log)` or `fixed it at 64`.
 
-    verb: first word if the study varied the parameter.
+    verb: first word of the text if the study varied the parameter.
     """
     if parameter.role == "fixed":
         return f"fixed it at {short_text(parameter.value)}"
@@ -328,13 +327,13 @@ def _entry(key: str, value: Any, *, flow: bool = False) -> str:
 
 
 def _why(text: str) -> Iterator[str]:
-    """Yield the lines of the study file that contain the reason for a parameter or region."""
+    """Yield the lines of a study file with the reason for a parameter or region."""
     yield from _wrapped_lines({"why": text}, "    ") if text.isprintable() else ["    " + _entry("why", text)]
 
 
 def _wrapped_lines(value: Any, indent: str) -> Iterator[str]:
-    """Yield the lines of a value with printable texts, wrapped at `_WIDTH` columns."""
-    body: str = yaml.dump(value, Dumper=_Dumper, width=_WIDTH - len(indent), allow_unicode=True)
+    """Yield the lines of a value whose texts are printable, wrapped at `_MAX_TEXT_COLUMNS` columns."""
+    body: str = yaml.dump(value, Dumper=_Dumper, width=_MAX_TEXT_COLUMNS - len(indent), allow_unicode=True)
     yield from (indent + line for line in body.splitlines())
 
 
@@ -344,7 +343,7 @@ def _one_line_yaml(value: Any) -> str:
 
 
 def _yaml_scalar(value: Any) -> str:
-    """Return one scalar as one line of YAML, quoted if needed, with escape sequences for invisible characters."""
+    """Return a scalar as one line of YAML, quoted if needed, with escape sequences for invisible characters."""
     plain = not isinstance(value, str) or value.isprintable()
     body = yaml.dump(value, Dumper=_Dumper, default_style=None if plain else '"', width=10**6, allow_unicode=plain)
     return body.removesuffix("\n").removesuffix("\n...")

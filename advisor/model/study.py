@@ -1,7 +1,8 @@
-"""A study as data: its trials with their hyperparameters and curves, independent of any experiment tracker.
+"""A study as data: its trials with their hyperparameters and curves, whatever the experiment tracker.
 
-Each metric stores its curves in one columnar block; a `Curve` is a view of it. The cost of a trial is its objective value, negated
-if higher is better, so lower costs are always better. Rules compare costs and need not know the objective's direction.
+All curves of a metric are stored in one block of columns; a `Curve` is a view of this block. The cost of a trial is its
+objective value, with reversed sign if higher is better, so a lower cost is always better. Rules compare costs, and so need not
+know the direction of the objective.
 """
 
 from __future__ import annotations
@@ -21,23 +22,21 @@ from advisor.model.spec import Parameter, StudySpec
 
 Status = Literal[
     "complete",
-    "early_stopped",  # ended by the training's own early-stopping rule (patience); the best result is valid
+    "early_stopped",  # the training script's own early-stopping rule (patience) ended the trial; its best result is valid
     "pruned",  # ended by a tuner because other trials were better; the result at full length is unknown
     "stopped",
     "diverged",
-    "not_learned",  # ended at chance level or on a similar degenerate plateau
+    "not_learned",  # the trial ended at chance level or on a similar degenerate plateau
     "infeasible",
     "no_data",
     "running",
 ]
-"""Status of a trial. `advisor.contract.STATUSES` explains the values that adapters write; all other values are inferred from the
-curves.
-"""
+"""Status of a trial. `advisor.contract.STATUSES` explains the statuses that adapters write; all others are inferred from the
+curves."""
 
 DIGITS = 6
-"""Number of significant digits of a result; trials whose results have the same digits tie. 32-bit floats have about seven
-digits.
-"""
+"""Number of significant digits of a result; trials whose results agree in these digits tie. 32-bit floats have about seven
+digits."""
 
 StepUnit = Literal["step", "epoch", "second", "millisecond"]
 
@@ -73,12 +72,13 @@ Signal = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One metric of one trial; all arrays have shape (n,). `steps` strictly increase; `values` may be NaN or infinite."""
+    """Curve of one metric in one trial; all arrays have shape (n,). `steps` are strictly increasing; `values` may be NaN or
+    infinite."""
 
     steps: IntArray
     values: FloatArray
     times: FloatArray
-    """Time of each point in seconds since the trial's start; NaN if unknown."""
+    """Time of each point, in seconds since the start of the trial; NaN if unknown."""
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -93,32 +93,32 @@ class Curve:
 
     @property
     def finite(self) -> Curve:
-        """The part of the curve whose values are finite."""
+        """The points of the curve with finite values."""
         keep = np.isfinite(self.values)
         return self if keep.all() else Curve(self.steps[keep], self.values[keep], self.times[keep])
 
 
 def digits(value: float) -> float:
-    """Round the value to `DIGITS` significant digits, because sums of equal numbers differ by rounding."""
+    """Round a result to `DIGITS` significant digits, because sums of equal numbers differ by rounding."""
     return float(f"{value:.{DIGITS}g}")
 
 
-_FEASIBLE = frozenset(("complete", "early_stopped", "pruned", "stopped"))
-_EMPTY = Curve.empty()
+_FEASIBLE_STATUSES = frozenset(("complete", "early_stopped", "pruned", "stopped"))
+_EMPTY_CURVE = Curve.empty()
 
 
 @dataclass(frozen=True, slots=True)
 class CurveBlock:
-    """All curves of one metric, one trial after another, each sorted by step and without duplicate steps."""
+    """All curves of one metric: those of one trial after another, each sorted by step and without duplicate steps."""
 
     steps: IntArray
     values: FloatArray
     times: FloatArray
     offsets: IntArray
-    """Array of shape (number of trials + 1,); the points of trial i are offsets[i]:offsets[i + 1]."""
+    """Array of shape (number of trials + 1,); the points of trial i have the indices offsets[i] to offsets[i + 1] - 1."""
 
     def curve(self, trial: int) -> Curve:
-        """Return the curve of the trial at index `trial` as a view; empty if the trial did not log the metric."""
+        """Return a view of the curve of the trial with this index; empty if the trial did not log the metric."""
         part = slice(int(self.offsets[trial]), int(self.offsets[trial + 1]))
         return Curve(self.steps[part], self.values[part], self.times[part])
 
@@ -128,29 +128,29 @@ class Trial:
     """One training run with one hyperparameter setting."""
 
     index: int
-    """Index of the trial in `Study.trials`."""
+    """Index of the trial in `Study.trials`, from 0."""
     id: str
-    """The experiment tracker's id for the run."""
+    """Id of the run in the experiment tracker."""
     name: str
     status: Status
     params: Mapping[str, Value]
     seed: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Facts that an adapter or importer recorded, as text. Keys are `advisor.contract` tags without the prefix `advisor.`."""
+    """Facts about the run that an adapter or importer recorded, as text. The keys are tags of `advisor.contract` without the
+    prefix `advisor.`."""
     started: float | None = None
     """Start time of the trial in seconds since 1970."""
     ended: float | None = None
     round: int | None = None
-    """Number of the earlier round that the trial comes from; None for a trial of this study."""
+    """Number of the earlier round from which the trial comes; None for a trial of this study."""
     reason: str = ""
-    """Reason for an inferred status, as a clause ("its training loss is NaN from step 300 on"); empty if the status was
-    recorded.
-    """
+    """Reason for an inferred status, as a clause, such as "its training loss is NaN from step 300 on"; empty for a recorded
+    status."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """The user's own tags of the run."""
+    """Tags that the user gave the run."""
 
     def fact(self, name: str) -> float:
-        """Return the fact `name` as a number; NaN if the fact is missing or not a number."""
+        """Return a recorded fact as a number; NaN if it is missing or no number."""
         try:
             return float(self.facts.get(name, "nan"))
         except ValueError:
@@ -158,11 +158,11 @@ class Trial:
 
     @property
     def commit(self) -> str:
-        """Git commit of the training code, recorded by an adapter or, without an adapter, by MLflow; empty if unknown."""
+        """Git commit of the training code, as an adapter or else MLflow recorded it; empty if unknown."""
         return self.facts.get("git_commit") or self.facts.get("source_commit", "")
 
     def parsed_fact(self, name: str) -> Any:
-        """Return the fact `name`, parsed from JSON. Raises ValueError if the fact is missing, malformed or nested too deeply."""
+        """Return a recorded fact, parsed from JSON. Raises ValueError if this fact is missing, malformed or nested too deeply."""
         try:
             return json.loads(self.facts.get(name, ""))
         except RecursionError:
@@ -171,41 +171,37 @@ class Trial:
 
 @dataclass(frozen=True)
 class Study:
-    """A set of trials with a common objective and search space."""
+    """A set of trials with one objective and one search space."""
 
     spec: StudySpec
-    """The declared or inferred spec; its `parameters` contain every hyperparameter."""
+    """The study file, declared or inferred; its `parameters` contain every hyperparameter."""
     trials: tuple[Trial, ...]
     metrics: Mapping[str, CurveBlock]
-    """Curves of each metric, keyed by the metric's logged name."""
+    """Curves of each metric, keyed by the name under which it was logged."""
     signals: Mapping[Signal, str] = field(default_factory=dict)
-    """Maps each signal to the logged name of its metric."""
+    """Maps each kind of curve (signal), such as "train_loss", to the name of the metric that contains it."""
     inferred: Mapping[str, str] = field(default_factory=dict)
-    """Explanation of how each undeclared property was inferred. Keys are "objective", "direction" and names of parameters."""
+    """Explanations of how undeclared properties of the study were inferred. The keys are "objective", "direction" and names of
+    parameters."""
     warnings: tuple[str, ...] = ()
-    """Warnings about the study's data, one sentence each."""
+    """Warnings about the data of the study, one sentence each."""
     unit: StepUnit = "step"
-    """Unit of the curves' steps: optimizer steps, epochs if only epochs were logged, or a time if times were logged as steps."""
+    """Unit of the curves' steps: optimizer steps, epochs if only epochs were logged, or a time unit if times were logged as
+    steps."""
     kind: Kind = "unknown"
     """Kind of workload."""
     target: float | None = None
-    """Objective value at which every training stopped, so that results are equal by design; None if trainings did not stop at a
-    common value.
-    """
+    """Objective value at which every trial stopped, so that results are equal by design; None if there is no such value."""
     lengths: Mapping[str, float] = field(default_factory=dict)
-    """Maps each fixed hyperparameter that sets the training length, although its name does not show this, to the number of steps
-    per unit.
-    """
+    """Number of steps per unit of each fixed hyperparameter that sets the training length although its name does not show this."""
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study, for the report."""
     outside: tuple[Trial, ...] = ()
-    """Trials of earlier rounds that are excluded from the data solely because they lie outside this study's space. The indices
-    of these trials are not valid in this study.
-    """
+    """Trials of earlier rounds that do not count as data only because they lie outside this study's search space. Their indices
+    are not valid in this study."""
 
     @property
     def name(self) -> str:
-        """Name of the study."""
         return self.spec.study
 
     @property
@@ -214,58 +210,57 @@ class Study:
         return self.spec.objective.direction == "minimize"
 
     def at(self, step: int) -> str:
-        """Return a step as text: `step 1,200`."""
+        """Return a step as text, such as `step 1,200`."""
         return f"{self.unit} {step:,}"
 
     def length(self, steps: int) -> str:
-        """Return a number of steps as text: `1,200 steps`."""
+        """Return a number of steps as text, such as `1,200 steps`."""
         return f"{steps:,} {self.unit}{'s' * (steps != 1)}"
 
     @cached_property
     def probe(self) -> str | None:
-        """Kind of probe that the runs belong to (see `advisor.contract.TAG_PROBE`); None if the runs are trials."""
+        """Kind of short diagnostic run (see `advisor.contract.TAG_PROBE`); None if the runs are trials."""
         kinds = {trial.facts.get("probe", self.spec.probe) for trial in self.trials}
         return kinds.pop() if len(kinds) == 1 else None
 
     @cached_property
     def searched(self) -> dict[str, Parameter]:
-        """The hyperparameters that the study varies."""
+        """Hyperparameters that the study varies, by name."""
         return self.spec.searched
 
     def metric(self, trial: Trial, name: str) -> Curve:
-        """Return the trial's curve of the metric with this logged name; empty if the trial did not log it."""
+        """Return the trial's curve of the metric that was logged under this name; empty if the trial did not log it."""
         block = self.metrics.get(name)
-        return _EMPTY if block is None else block.curve(trial.index)
+        return _EMPTY_CURVE if block is None else block.curve(trial.index)
 
     def curve(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the trial's curve of a signal, whatever its metric is called; empty if the trial did not log the signal."""
+        """Return the trial's curve of one kind (signal), under whatever name it was logged; empty if the trial did not log it."""
         name = self.signals.get(signal)
-        return _EMPTY if name is None else self.metric(trial, name)
+        return _EMPTY_CURVE if name is None else self.metric(trial, name)
 
     def peaks(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the maximum of a signal in each logging window, because averages hide spikes; without logged maxima, return the
-        signal's curve.
-        """
+        """Return the maximum of a curve in each logging window, because averages hide spikes; if no maxima were logged, return
+        the curve itself."""
         name = self.signals.get(signal)
         if name is None:
-            return _EMPTY
+            return _EMPTY_CURVE
         largest = self.metric(trial, name + ".max")
         return largest if len(largest) else self.metric(trial, name)
 
     def has(self, signal: Signal) -> bool:
-        """Return True if any trial logged the signal."""
+        """Return True if any trial logged this kind of curve."""
         return signal in self.signals
 
     def cost_curve(self, trial: Trial) -> Curve:
-        """Return the trial's cost over training (lower is better), including non-finite values."""
+        """Return the curve of the trial's cost (lower is better), including non-finite values."""
         curve = self.metric(trial, self.spec.objective.metric)
         return curve if self.minimize else -curve
 
     def train_cost_curve(self, trial: Trial) -> Curve:
-        """Return the trial's cost on training data (lower is better): the objective on training data; if it was not logged, a
-        training loss.
+        """Return the trial's cost on training data (lower is better): the objective on training data or, if it was not logged,
+        a training loss.
 
-        The curve is empty if neither was logged. Values of `cost_curve` are comparable with the objective on training data, but not
+        The curve is empty if the trial logged neither. `cost_curve` is comparable with the objective on training data, but not
         with a training loss.
         """
         train_objective = self.curve(trial, "train_objective")
@@ -275,7 +270,7 @@ class Study:
         return evaluated if len(evaluated) else self.curve(trial, "train_loss")
 
     def planned_steps(self, trial: Trial) -> float:
-        """Return the trial's planned number of steps, from the trial's facts, else from the study; NaN if unknown."""
+        """Return the trial's planned number of steps, as the trial or else the study states it; NaN if unknown."""
         own = trial.fact("max_train_steps")
         if math.isfinite(own) and own > 0:
             return own
@@ -294,9 +289,9 @@ class Study:
         return max(last, round(planned_steps)) if length_is_known and math.isfinite(planned_steps) else last
 
     def cut_short(self, trial: Trial) -> bool:
-        """Return True if the trial was pruned, stopped early, or evaluated for less than 90 % of its planned steps.
+        """Return True if the trial was pruned or stopped early, or was evaluated for less than 90 % of its planned steps.
 
-        For a trial with unknown planned steps, return True if the trial was stopped.
+        If the planned steps are unknown, return True if the trial was stopped.
         """
         if trial.status in ("pruned", "early_stopped"):
             return True
@@ -308,7 +303,7 @@ class Study:
 
     @cached_property
     def computed(self) -> dict[Any, Any]:
-        """Cached results of functions of this study that are decorated with `advisor.computed.computed`."""
+        """Cached results of the functions decorated with `advisor.computed.computed` for this study."""
         return {}
 
     @cached_property
@@ -323,21 +318,21 @@ class Study:
 
     @cached_property
     def ended(self) -> BoolArray:
-        """Mask of the trials that ended with data and therefore count as evidence, shape (number of trials,)."""
+        """Mask of the trials that ended with data, shape (number of trials,); only these trials count as evidence."""
         return np.array([t.status not in ("running", "no_data") for t in self.trials], dtype=np.bool_)
 
     @cached_property
     def feasible(self) -> BoolArray:
-        """Mask of the trials with a finite objective that did not fail, including pruned trials, shape (number of trials,)."""
-        is_feasible = np.array([t.status in _FEASIBLE for t in self.trials], dtype=np.bool_)
+        """Mask of the trials with a finite objective that did not fail, shape (number of trials,); it includes pruned trials."""
+        is_feasible = np.array([t.status in _FEASIBLE_STATUSES for t in self.trials], dtype=np.bool_)
         return is_feasible & np.isfinite(self.costs)
 
     @cached_property
     def comparable(self) -> BoolArray:
-        """Mask of the feasible trials with a result at full length, shape (number of trials,).
+        """Mask of the feasible trials that have a result at full length, shape (number of trials,).
 
-        Pruned trials, and trials that were stopped before 90 % of their planned steps, are censored: their results at full length
-        are unknown, so their costs must not be compared with those of complete trials. If no trial is complete, the mask contains
+        Trials that were pruned or stopped before 90 % of their planned steps are left out: their results at full length are
+        unknown, so their costs must not be compared with those of complete trials. If no trial is complete, the mask contains
         all feasible trials.
         """
         complete = self.feasible & np.array([not self._censored(t) for t in self.trials], dtype=np.bool_)
@@ -349,10 +344,10 @@ class Study:
         return trial.status == "pruned" or stopped
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """Return the comparable trials of the study, or only the comparable ones among `trials`, best first.
+        """Return the comparable trials of the study, best first; if `trials` is given, only those among them.
 
-        Trials whose best costs agree to `DIGITS` digits, such as perfect scores, are ordered by the mean cost in the second half of
-        training.
+        Trials whose best costs agree to `DIGITS` digits, such as perfect scores, are ordered by the mean cost in the second
+        half of training.
         """
         if trials is None:
             return list(self._ranked)
@@ -365,7 +360,7 @@ class Study:
         return sorted(comparable_trials, key=self.rank_key)
 
     def rank_key(self, trial: Trial) -> tuple[float, float]:
-        """Return the sort key of a trial: (best cost, mean cost in the second half of training). Trials with the same key tie."""
+        """Return a key that sorts trials: (best cost, mean cost in the second half of training). Trials with equal keys tie."""
         return digits(self.costs[trial.index]), digits(self.late_cost(trial))
 
     def late_cost(self, trial: Trial) -> float:
@@ -374,12 +369,11 @@ class Study:
         return float(np.mean(values[len(values) // 2 :]))
 
     def objective_value(self, cost: float) -> float:
-        """Convert a cost back to a value of the objective, with the objective's original sign."""
+        """Convert a cost to a value of the objective, with the original sign."""
         return cost if self.minimize else -cost
 
     def positions(self, name: str, trials: Sequence[Trial] | None = None) -> FloatArray:
-        """Return the trials' positions in the range of parameter `name`: 0 at the low end, 1 at the high end, NaN if the trial
-        lacks the parameter.
-        """
+        """Return the positions of the trials in the range of parameter `name`: 0 at the low end, 1 at the high end, NaN if a
+        trial lacks the parameter."""
         chosen = self.trials if trials is None else trials
         return self.spec.parameters[name].to_unit([t.params.get(name, "") for t in chosen])

@@ -1,4 +1,4 @@
-"""Usual learning rates of optimizers and of fine-tuning, which limit how far a search of the learning rate is extended.
+"""Lists usual learning rates of optimizers and of fine-tuning, which limit how far a search range is extended.
 
 | training | usual rates | source |
 |---|---|---|
@@ -7,7 +7,8 @@
 | Lion | 1e-7 to 3e-3 | 3 to 10 times below AdamW: Chen et al. 2023, arXiv:2302.06675 |
 | fine-tuning, except with SGD | 1e-7 to 1e-3 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805; adapters 2e-4: Hu et al. 2021 |
 
-The limits are not strict: if the best trials lie at an end of the usual range, the search extends beyond this end by a small step.
+These limits are not strict: if the best trials lie at an end of the usual range, the search extends a small step beyond this
+end.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from advisor.model.space import words_of
 from advisor.model.study import Study
 
 HALF_DECADE = math.sqrt(10)
-"""Usual ratio between the best learning rate and each end of a range around it."""
+"""Usual ratio between the best learning rate and each end of a search range around it."""
 
 
 class UsualRates(NamedTuple):
-    """The learning rates that one kind of training usually needs."""
+    """The learning rates that one kind of training usually needs, with the kind's name."""
 
     training: str
-    """Name of the kind of training, for use in a sentence."""
+    """Name of the kind of training, as used in a sentence."""
     low: float
     high: float
 
@@ -55,19 +56,17 @@ BY_OPTIMIZER = {
     "adafactor": ADAM._replace(training="Adafactor"),
     "lion": LION,
 }
-"""Usual learning rates, keyed by a word in the optimizer's name; for example, adamw_torch and paged_adamw_8bit both count as
-AdamW.
-"""
+"""Usual learning rates by a word in the optimizer's name; for example, adamw_torch and paged_adamw_8bit both count as AdamW."""
 
-MAX_TEXT = 200
-"""Maximum number of characters of a name or value that is searched for words."""
+MAX_SEARCHED_CHARS = 200
+"""Maximum number of characters of a name or value in which we look for words."""
 _OFF_WORDS = frozenset(("", "0", "false", "no", "none", "null"))
 _PRETRAINED_WORDS = frozenset("finetune finetuned finetuning pretrained lora qlora peft".split())
 _PRETRAINED_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"}, {"base", "model"}, {"pre", "trained"})
 
 
 def of_optimizer(name: str) -> UsualRates | None:
-    """Return the usual learning rates of the optimizer with this name; None if `BY_OPTIMIZER` does not contain the optimizer."""
+    """Return the usual learning rates of the optimizer with this name; None if it is unknown."""
     words = [*re.split(r"[^a-z]+", name.lower()), optimizers.optimizer_of(name)]
     return next((BY_OPTIMIZER[w] for w in words if w in BY_OPTIMIZER), None)
 
@@ -75,25 +74,25 @@ def of_optimizer(name: str) -> UsualRates | None:
 def starts_from_pretrained(params: Mapping[str, object]) -> bool:
     """Return True if the logged parameters of a run show that it fine-tunes a pretrained model."""
     text = "\n".join(f"{name}\n{value}" for name, value in params.items()).lower()
-    # A fast first check, because a run can have a thousand parameters: every matching word contains one of these strings strings
+    # This fast check comes first, because a run can have a thousand parameters: every matching word contains one of these
     # strings.
     possible = any(part in text for part in ("fine", "trained", "lora", "peft", "base", "name_or_path"))
     return possible and any(_shows_pretrained(str(name), str(value)) for name, value in params.items())
 
 
 @lru_cache(maxsize=10_000)
-def names_pretrained(text: str) -> bool:
-    """Return True if a name, such as a study's name, shows that a pretrained model is fine-tuned."""
-    words = set(words_of(text[:MAX_TEXT]))
+def mentions_pretrained(text: str) -> bool:
+    """Return True if a name, such as that of a study, shows that it fine-tunes a pretrained model."""
+    words = set(words_of(text[:MAX_SEARCHED_CHARS]))
     return bool(words & _PRETRAINED_WORDS) or any(pair <= words for pair in _PRETRAINED_PAIRS)
 
 
 def _shows_pretrained(name: str, value: str) -> bool:
     if value.strip().lower() in _OFF_WORDS:
         return False
-    return names_pretrained(name) or name.endswith("name_or_path") or names_pretrained(value)
+    return mentions_pretrained(name) or name.endswith("name_or_path") or mentions_pretrained(value)
 
 
 def is_fine_tuning(study: Study) -> bool:
     """Return True if the study fine-tunes a pretrained model, according to its name or to facts of its trials."""
-    return names_pretrained(study.name) or any("pretrained" in t.facts for t in study.trials)
+    return mentions_pretrained(study.name) or any("pretrained" in t.facts for t in study.trials)

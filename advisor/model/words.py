@@ -1,4 +1,5 @@
-"""Formats words and numbers for display. Names from the tracking store are untrusted, so `clean` every name that is shown."""
+"""Formats names, words and numbers for display. Names from the tracking store are untrusted, so call `clean` for each name that
+is shown."""
 
 from __future__ import annotations
 
@@ -10,33 +11,32 @@ from collections.abc import Iterable, Sequence
 from advisor.model.space import Value, round_significant
 
 MISSING = "–"
-_REPLACEMENT = "\ufffd"
-_SPACES = re.compile(r"\s+")
-# Unicode marks that change the direction of the following text, even outside the HTML element that contains the mark.
-_DIRECTION = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
+_REPLACEMENT_CHARACTER = "\ufffd"
+_WHITESPACE_PATTERN = re.compile(r"\s+")
+# These Unicode marks change the direction of the following text, even outside the HTML element that contains them.
+_DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
 
 
 def clean(text: object) -> str:
-    """Return `text` on one line, with control characters, direction marks and lone surrogates replaced."""
-    one_line = _SPACES.sub(" ", str(text)).strip()
+    """Return `text` on one line, with a replacement character for control characters, direction marks and lone surrogates."""
+    one_line = _WHITESPACE_PATTERN.sub(" ", str(text)).strip()
     if one_line.isascii() and one_line.isprintable():
         return one_line
-    return "".join(_REPLACEMENT if _is_unsafe(c) else c for c in one_line)
+    return "".join(_REPLACEMENT_CHARACTER if _is_unsafe(c) else c for c in one_line)
 
 
 def encodable(text: str) -> str:
-    """Return `text` with lone surrogates replaced, so that it can be encoded as UTF-8."""
-    return text if text.isascii() else re.sub("[\ud800-\udfff]", _REPLACEMENT, text)
+    """Return `text` with a replacement character for lone surrogates, so that it can be encoded as UTF-8."""
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", _REPLACEMENT_CHARACTER, text)
 
 
 def _is_unsafe(char: str) -> bool:
-    return char in _DIRECTION or unicodedata.category(char) in ("Cc", "Cs", "Co", "Cn")
+    return char in _DIRECTION_MARKS or unicodedata.category(char) in ("Cc", "Cs", "Co", "Cn")
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Clean `text`. If the text is longer than `length`, omit its middle, because names often differ only in their first or last
-    characters.
-    """
+    """Clean `text`. If the text is longer than `length`, leave out its middle, because names often differ only in their first
+    or last characters."""
     text = clean(text)
     if len(text) <= length:
         return text
@@ -45,7 +45,7 @@ def shorten(text: str, length: int = 40) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return a number as text with `digits` significant digits (0.1919, 12,800, 3.16e-4), or a dash for None."""
+    """Format a number with `digits` significant digits (0.1919, 12,800, 3.16e-4); return a dash for None."""
     if value is None or math.isnan(value):
         return MISSING
     if math.isinf(value):
@@ -64,7 +64,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def plain_number(value: float | None, digits: int = 4) -> str:
-    """Return a number as `number` does, but without trailing zeros, which are meaningless in hyperparameters."""
+    """Format a number as `number` does, but without trailing zeros, which mean nothing in hyperparameters."""
     if value is not None and 0.99 < value < 1:
         return f"{round_significant(value, digits):.12g}"
     text = number(value, digits)
@@ -83,12 +83,12 @@ def setting(value: Value | None, digits: int = 4) -> str:
 
 
 def count_best(n: int, noun: str = "trial") -> str:
-    """Return `best trial` for n = 1, `best 12 trials` for n = 12."""
+    """Return `best trial` for n = 1, and `best 12 trials` for n = 12."""
     return f"best {noun}" if n == 1 else f"best {count(n, noun)}"
 
 
 def count(n: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun, `1 trial` or `12 trials`."""
+    """Return a number with its noun, such as `1 trial` or `12 trials`."""
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
@@ -96,13 +96,14 @@ _NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "e
 
 
 def spelled(n: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun; numbers up to ten are written as words."""
+    """Return a number with its noun, and numbers up to ten as words, such as `two trials`."""
     word = _NUMBER_WORDS[n] if n < len(_NUMBER_WORDS) else f"{n:,}"
     return f"{word} {noun if n == 1 else plural or noun + 's'}"
 
 
 def listed(items: Iterable[str], limit: int = 3) -> str:
-    """Return the items as `a`, `a and b` or `a, b and c`. If there are more than `limit` items, count the remaining ones."""
+    """Join the items as `a`, `a and b` or `a, b and c`. If there are more than `limit` items, the text states the number of
+    remaining ones."""
     unique = list(dict.fromkeys(items))
     shown_items: Sequence[str] = unique
     if len(unique) > limit:
@@ -111,33 +112,31 @@ def listed(items: Iterable[str], limit: int = 3) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return one line per row of a table, with each column as wide as its longest cell. Each row must have the same number of
-    cells.
-    """
+    """Return one line for each row of a table, with each column as wide as its longest cell. All rows must have the same number
+    of cells."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def capitalise(text: str) -> str:
-    """Return `text` with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def sentence(text: str) -> str:
-    """Return `text` with a full stop at its end, unless it already ends in punctuation."""
+    """Return `text` with a full stop at its end, unless it ends in punctuation."""
     stripped = text.rstrip()
     return stripped if not stripped or stripped[-1] in ".!?…:" else stripped + "."
 
 
 def short_text(value: Value | None) -> str:
-    """Return a value as short text: four significant digits, no line breaks."""
+    """Return a value as short text, with four significant digits and no line breaks."""
     if isinstance(value, float):
         return f"{round_significant(value, 4):.12g}" if 0.99 < value < 1 else f"{value:.4g}"
     return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(value))[:80]
 
 
 def share(part: float) -> str:
-    """Return a share as a percentage; only the exact shares 0 and 1 are shown as 0 % and 100 %."""
+    """Format a share as a percentage; only exact shares of 0 and 1 are shown as 0 % and 100 %."""
     percent = 100 * part
     if 0 < percent < 1:
         return "under 1 %"
@@ -147,9 +146,9 @@ def share(part: float) -> str:
 
 
 CONFIDENCES = ((0.9, "high", "High confidence"), (0.7, "medium", "Medium confidence"), (0.0, "low", "Low confidence"))
-"""Confidence levels as (minimum confidence, key, label)."""
+"""Levels of confidence: (minimum confidence, key, label)."""
 
 
 def confidence(value: float) -> tuple[str, str]:
-    """Return the (key, label) of the level for a confidence between 0 and 1."""
+    """Return (key, label) of the level of a confidence from 0 to 1."""
     return next((key, label) for minimum, key, label in CONFIDENCES if value >= minimum)

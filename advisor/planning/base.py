@@ -14,38 +14,36 @@ from advisor.model.study import Study, Trial
 from advisor.model.words import clean, setting
 from advisor.planning import batch_sizes, roles
 
-VALIDATE = (
+VALIDATION_DATA_ADVICE = (
     "Set a part of the training data aside, log the objective on it, and choose trials by that metric instead of {metric}: data "
     "that chose the best trial make it look better than it is."
 )
 
-OTHER_LENGTH = (
+LENGTH_MISMATCH_NOTE = (
     "The trials ran to step {ran:,}, which is far from the max_train_steps of the study, {declared:,}: correct it, or log both in "
     "the same unit."
 )
-SAME_EPOCHS = "A trial with {size} takes {length:,} steps for as many epochs as before, not {whole:,}."
-LONGER = 1.5
-"""Minimum ratio of the trials' median last step to the declared `max_train_steps` at which we report a mismatch: one of the two
-numbers is wrong, or their units differ.
-"""
-SHORTER = 0.9
-"""Minimum ratio of a trial's last step to the study's `max_train_steps` at which the trial counts as trained to full length."""
+SAME_EPOCHS_NOTE = "A trial with {size} takes {length:,} steps for as many epochs as before, not {whole:,}."
+MIN_MISMATCH_RATIO = 1.5
+"""A mismatch is reported if the ratio of the trials' median last step to the declared `max_train_steps` is at least this: one
+of the two numbers is wrong, or their units differ."""
+MIN_FULL_LENGTH_RATIO = 0.9
+"""A trial counts as trained to full length if the ratio of its last step to the study's `max_train_steps` is at least this."""
 
-AFTER_FIX = "Search again once this is done: "
+GOAL_AFTER_FIX = "Search again once this is done: "
 """First words of a study's goal if the user must fix something by hand before the study."""
 MIN_TRIALS = 5
 """Minimum number of trials in a search; with fewer trials, no rule about the search space has enough data."""
 
 
 def base(study: Study) -> StudySpec:
-    """Return the study that the findings will change, with the next round number. It is a copy of the analysed study; after a
-    probe, it is the study that the probe prepared.
-    """
+    """Return the study to which the findings apply their changes, with the next round number. The study is a copy of the
+    analysed study or, after a probe, the study that the probe prepared."""
     if study.spec.baseline is not None:
         return study.spec.baseline.model_copy(update={"round": study.spec.round + 1, "parent": study.spec.study})
     spec = study.spec
     best = best_setting(study, spec)
-    parameters = {name: roles.in_next_study(study, name, best) for name in spec.parameters}
+    parameters = {name: roles.parameter_in_next_study(study, name, best) for name in spec.parameters}
     choices = [len(p.options) for p in parameters.values() if p.searched]
     return StudySpec(
         study=spec.study,
@@ -67,8 +65,7 @@ def base(study: Study) -> StudySpec:
     )
 
 
-def name_of_round(spec: StudySpec, number: int) -> str:
-    """Return the name of the study for the given round number."""
+def round_study_name(spec: StudySpec, number: int) -> str:
     return re.sub(r"-round-\d+$", "", spec.study) + f"-round-{number}"
 
 
@@ -81,19 +78,21 @@ def best_setting(study: Study, spec: StudySpec) -> dict[str, Value]:
     if study.probe is not None and study.spec.baseline is not None:
         values = {n: p.value for n, p in study.spec.parameters.items() if p.value is not None}
     elif ranked := study.ranked():
-        return setting_of(ranked[0], spec)
+        return trial_setting(ranked[0], spec)
     return {n: v for n, v in spec.completed(values).items() if n in spec.parameters}
 
 
-def setting_of(trial: Trial, spec: StudySpec) -> dict[str, Value]:
-    """Return the trial's values of the spec's hyperparameters."""
+def trial_setting(trial: Trial, spec: StudySpec) -> dict[str, Value]:
     return {n: v for n, v in spec.completed(dict(trial.params)).items() if n in spec.parameters}
 
 
 def fixed_parameters(setting: dict[str, Value], spec: StudySpec) -> dict[str, Parameter]:
-    """Return every hyperparameter, fixed at its value in the setting. A hyperparameter with a formula is not fixed but computed."""
+    """Return every hyperparameter of the study, fixed at its value in the setting. A hyperparameter with a formula is computed
+    instead."""
     why = "as in the best trial so far"
-    return {n: computed_parameter(n, setting, spec) or spec.fixed_at(n, value, why=why) for n, value in setting.items()}
+    return {
+        n: computed_parameter(n, setting, spec) or spec.fix_value(n, value, why=why) for n, value in setting.items()
+    }
 
 
 def computed_parameter(name: str, setting: dict[str, Value], spec: StudySpec) -> Parameter | None:
@@ -105,7 +104,8 @@ def computed_parameter(name: str, setting: dict[str, Value], spec: StudySpec) ->
 
 
 def learning_rate(spec: StudySpec) -> str | None:
-    """Return the name of the study's learning rate, or None. If the study has several learning rates, prefer a searched one."""
+    """Return the name of the hyperparameter that is the study's learning rate; None if the study has no learning rate. If the
+    study has several learning rates, prefer one that is searched."""
     names = [n for n in spec.parameters if is_learning_rate(n)]
     return next((n for n in names if spec.parameters[n].searched), names[0] if names else None)
 
@@ -116,15 +116,15 @@ def searches(spec: StudySpec) -> bool:
 
 
 def validate(spec: StudySpec, before: StudySpec | None = None) -> StudySpec:
-    """Validate the spec, because `model_copy` does not. Skip parameters taken unchanged from `before`, a valid spec. Raises
-    ValidationError.
+    """Validate the spec, which is necessary after `model_copy`. Parameters that are the same in the valid spec `before` are not
+    validated again. Raises ValidationError.
     """
     valid = before.parameters if before is not None else {}
     parameters = {n: p if valid.get(n) is p else p.model_dump() for n, p in spec.parameters.items()}
     return StudySpec.model_validate({**spec.model_dump(exclude={"parameters"}), "parameters": parameters})
 
 
-def with_lengths(study: Study, spec: StudySpec) -> StudySpec:
+def with_training_lengths(study: Study, spec: StudySpec) -> StudySpec:
     """Return the spec with each fixed hyperparameter that sets the training length (`Study.lengths`), such as epochs, adapted to
     `max_train_steps`.
     """
@@ -133,7 +133,7 @@ def with_lengths(study: Study, spec: StudySpec) -> StudySpec:
         if old is None or old.role != "fixed" or not spec.max_train_steps:
             continue
         value = max(round(spec.max_train_steps / per), 1)
-        why = f"the length of training: {spec.max_train_steps:,} steps, {per:.3g} for each unit of {name}"
+        why = f"the length of training: {spec.max_train_steps:,} steps, {per:.3g} per unit of {name}"
         spec = spec.with_parameter(name, old.model_copy(update={"value": value, "why": why}))
     return spec
 
@@ -144,24 +144,22 @@ def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
     """
     objective, fixed = study.spec.objective, [n for n in study.searched if parameters[n].role == "fixed"]
     if objective.chosen_on_test_data:
-        yield VALIDATE.format(metric=objective.metric)
+        yield VALIDATION_DATA_ADVICE.format(metric=objective.metric)
     ends = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t)) > 1]
     declared = study.spec.max_train_steps
-    if ends and declared and np.median(ends) >= LONGER * declared:
-        yield OTHER_LENGTH.format(ran=int(np.median(ends)), declared=declared)
+    if ends and declared and np.median(ends) >= MIN_MISMATCH_RATIO * declared:
+        yield LENGTH_MISMATCH_NOTE.format(ran=int(np.median(ends)), declared=declared)
     length = _length(study, parameters)
     if length and length != declared:
         sizes = [f"{clean(n)} {setting(parameters[n].value)}" for n in fixed if parameter_kinds.is_batch_size(n)]
-        yield SAME_EPOCHS.format(size=sizes[0], length=length, whole=declared)
+        yield SAME_EPOCHS_NOTE.format(size=sizes[0], length=length, whole=declared)
     if any(parameter_kinds.is_batch_size(n) for n in fixed) and batch_sizes.needs_throughput(study):
         yield batch_sizes.MEASURE
 
 
 def _length(study: Study, parameters: Mapping[str, Parameter]) -> int | None:
-    """Return the training length of the next study in steps.
-
-    If the next study fixes a batch size that this study searched, use the length of the trials with this batch size: larger batches
-    need fewer steps per epoch.
+    """If the next study fixes a batch size that this study searched, use the length of the trials with this batch size: larger
+    batches need fewer steps per epoch.
     """
     whole = study.spec.max_train_steps
     fixed = {n for n in study.searched if parameter_kinds.is_batch_size(n) and parameters[n].role == "fixed"}
@@ -169,11 +167,12 @@ def _length(study: Study, parameters: Mapping[str, Parameter]) -> int | None:
         t for t in study.trials if t.status == "complete" and all(t.params.get(n) == parameters[n].value for n in fixed)
     ]
     ends = [int(c.steps[-1]) for t in alike if len(c := study.cost_curve(t)) > 1]
-    return int(np.median(ends)) if fixed and whole and ends and max(ends) < SHORTER * whole else whole
+    return int(np.median(ends)) if fixed and whole and ends and max(ends) < MIN_FULL_LENGTH_RATIO * whole else whole
 
 
 def _evaluation_interval(study: Study) -> int | None:
-    """Return the number of steps between two evaluations; None if it is unknown, or differs in over a tenth of the intervals."""
+    """Return the number of steps between two evaluations; None if this number is unknown or varies in more than a tenth of the
+    intervals."""
     gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 2]
     if not gaps:
         return None

@@ -1,9 +1,9 @@
 """Widens the range of the learning rate if trials near the next study's batch size suggest a best rate outside it.
 
-The best learning rate grows with the batch size. So a learning-rate range based on trials of all batch sizes can be too low for a
-large batch size, or too high for a small one. If, among the trials near the new batch size, the best trial has the lowest or
-highest learning rate, the range is extended to half a decade beyond that rate. The best rate moves by this much for ten times the
-batch size if it grows with the square root of the batch size.
+The best learning rate grows with the batch size. So a learning-rate range based on trials of all batch sizes can be too low for
+a large batch size, or too high for a small one. If, among the trials near the new batch size, the best trial has the lowest or
+highest learning rate, the range is extended to half a decade beyond that rate. If the best learning rate grows with the square
+root of the batch size, it changes by this factor for ten times the batch size.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, plain_number, setting
 from advisor.planning.base import validate
-from advisor.planning.goals import with_range
+from advisor.planning.goals import with_new_range
 
-NEAR = 1.5
-"""Maximum ratio between the batch sizes of a trial and of the next study at which the trial counts as near. Our choice."""
-MIN_NEAR = 3
-"""Minimum number of trials with a result near the next study's batch size. With fewer trials, the best one has the lowest or
-highest learning rate too often by chance. Our choice.
-"""
+MAX_NEAR_RATIO = 1.5
+"""A trial is near the next study's batch size if the two batch sizes differ at most by this factor. Our choice."""
+MIN_NEAR_TRIALS = 3
+"""Minimum number of trials with a result near the next study's batch size. With fewer trials, the best one would too often have
+the lowest or highest learning rate by chance. Our choice."""
 
 
-def with_room(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the study `spec`. If it fixes a batch size that `study` searched, the ranges of its learning rates may be wider."""
+def with_wider_rates(study: Study, spec: StudySpec) -> StudySpec:
+    """Return `spec`, with wider learning-rate ranges if it fixes a batch size that `study` searched and trials near this size
+    suggest rates outside the ranges."""
     fixed = [n for n in study.searched if parameter_kinds.is_batch_size(n) and _fixes_parameter(spec, n)]
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.scale == "log" and n in study.searched]
     for size in fixed[:1] if spec.probe is None and not spec.settings else ():
         near = list(_near(study, size, as_number(spec.parameters[size].value)))
         successful = [t for t in study.ranked() if t in near]
-        for rate in rates if len(successful) >= MIN_NEAR else ():
+        for rate in rates if len(successful) >= MIN_NEAR_TRIALS else ():
             old = spec.parameters[rate]
             new = (
                 old
                 if _contradicts_trend(study, rate, size, successful[0])
-                else _with_room_beyond(old, rate, size, successful, near)
+                else _extend_range_beyond(old, rate, size, successful, near)
             )
-            goal = with_range(spec.goal, rate, old, new)
+            goal = with_new_range(spec.goal, rate, old, new)
             if new.high != old.high or new.low != old.low:
                 side = "higher" if new.high != old.high else "lower"
                 goal = goal.replace(f"Narrow {clean(rate)}", f"Search {side} {clean(rate)}", 1)
@@ -56,10 +56,10 @@ def _fixes_parameter(spec: StudySpec, name: str) -> bool:
 
 
 def _near(study: Study, name: str, size: float) -> Iterator[Trial]:
-    """Yield the ended trials whose batch size is within a factor of `NEAR` of `size`."""
+    """Yield the ended trials whose batch size is within a factor of `MAX_NEAR_RATIO` of `size`."""
     for trial in study.trials:
         tried = as_number(trial.params.get(name))
-        if study.ended[trial.index] and tried > 0 and size / NEAR <= tried <= size * NEAR:
+        if study.ended[trial.index] and tried > 0 and size / MAX_NEAR_RATIO <= tried <= size * MAX_NEAR_RATIO:
             yield trial
 
 
@@ -72,9 +72,9 @@ def _contradicts_trend(study: Study, rate: str, size: str, near: Trial) -> bool:
     return (rates[0] - rates[1]) * (sizes[0] - sizes[1]) < 0
 
 
-def _with_room_beyond(old: Parameter, rate: str, size: str, successful: list[Trial], near: list[Trial]) -> Parameter:
-    """Return the range of the learning rate. If the best trial of `near` has their lowest or their highest rate, extend the range
-    beyond it.
+def _extend_range_beyond(old: Parameter, rate: str, size: str, successful: list[Trial], near: list[Trial]) -> Parameter:
+    """Return the learning rate's parameter with the new range. If the best trial of `near` has the lowest or highest rate among
+    them, extend the range beyond this rate.
 
     successful: trials of `near` with a result, best first.
     """
@@ -92,7 +92,7 @@ def _with_room_beyond(old: Parameter, rate: str, size: str, successful: list[Tri
         return old
     why = (
         f"the best of the {len(successful)} trials with a {clean(size)} near {setting(successful[0].params[size])} has their "
-        f"{sides[0]}est rate, {plain_number(best)}, so a better one may lie beyond"
+        f"{sides[0]}est rate, {plain_number(best)}, so a better rate may lie beyond"
     )
     why = f"{old.why.rstrip('.')}. {why[0].upper()}{why[1:]}" if old.why else why
     return old.model_copy(update={"low": low, "high": high, "why": why})

@@ -1,7 +1,7 @@
-"""Chooses the batch size of the next study: a power of two, based on throughput and memory if the trials logged them.
+"""Chooses the batch size of the next study: a power of two, based on throughput and memory use if the trials logged these.
 
-Playbook: "Choosing the batch size". The batch size is not tuned for validation quality. If the optimizer is tuned for each batch
-size, results hardly depend on the batch size, but training time does.
+Playbook: "Choosing the batch size". The batch size is chosen for speed and not tuned for validation quality. If the optimizer
+is tuned for each batch size, results hardly depend on the batch size, but training time does.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ MEASURE = (
 )
 
 
-def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
-    """Return the batch size of the next study: a list of choices if its values are compared or no trial has a result, else fixed.
+def parameter_in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
+    """Return the batch size of the next study: a list of choices if batch sizes are compared or no trial has a result, else
+    fixed.
 
     best: batch size of the best trial; None if it is unknown.
     """
@@ -29,22 +30,23 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
         return _batch_size_choices(parameter, study, name)
     fastest = throughput.recommended_batch_size(study, name)
     size = fastest or throughput.largest_good_batch_size(study, name) or as_number(best)
-    if not size > 0:  # not a number, such as "auto"
-        return parameter.fixed_at(best, why="as in the best trial")
-    value = throughput.usable_size(study, name, size)
+    if not size > 0:  # the choice is not a number but a word, such as "auto"
+        return parameter.fix_value(best, why="as in the best trial")
+    value = throughput.usable_batch_size(study, name, size)
     whole = int(value) if value.is_integer() else value
-    return parameter.fixed_at(whole, why=_reason(study, name, fastest, value, size))
+    return parameter.fix_value(whole, why=_reason_text(study, name, fastest, value, size))
 
 
 def needs_throughput(study: Study) -> bool:
-    """Return whether the study logged the throughput of fewer than two batch sizes, too few to choose one by throughput."""
+    """Return whether the study logged the throughput of fewer than two batch sizes, which are too few to choose a batch size by
+    throughput."""
     return len(throughput.throughputs(study)) < 2
 
 
-def _reason(study: Study, name: str, fastest: float | None, value: float, size: float) -> str:
+def _reason_text(study: Study, name: str, fastest: float | None, value: float, size: float) -> str:
     if fastest is None:
         near = "" if value == size else f", {size:g}, as a power of two"
-        return f"the largest among the best trials{near}; measure the throughput, which should decide once each size is tuned"
+        return f"the largest among the best trials{near}; once each size is tuned, choose by throughput instead"
     limit = throughput.smallest_out_of_memory(study)
     memory = f"; {limit:g} ran out of memory" if math.isfinite(limit) else ""
     tried = [as_number(t.params[name]) for t in study.trials if name in t.params]
@@ -70,7 +72,7 @@ def _batch_size_choices(parameter: Parameter, study: Study, name: str) -> Parame
     sizes = tuple(2**i for i in range(first, last + 1) if not 2**i >= limit)
     if not sizes:
         return parameter
-    why = f"{name} is a list of powers of two: hardware uses other sizes less well"
+    why = f"{name} is a list of powers of two: hardware is less efficient at other sizes"
     if len(sizes) == 1:
         return Parameter(
             role="fixed", type="int", value=sizes[0], limits=parameter.limits, when=parameter.when, why=why

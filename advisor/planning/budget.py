@@ -1,13 +1,14 @@
 """Determines the number of trials of each next study, and fits the studies into a budget.
 
 *How many trials.* A search needs enough trials to estimate a quadratic response to all searched hyperparameters and the noise
-around it. While no hyperparameter has a known effect, it also needs enough trials to detect one (`states.trials_needed`). Earlier
-results count if they have the same training length and lie in the new space. If a range was extended, none counts, because earlier
-trials do not cover the added part. A study from one of the playbook's designs keeps its number of trials.
+around this response. While no hyperparameter has a known effect, the search also needs enough trials to detect an effect
+(`states.trials_needed`). Earlier results count towards this number if they have the same training length and lie in the new
+space. If a range was extended, no earlier result counts, because earlier trials do not cover the added part. If a study comes
+from a study design, its number of trials stays unchanged.
 
-*Budget.* A budget is a number of steps or a time; times are estimated from logged step times. The budget pays for the studies in
-their order. If the budget is too small for a study, the study searches fewer hyperparameters, and its notes say which ones it
-omits.
+*Budget.* A budget is a number of steps or a time; times are estimated from logged step times. The budget is spent on the
+studies in their planned order. If the budget is too small for a study, the study searches fewer hyperparameters, and its notes
+name the omitted ones.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from advisor.planning import new_scores, price
 from advisor.planning.base import MIN_TRIALS, base, searches
 from advisor.planning.designs.ladder import enough, narrowed
 from advisor.planning.merge import Plan
-from advisor.planning.states import effect_of, settings_needed, trials_needed
+from advisor.planning.states import effect_state, settings_needed, trials_needed
 
-PER_VALUE = 6
+MIN_TRIALS_PER_VALUE = 6
 """Minimum number of trials per value of a scientific hyperparameter if other hyperparameters are tuned for each value. Our choice.
 """
-MAX_GROWTH = 2
-"""Maximum ratio of the next study's number of trials to the last study's. If more trials are needed, users should look at the first
-results before they run the remaining trials.
+MAX_TRIALS_GROWTH = 2
+"""Maximum ratio of the next study's number of trials to that of the last study. If more trials are needed, users should look at
+the first results before they run the remaining trials.
 """
-_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
-_BUDGET = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([a-z]+)")
-"""A number and its unit. Commas separate thousands only, because `1,5h` has two readings."""
+_SECONDS_PER_UNIT = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
+_BUDGET_PATTERN = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([a-z]+)")
+"""Pattern of a number with its unit. Commas separate thousands only, because `1,5h` is ambiguous."""
 
 
 # --- how many trials ------------------------------------------------------------------------------------------------------------
@@ -62,14 +63,15 @@ def with_trial_numbers(study: Study, following: Plan) -> tuple[StudySpec, ...]:
 
 
 def _with_trial_number(study: Study, spec: StudySpec, carried: int, *, scores_changed: bool, first: bool) -> StudySpec:
-    """Return the search with as many trials as it needs. If a finding already raised the number above `carried`, that number stays.
+    """Return the study with as many trials as its search needs. If a finding already raised the number of trials above
+    `carried`, the raised number stays.
 
-    scores_changed: earlier trials do not count, because their scores are not comparable with new ones. first: add a note that
-    offers a cheaper search of fewer hyperparameters, if one exists.
+    scores_changed: True if earlier trials do not count, because their scores are not comparable with new scores. first: whether
+    to add a note that offers a cheaper search of fewer hyperparameters.
     """
-    needed = trials_needed(effect_of(study), len(spec.searched))
-    counted = 0 if scores_changed else _earlier_results(study, spec)
-    trials = _next_trials(spec, needed - counted) if spec.trials == carried else spec.trials
+    needed = trials_needed(effect_state(study), len(spec.searched))
+    counted = 0 if scores_changed else _earlier_result_count(study, spec)
+    trials = _next_trial_count(spec, needed - counted) if spec.trials == carried else spec.trials
     sized = spec.model_copy(update={"trials": trials})
     ladder = _ladder_note(study, sized, carried) if first else ""
     return sized.model_copy(update={"notes": (*spec.notes, ladder)}) if ladder else sized
@@ -81,34 +83,34 @@ def _coefficient_count(spec: StudySpec) -> int:
     return math.comb(numbers + 2, 2) + sum(len(p.options) - 1 for p in spec.searched.values() if not p.numeric)
 
 
-def _next_trials(spec: StudySpec, needed: int) -> int:
+def _next_trial_count(spec: StudySpec, needed: int) -> int:
     """Return the number of trials to run in the next search: at least one per coefficient of a quadratic response and one per
     choice.
     """
     carried = spec.trials or needed
     least = max(_coefficient_count(spec), min(RATE_TRIALS, carried))
-    return max(min(max(needed, least), MAX_GROWTH * carried), _min_trials(spec))
+    return max(min(max(needed, least), MAX_TRIALS_GROWTH * carried), _min_trial_count(spec))
 
 
-def _earlier_results(study: Study, spec: StudySpec) -> int:
-    """Return the number of earlier results that count for the next study: results in its space, or 0 if it trains longer.
+def _earlier_result_count(study: Study, spec: StudySpec) -> int:
+    """Return the number of earlier results that lie in the next study's space; 0 if the next study trains longer.
 
-    Results of longer earlier trials count, because a study is only shortened if the last part of training does not improve the
-    objective.
+    Results of longer earlier trials also count, because a study is shortened only if the last part of training does not improve
+    the objective.
     """
     longer = (spec.max_train_steps or 0) > (study.spec.max_train_steps or 0) or spec.schedule != study.spec.schedule
     return 0 if longer or not spec.searches_within(study.spec) else len(trials_inside(spec, study.ranked()))
 
 
-def size_reason(study: Study, spec: StudySpec) -> str:
+def trial_number_reason(study: Study, spec: StudySpec) -> str:
     """Return the reason for a search's number of trials, as a clause; empty for studies that are not searches."""
     if spec.settings and any(p.numeric for p in spec.searched.values()):
-        return new_scores.FIRST
+        return new_scores.REPEAT_BEST_FIRST_REASON
     if not searches(spec) or spec.sampler.kind == "adaptive" or spec.trials is None:
         return ""
     if spec.trials == RATE_TRIALS and len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
         return f"{RATE_TRIALS} trials are enough for a learning rate alone"
-    needed, counted = trials_needed(effect_of(study), len(spec.searched)), _earlier_results(study, spec)
+    needed, counted = trials_needed(effect_state(study), len(spec.searched)), _earlier_result_count(study, spec)
     reason = f"about {needed} trials show the best values of {count(len(spec.searched), 'hyperparameter')}"
     if counted:
         reason += f", and {count(counted, 'earlier trial')} in the new space {'counts' if counted == 1 else 'count'}"
@@ -117,33 +119,33 @@ def size_reason(study: Study, spec: StudySpec) -> str:
     )
 
 
-def _min_trials(spec: StudySpec) -> int:
-    """Return the minimum number of trials of a search.
-
-    Each choice gets at least one trial, and each compared value gets enough trials to tune the other hyperparameters. A search of
-    only a learning rate needs `RATE_TRIALS`.
+def _min_trial_count(spec: StudySpec) -> int:
+    """Each choice gets at least one trial, and each compared value gets enough trials to tune the other hyperparameters. A
+    search of only a learning rate needs `RATE_TRIALS`.
     """
     if len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
         return RATE_TRIALS
     tunes = any(p.numeric and p.role == "nuisance" for p in spec.searched.values())
-    compared = [PER_VALUE * len(p.options) for p in spec.searched.values() if tunes and p.role == "scientific"]
+    compared = [
+        MIN_TRIALS_PER_VALUE * len(p.options) for p in spec.searched.values() if tunes and p.role == "scientific"
+    ]
     return max([MIN_TRIALS, *compared, *(len(p.options) for p in spec.searched.values())])
 
 
 def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
     """Return a note that offers a cheaper search of fewer hyperparameters; empty if no such search exists."""
     new = changed_ranges(study, spec)
-    fewer = None if enough(trials, spec) else narrowed(study, spec, MAX_GROWTH * trials, why="", keep=new)
+    fewer = None if enough(trials, spec) else narrowed(study, spec, MAX_TRIALS_GROWTH * trials, why="", keep=new)
     if fewer is None:
         return ""
-    every, least = (max(settings_needed(len(s.searched)), _min_trials(s)) for s in (spec, fewer))
+    every, least = (max(settings_needed(len(s.searched)), _min_trial_count(s)) for s in (spec, fewer))
     shares = importance.shares(study)
     kept = sorted(fewer.searched, key=lambda n: -shares.get(n, 0.0))
     most = sorted(spec.searched, key=lambda n: -shares.get(n, 0.0))[: len(kept)]
     which = "the hyperparameters that matter most, " if shares and set(kept) == set(most) else ""
     return (
         f"About {every} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only {which}"
-        f"{listed(kept)}, with {count(least, 'trial')}, and fix the others."
+        f"{listed(kept)}, with {count(least, 'trial')}, and fix all other hyperparameters."
     )
 
 
@@ -152,7 +154,7 @@ def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
 
 @dataclass(frozen=True)
 class Budget:
-    """The maximum total cost of the next studies."""
+    """The maximum total cost of the next studies, in steps or seconds."""
 
     amount: float
     unit: Literal["steps", "seconds"]
@@ -163,19 +165,18 @@ class Budget:
 
 def parse(text: str) -> Budget:
     """Parse a budget such as `40h`, `90 min` or `2e6 steps`. Raises AdvisorError for text in any other form."""
-    match = _BUDGET.fullmatch(text.strip().lower())
+    match = _BUDGET_PATTERN.fullmatch(text.strip().lower())
     if match is not None:
         amount, unit = float(match[1].replace(",", "").replace("_", "")), match[2]
-        amount *= 1.0 if unit in ("step", "steps") else _SECONDS.get(unit, math.nan)
+        amount *= 1.0 if unit in ("step", "steps") else _SECONDS_PER_UNIT.get(unit, math.nan)
         if 0 < amount < math.inf:
             return Budget(amount, "steps" if unit in ("step", "steps") else "seconds")
     raise AdvisorError(f"--budget {text!r} is neither a time, such as 40h, nor a number of steps, such as '2e6 steps'")
 
 
 def within(study: Study, specs: Sequence[StudySpec], budget: Budget) -> tuple[StudySpec, ...]:
-    """Return the next studies that the budget pays for. Raises AdvisorError if the budget is too small for one trial, or if costs
-    are unknown.
-    """
+    """Return the next studies that the budget pays for. Raises AdvisorError if the budget is too small for one trial, or if the
+    cost of a trial is unknown."""
     left = budget.amount
     made: list[StudySpec] = []
     dropped: list[StudySpec] = []
@@ -202,16 +203,16 @@ def within(study: Study, specs: Sequence[StudySpec], budget: Budget) -> tuple[St
 
 
 def _affordable(study: Study, spec: StudySpec, runs: int, *, first: bool) -> StudySpec | None:
-    """Return the study with at most `runs` runs; None if these are too few to answer the study's question."""
+    """Return the study with at most `runs` runs; None if so few runs cannot answer the study's question."""
     trials = runs // (spec.seeds or 1)
     if trials >= (spec.trials or 1):
         return spec
-    if spec.probe is not None or not spec.searched or trials < (1 if first else _min_trials(spec)):
+    if spec.probe is not None or not spec.searched or trials < (1 if first else _min_trial_count(spec)):
         return None
-    why = "the budget pays for too few trials to search it as well"
+    why = "the budget pays for too few trials to search this hyperparameter, too"
     fewer = None if enough(trials, spec) else narrowed(study, spec, trials, why)
     text = f"The budget pays for {count(trials, 'trial')} of the {spec.trials} that this study needs."
     if fewer is not None:
         fixed = [n for n in spec.searched if n not in fewer.searched]
-        text += f" It leaves out {listed(fixed)} and fixes them."
+        text += f" The study therefore fixes {listed(fixed)}."
     return (fewer or spec).model_copy(update={"trials": trials, "notes": (*spec.notes, text)})

@@ -1,8 +1,8 @@
 """Chooses the next study if no rule recommends a change.
 
-The planner switches from exploration to exploitation only on positive evidence (`states`). While evidence is missing, it plans the
-cheapest study that provides it: a search of the learning rate for a newly fixed batch size, a search of fewer hyperparameters, or
-more trials of the same space. Long runs and repeats of the best trial come last.
+The planner switches from exploration to exploitation only if there is positive evidence for it (`states`). While evidence is
+missing, it plans the cheapest study that provides this evidence: a search of the learning rate for a newly fixed batch size, a
+search of fewer hyperparameters, or more trials of the same space. Long runs and repeats of the best trial are planned last.
 """
 
 from __future__ import annotations
@@ -27,27 +27,25 @@ from advisor.model.study import Study
 from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, listed, plain_number, setting, share
 from advisor.planning import gain, price
-from advisor.planning.base import best_setting, name_of_round, searches, validate
-from advisor.planning.designs.catalogue import DESIGNS
+from advisor.planning.base import best_setting, round_study_name, searches, validate
+from advisor.planning.designs.catalogue import STUDY_DESIGNS
 from advisor.planning.designs.explore import explore, still_compares
 from advisor.planning.designs.ladder import ladder
 from advisor.planning.designs.open_next import open_next
 from advisor.planning.designs.reseed import reseed
 from advisor.planning.sampling.halton import sample
-from advisor.planning.states import EFFECT, Evidence, assess, settings_needed
+from advisor.planning.states import MIN_EFFECT_SD, Evidence, assess_evidence, settings_needed
 from advisor.stats import power
 
 MAX_GAIN = 0.05
-"""Maximum probability that a search finds a better setting, according to the model, at which we skip this search of a settled
-space.
-"""
-HARDLY = (
-    "Searching on would hardly help: the probability that {count} more trials find a setting that is better than the best one "
+"""A search of a settled space is skipped if, according to the model, it finds a better setting with at most this probability."""
+UNLIKELY_GAIN_NOTE = (
+    "More search would hardly help: the probability that {count} more trials find a setting that is better than the best one "
     "by more than noise is at most {chance}."
 )
 NOISE = (
-    "If these runs, with nothing but other seeds, differ about as much as the trials so far, the results are noise, and {names} "
-    "hardly matter in their ranges: search other hyperparameters. If they differ much less, more trials will show the best values."
+    "If these runs, which differ only in seed, vary as much as the trials so far, the results are noise, and {names} "
+    "hardly matter in their ranges: search other hyperparameters. If they vary much less, more trials will show the best values."
 )
 DEPLOY = "If these runs agree, measure their setting on {data}, once, and deploy it."
 
@@ -55,8 +53,9 @@ DEPLOY = "If these runs agree, measure their setting on {data}, once, and deploy
 def closing_study(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec
 ) -> StudySpec | None:
-    """Return the next study if no rule recommends a change; None if nothing is left to do or a probe prepared no study."""
-    name = name_of_round(base, base.round)
+    """Return the next study if no rule recommends a change; None if nothing is left to do, or if `study` is a probe without a
+    prepared study."""
+    name = round_study_name(base, base.round)
     if study.spec.baseline is not None:
         return base.model_copy(update={"study": name, "goal": f"Resume the study that {study.name} prepared"})
     if study.probe is not None:
@@ -68,12 +67,12 @@ def closing_study(
     return None
 
 
-def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
-    """Adapt a study that only has more trials, shorter trials or narrower ranges, so that it also answers open questions.
+def with_open_questions(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
+    """Adapt a study that only adds trials, shortens them or narrows ranges, so that it also answers open questions.
 
-    If it has too few trials for all hyperparameters, it searches only some of them, including all with changed ranges.
+    If this study has too few trials for all hyperparameters, it searches only some of them, including all whose ranges changed.
     """
-    evidence = assess(study, verdicts, rules)
+    evidence = assess_evidence(study, verdicts, rules)
     if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
         return spec
     new = changed_ranges(study, spec)
@@ -81,23 +80,23 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
     if smaller is not None or not spec.searched or new or len(spec.searched) < len(study.searched):
         return smaller or spec
     earlier = settings.read(study).successes if spec.max_train_steps == study.spec.max_train_steps else 0
-    found = price.power_of(study, earlier, spec.trials or 1, len(spec.searched))
+    found = price.power_sentence(study, earlier, spec.trials or 1, len(spec.searched))
     return spec.model_copy(update={"notes": (found, *spec.notes)})
 
 
-def stopped_if_settled(
+def stop_if_settled(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec
 ) -> tuple[StudySpec | None, str]:
-    """Return (repeats of the best setting, "") instead of a search that would hardly find a better one.
+    """If the search would hardly find a better setting, return (repeats of the best setting, "") in its place.
 
-    If the best setting was repeated already, return (None, the reason to stop). Only a search that compares nothing, in the space
-    of `study`, is replaced; return any other study unchanged, with "". The space must not be known to be wrong.
+    If the best setting was repeated already, return (None, the reason to stop). A study is returned unchanged, with "", if it
+    compares values, has another space than `study`, or if its space is known to be wrong.
     """
     chance = None if still_compares(study, spec) else _chance_of_gain(study, verdicts, rules, spec)
     if chance is None:
         return spec, ""
     again = reseed(study, spec)
-    reason = HARDLY.format(count=spec.trials or 1, chance=share(chance))
+    reason = UNLIKELY_GAIN_NOTE.format(count=spec.trials or 1, chance=share(chance))
     if again is None:
         return None, reason
     why = {n: p.why for n, p in spec.parameters.items() if p.role == "fixed"}
@@ -112,9 +111,9 @@ def _chance_of_gain(study: Study, verdicts: Sequence[Verdict], rules: Sequence[R
     best = trials_inside(spec, study.ranked()[:1])
     if not searches(spec) or spec.sampler.kind == "adaptive" or promising.trains_differently(study, spec) or not best:
         return None
-    state = assess(study, verdicts, rules).state
+    state = assess_evidence(study, verdicts, rules).state
     if state != "wrong" and gain.hopeless(study, spec):
-        return gain.HOPELESS
+        return gain.MAX_HOPELESS_CHANCE
     if state != "fine" or not still_compares(study, study.spec):
         return None
     chance = promising.chance_of_gain(study, list(sample(spec, spec.trials or 1)))
@@ -124,33 +123,33 @@ def _chance_of_gain(study: Study, verdicts: Sequence[Verdict], rules: Sequence[R
 def _candidates(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec
 ) -> Iterator[StudySpec | tuple[Change, ...] | None]:
-    # No further setting can beat a perfect one, and further settings do not show which of the compared settings is better.
+    # A perfect setting cannot be beaten, and more settings do not show which of the compared settings is better.
     compares = any(p.role == "scientific" for p in study.searched.values()) and repeats.compared(study)
     if validation.perfect_trials(study) or compares:
         yield reseed(study, base)
         return
-    yield _tuned_for_batch(study, base)
+    yield _rate_search_for_batch(study, base)
     yield open_next(study, base)
     searching = study.spec.sampler.kind != "adaptive"
-    evidence = assess(study, verdicts, rules)
+    evidence = assess_evidence(study, verdicts, rules)
     if searching and (evidence.state != "fine" or still_compares(study, base)):
         if evidence.effect != "fine" or evidence.variation != "fine":
             yield ladder(study, base)
         if "fine" not in (evidence.effect, evidence.variation) and not still_compares(study, base):
-            yield _noise_first(study, base)
+            yield _repeats_to_measure_noise(study, base)
         yield explore(study, verdicts, rules, base, evidence)
     designs: list[PlanName] = ["exploit"] if searching and evidence.state == "fine" else []
     designs += ["rounds"] if base.final_train_steps and (evidence.effect == "fine" or not searching) else []
     for name in designs:
-        yield DESIGNS[name](RunPlan(plan=name, why="nothing is left to change"), study, base)
+        yield STUDY_DESIGNS[name](RunPlan(plan=name, why="nothing is left to change"), study, base)
     again = reseed(study, base)
-    yield again if again is None else _with_power(study, again, evidence)
+    yield again if again is None else _with_power_note(study, again, evidence)
 
 
-def _tuned_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
+def _rate_search_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
     """Return a search of the learning rate for a batch size that this study searched and the next study fixes.
 
-    Return None if enough settings were already tried at this batch size.
+    Return None if enough settings with this batch size were already tried.
     """
     sizes = [n for n in study.searched if parameter_kinds.is_batch_size(n) and base.parameters[n].role == "fixed"]
     rates = [n for n in base.searched if is_learning_rate(n)]
@@ -164,17 +163,15 @@ def _tuned_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
     goal = f"Fix {clean(name)} at {setting(value)} and tune {listed(map(clean, rates))}"
     best = best_setting(study, base)
     for other in [n for n, p in base.searched.items() if p.role == "scientific" and n in study.inferred and n in best]:
-        why = "fixed for now: the learning rate comes first; the best trial's value"
+        why = "fixed for now at the best trial's value, because the learning rate is tuned first"
         base = FixParameter(parameter=other, value=best[other], why=why, for_now=True).apply(base)
     for rate in rates:
-        base = base.with_parameter(rate, _at_least_a_decade(study, rate, base.parameters[rate]))
+        base = base.with_parameter(rate, _widen_to_decade(study, rate, base.parameters[rate]))
     return base.model_copy(update={"goal": goal, "trials": max(RATE_TRIALS, settings_needed(len(base.searched)))})
 
 
-def _at_least_a_decade(study: Study, name: str, rate: Parameter) -> Parameter:
-    """Return the learning rate. If its range was inferred from tried rates and covers less than a decade, widen the range to a
-    decade.
-    """
+def _widen_to_decade(study: Study, name: str, rate: Parameter) -> Parameter:
+    """Return the learning rate with a range of at least a decade if its range was inferred from tried rates."""
     if (
         name not in study.inferred
         or rate.low is None
@@ -188,7 +185,7 @@ def _at_least_a_decade(study: Study, name: str, rate: Parameter) -> Parameter:
     return rate.model_copy(update={"low": max(low, least), "high": min(high, most), "scale": "log", "why": why})
 
 
-def _noise_first(study: Study, base: StudySpec) -> StudySpec | None:
+def _repeats_to_measure_noise(study: Study, base: StudySpec) -> StudySpec | None:
     """Return repeats of the best setting, which show if differences between trials are only noise.
 
     Return None if this setting was repeated already, or if fewer than `RATE_TRIALS` settings were tried.
@@ -199,16 +196,16 @@ def _noise_first(study: Study, base: StudySpec) -> StudySpec | None:
     )
 
 
-def _with_power(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:
-    """Return the study of repeats. If a test found no effect of any hyperparameter, note the smallest effect that this test would
-    have found.
+def _with_power_note(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:
+    """Return the study of repeats with a note on the smallest effect that the test would have found, if a test found no effect
+    of any hyperparameter.
     """
     tried, searched = settings.read(study).successes, len(study.searched)
     pruned = any(t.status == "pruned" for t in study.trials)
-    if pruned or evidence.effect == "fine" or not searched or power.detectable_effect(tried, searched) > EFFECT:
+    if pruned or evidence.effect == "fine" or not searched or power.detectable_effect(tried, searched) > MIN_EFFECT_SD:
         return spec
     try:
         importance.read(study)
     except MissingData:
         return spec
-    return spec.model_copy(update={"notes": (*spec.notes, price.power_so_far(study, tried, searched))})
+    return spec.model_copy(update={"notes": (*spec.notes, price.past_power_sentence(study, tried, searched))})

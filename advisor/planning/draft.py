@@ -1,7 +1,7 @@
 """The draft of the next study, to which findings apply their changes.
 
-Once a rule has set a part of the draft, later rules cannot change this part. Cuts of a range are an exception: at each end, the
-tighter cut wins.
+Once a rule has set a part of the draft, later rules cannot change this part. Rules that cut a range are an exception: at each
+end, the tighter cut wins.
 """
 
 from __future__ import annotations
@@ -28,41 +28,39 @@ from advisor.planning import roles
 from advisor.planning.base import validate
 
 Part: TypeAlias = tuple[str, str]
-"""A part of a spec that a change sets: (parameter or field, "low", "high" or "scale")."""
+"""A part of a spec that a change sets, as the name of a parameter or field, and "low", "high" or "scale"."""
 
 
-class Conflict(Exception):  # noqa: N818 - the caller reports it as a reason
+class ChangeConflict(Exception):  # noqa: N818 - the caller reports it as a reason
     """Raised if a change cannot be applied; the message is the reason."""
 
 
 @dataclass
-class Draft:
-    """The next study while the changes of findings are applied to it one after another."""
+class StudyDraft:
+    """The next study, to which the changes of findings are applied one after another."""
 
     start: StudySpec
-    """The next study before the first change."""
+    """The next study before any change."""
     current: StudySpec
     owners: dict[Part, str] = field(default_factory=dict)
-    """Maps each part of the study to the rule that set it."""
+    """The rule that set a part of the study, by part."""
 
     def apply(self, rule: str, change: Change) -> bool:
-        """Apply the change to the draft and return whether the change altered the draft. Raises Conflict if it cannot be
-        applied.
-        """
+        """Apply the change, and return whether it altered the draft. Raises ChangeConflict if the change cannot be applied."""
         if isinstance(change, RepeatTrial) and self.current != self.start:
-            raise Conflict("the changed study may find a better trial; that one should be repeated")
+            raise ChangeConflict("the changed study may find a better trial, which should be repeated instead")
         if isinstance(change, SetRange):
-            change = self._tidied(change)
-            keep = roles.reason_to_keep(change, self.start.parameters.get(change.parameter))
+            change = self._snap_to_study_ends(change)
+            keep = roles.reason_against_change(change, self.start.parameters.get(change.parameter))
             if keep is not None:
-                raise Conflict(keep)
+                raise ChangeConflict(keep)
         others = {self.owners[part] for part in _parts(change, self.current) if part in self.owners} - {rule}
         if isinstance(change, SetRange):
             change = self._without_parts_of_others(rule, change)
         if others and not (isinstance(change, SetRange) and _parts(change, self.current)):
-            if self._agrees(change):
+            if self._repeats_earlier_change(change):
                 return False
-            raise Conflict(f"{' and '.join(sorted(others))} already set {target(change)}")
+            raise ChangeConflict(f"{' and '.join(sorted(others))} already set {target(change)}")
         after = self._changed(change)
         if after == self.current:
             return False
@@ -71,10 +69,9 @@ class Draft:
         self.current = after
         return True
 
-    def _tidied(self, change: SetRange) -> SetRange:
-        """Return the change of a range. If a new end equals the study's end up to rounding, take the study's end: ends inferred
-        from trials are rounded there.
-        """
+    def _snap_to_study_ends(self, change: SetRange) -> SetRange:
+        """Return the change of a range with ends aligned to the study's range. If a new end equals the study's end up to
+        rounding, use the study's end, because ends inferred from trials are rounded in the study."""
         start = self.start.parameters.get(change.parameter)
         if start is None or start.low is None or start.high is None:
             return change
@@ -89,9 +86,8 @@ class Draft:
         return change.model_copy(update=kept)
 
     def _without_parts_of_others(self, rule: str, change: SetRange) -> SetRange:
-        """Return the change without range ends or a scale that other rules have already set; keep a cut that is tighter than the
-        earlier one.
-        """
+        """Return the change without range ends or a scale that other rules have already set; keep a range end that cuts more
+        than the earlier cut."""
         now, start = (spec.parameters.get(change.parameter) for spec in (self.current, self.start))
         if now is None or not now.numeric:
             return change
@@ -107,11 +103,11 @@ class Draft:
         ):
             update.pop("high", None)
         if update and now.why and now.why != change.why:
-            # Both rules contributed to the range, so keep both reasons.
+            # Two rules determined the range, so keep both reasons.
             update["why"] = f"{now.why.rstrip('.')}. {change.why}"
         return change.model_copy(update=update)
 
-    def _agrees(self, change: Change) -> bool:
+    def _repeats_earlier_change(self, change: Change) -> bool:
         """Return whether an earlier change already added the same parameter, or moved the same field in the same direction."""
         if isinstance(change, AddParameter):
             return change.name in self.current.searched
@@ -127,8 +123,8 @@ class Draft:
             name = target(change)
             old = self.current.parameters.get(name)
             if old is not None and old.limits is not None:
-                raise Conflict(f"its change of {name} exceeds the declared limits") from None
-            raise Conflict(f"its change of {name} contradicts a change of higher priority") from None
+                raise ChangeConflict(f"its change of {name} exceeds the declared limits") from None
+            raise ChangeConflict(f"its change of {name} contradicts a change with higher priority") from None
 
 
 def target(change: Change) -> str:

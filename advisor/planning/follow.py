@@ -20,15 +20,15 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import clean
 from advisor.planning.base import validate
-from advisor.planning.designs.catalogue import DESIGNS
-from advisor.planning.draft import Conflict, Draft
+from advisor.planning.designs.catalogue import STUDY_DESIGNS
+from advisor.planning.draft import ChangeConflict, StudyDraft
 from advisor.planning.stage_edits import StageEdits
 from advisor.planning.stages import MIN_CONFIDENCE, REGULARISATION, only_advice
-from advisor.planning.states import assess
+from advisor.planning.states import assess_evidence
 
 
 class Deferred(FrozenModel):
-    """A finding whose changes are not in the first of the next studies, with the reason."""
+    """A finding whose changes the first of the next studies does not contain, with the reason."""
 
     rule: str
     message: MessageField
@@ -36,8 +36,8 @@ class Deferred(FrozenModel):
 
 
 @dataclass
-class Follower:
-    """Applies findings to the draft one after another."""
+class FindingFollower:
+    """Applies the changes of findings to the draft one after another."""
 
     study: Study
     """The analysed study."""
@@ -45,10 +45,10 @@ class Follower:
     """All findings on the analysed study, most important first."""
     verdicts: Sequence[Verdict]
     rules: Sequence[Rule]
-    draft: Draft
+    draft: StudyDraft
     deferred: list[Deferred] = field(default_factory=list)
     settled: list[Finding] = field(default_factory=list)
-    """Findings that the planned studies already follow, and findings that wait until one of those has been followed."""
+    """Findings that the planned studies follow, and findings that wait for one of those to be followed."""
 
     def follow(self, finding: Finding, edits: StageEdits, savings: Sequence[StageEdits]) -> None:
         """Apply the finding's changes to the draft, or defer the finding.
@@ -57,22 +57,25 @@ class Follower:
         """
         if finding.confidence < MIN_CONFIDENCE:
             self.defer(
-                finding, f"it is too uncertain to follow: right with a probability of {100 * finding.confidence:.0f} %"
+                finding,
+                f"the finding is too uncertain: it is right with a probability of {100 * finding.confidence:.0f} %",
             )
             return
         if finding.severity == "note" and finding.goal in REGULARISATION and not only_advice(finding):
-            self.defer(finding, "it does not make the best results worse")
+            self.defer(finding, "the problem does not make the best results worse")
             return
-        if (cause := self._waits_for(finding)) is not None:
-            self.defer(finding, f"it probably goes away {_once_followed(cause)}")
+        if (cause := self._cause_to_fix_first(finding)) is not None:
+            self.defer(finding, f"the problem probably disappears {_condition_text(cause)}")
             self.settled.append(finding)
             return
-        # Study designs need the draft without this finding's changes, so create all changes before applying the first one.
+        # Create all changes before applying the first one, because study designs need the draft without this finding's changes.
         before, changes = (
             len(self.deferred),
-            [m for c in finding.changes for m in self._designed(finding, c, edits, savings)],
+            [m for c in finding.changes for m in self._apply_design(finding, c, edits, savings)],
         )
-        changed = [change for change in changes if not isinstance(change, Advise) and self._apply(finding, change)]
+        changed = [
+            change for change in changes if not isinstance(change, Advise) and self._apply_change(finding, change)
+        ]
         edits.changes += changed
         minor = finding.severity == "note" and finding.explained_by is not None
         if changed or (len(self.deferred) == before and not minor):
@@ -80,21 +83,23 @@ class Follower:
         if changed or any(isinstance(c, Advise | RunPlan) for c in finding.changes):
             self.settled.append(finding)
 
-    def _designed(
+    def _apply_design(
         self, finding: Finding, change: Change, edits: StageEdits, savings: Sequence[StageEdits]
     ) -> tuple[Change, ...]:
-        """Return the change itself; if it requests a study design, the design's changes, or none if the design creates a separate
-        study.
-        """
+        """Return the change itself; if it requests a study design, return the design's changes, or none if the design creates a
+        separate study."""
         if not isinstance(change, RunPlan):
-            return (self._lengthened(finding, change),)
+            return (self._lengthen_draft(finding, change),)
         try:
-            made = DESIGNS[change.plan](change, self.study, self.draft.current)
+            made = STUDY_DESIGNS[change.plan](change, self.study, self.draft.current)
             if not isinstance(made, StudySpec):
                 return made
             validate(made)
             follows = {f.rule for e in savings for f in e.findings if any(c in e.changes for c in f.changes)}
-            if change.plan == "exploit" and assess(self.study, self.verdicts, self.rules, follows).state != "fine":
+            if (
+                change.plan == "exploit"
+                and assess_evidence(self.study, self.verdicts, self.rules, follows).state != "fine"
+            ):
                 self.defer(finding, "an adaptive search needs a known effect, a known variation and a settled space")
                 return ()
         except ValidationError:
@@ -106,10 +111,9 @@ class Follower:
             self.defer(finding, f"one study at a time: the design {edits.request.plan!r} comes first")
         return ()
 
-    def _lengthened(self, finding: Finding, change: Change) -> Change:
-        """Return the change. If it lengthens trials that are shorter than the draft's training length, apply the same factor to the
-        draft's length.
-        """
+    def _lengthen_draft(self, finding: Finding, change: Change) -> Change:
+        """Return the change. If the change lengthens trials that are shorter than the draft's training length, apply the same
+        factor to the draft's length."""
         fixed = self.draft.current.max_train_steps
         if finding.goal != "steps" or not isinstance(change, SetField) or change.field != "max_train_steps":
             return change
@@ -121,16 +125,16 @@ class Follower:
             return change
         return change.model_copy(update={"value": round_up(fixed * change.value / usual)})
 
-    def _apply(self, finding: Finding, change: Change) -> bool:
-        """Apply one change; return whether it altered the draft."""
+    def _apply_change(self, finding: Finding, change: Change) -> bool:
+        """Apply one change, and return whether it altered the draft."""
         try:
             return self.draft.apply(finding.rule, change)
-        except Conflict as conflict:
+        except ChangeConflict as conflict:
             self.defer(finding, str(conflict))
             return False
 
     def defer(self, finding: Finding, reason: str) -> None:
-        """Record the finding as not followed in the first of the next studies. Only the first reason given for a finding is
+        """Record that the first of the next studies does not follow the finding. Only the first reason given for a finding is
         recorded.
         """
         if not any((d.rule, d.message) == (finding.rule, finding.message) for d in self.deferred):
@@ -138,32 +142,30 @@ class Follower:
 
     # --- causes -----------------------------------------------------------------------------------------------------------------
 
-    def _waits_for(self, finding: Finding) -> Finding | None:
-        """Return the finding that must be fixed before this finding's changes are applied; None if it has no such cause."""
+    def _cause_to_fix_first(self, finding: Finding) -> Finding | None:
+        """Return the finding that must be fixed before this finding's changes are applied; None if there is no such cause."""
         cause = cause_of(finding, self.findings)
         waits = finding.explained_by is not None and finding.explained_by.waits
         return cause if waits and cause in self.settled else None
 
     def depth(self, finding: Finding) -> int:
-        """Return the number of findings that precede this finding in its causal chain."""
+        """Return the number of causes before this finding in its causal chain."""
         cause = cause_of(finding, self.findings)
         return 0 if cause is None else 1 + self.depth(cause)
 
     def needs_manual_fix(self, finding: Finding) -> bool:
-        """Return whether the user must fix something by hand before the next study. Such advice needs a separate study, which no
-        study with a less important goal may precede.
-        """
-        if self._waits_for(finding) is not None or not any(isinstance(c, Advise) for c in finding.changes):
+        """Return whether the user must fix something by hand before the next study. Such a fix needs a separate study, which
+        must precede all studies with less important goals."""
+        if self._cause_to_fix_first(finding) is not None or not any(isinstance(c, Advise) for c in finding.changes):
             return False
-        blocks = finding.goal == "pipeline" and any(self._waits_for(f) == finding for f in self.findings)
+        blocks = finding.goal == "pipeline" and any(self._cause_to_fix_first(f) == finding for f in self.findings)
         return finding.severity == "critical" or (finding.severity == "warning" and blocks)
 
 
-def _once_followed(cause: Finding) -> str:
-    """Return the condition for following a finding that this cause explains, as a clause. A changed range is named without its
-    values, because other findings may set different values.
-    """
+def _condition_text(cause: Finding) -> str:
+    """Return the condition for following a finding that this cause explains, as a clause. The clause names a changed range
+    without its values, because other findings may set different values."""
     ranges = [c.parameter for c in cause.changes if isinstance(c, SetRange)]
     if ranges:
-        return f"once the range of {clean(ranges[0])} has changed"
+        return f"when the range of {clean(ranges[0])} has changed"
     return f"after this: {clean(first_sentence(cause.action)).rstrip('.')}"

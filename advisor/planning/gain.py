@@ -1,9 +1,10 @@
 """Estimates the probability that a search finds a better setting, and the size of the improvement.
 
-Trials of a random or quasi-random search are exchangeable: after n trials and m new ones, the best of all is a new one with
-probability m / (n + m). Applied to the results so far, the same argument estimates how often the new best trial leads by more than
-noise, and by how much (`advisor.stats.best_of.expected_gain`). This method needs no model of the response. On tabular benchmarks
-(results of already trained networks), it was better calibrated than a Gaussian process; see `docs/decisions.md`.
+Trials of a random or quasi-random search are exchangeable: after n trials and m new ones, the best of all trials is a new trial
+with probability m / (n + m). Applied to the results so far, the same argument estimates the probability that the new best trial
+leads by more than noise, and the size of its lead (`advisor.stats.best_of.expected_gain`). The estimate needs no model of the
+response. On tabular benchmarks (results of already trained networks), the estimate was better calibrated than a Gaussian
+process; see `docs/decisions.md`.
 """
 
 from __future__ import annotations
@@ -18,28 +19,25 @@ from advisor.model.prediction import round_significant
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import clean, plain_number, share
-from advisor.planning.base import AFTER_FIX, searches
+from advisor.planning.base import GOAL_AFTER_FIX, searches
 from advisor.stats import best_of, difference
 
 MIN_TRIALS = 8
 """Minimum number of tried settings to estimate a gain; fewer settings do not show how large gains are. Our choice."""
-HOPELESS = 0.1
+MAX_HOPELESS_CHANCE = 0.1
 """Maximum probability of a gain beyond noise at which a search is not worth its trials. Our choice."""
-NOISE_LEVEL = 0.05
+NOISE_SIGNIFICANCE_LEVEL = 0.05
 """One-sided significance level at which the difference between two single runs counts as more than noise."""
 
 
 class Gain(NamedTuple):
-    """The expected gain of a search."""
-
     chance: float
-    """Probability of a setting that is better than the best one so far, by more than noise if `beyond_noise`."""
+    """Probability that the search finds a better setting than the best so far; if `beyond_noise`, better by more than noise."""
     size: float
-    """Expected improvement of the objective if the search finds a better setting. Gains shrink with the number of trials, so this
-    value is rather an upper bound.
-    """
+    """Expected improvement of the objective if the search finds a better setting. Gains shrink with the number of trials, so
+    this estimate is more likely too high than too low."""
     beyond_noise: bool
-    """Whether a gain must exceed noise to count; this requires a known variation between seeds."""
+    """Whether a gain must exceed noise to count, which requires that the variation between seeds is known."""
 
 
 def hopeless(study: Study, spec: StudySpec) -> bool:
@@ -47,27 +45,27 @@ def hopeless(study: Study, spec: StudySpec) -> bool:
     far.
     """
     gain = of(study, spec.model_copy(update={"trials": max(spec.trials or 1, len(settings.read(study)))}))
-    return gain is not None and gain.beyond_noise and gain.chance <= HOPELESS
+    return gain is not None and gain.beyond_noise and gain.chance <= MAX_HOPELESS_CHANCE
 
 
 def of(study: Study, spec: StudySpec) -> Gain | None:
-    """Return the expected gain of the search `spec`.
+    """Return the expected gain of the search `spec`; None if its trials are not exchangeable with the study's trials, or with
+    too few trials.
 
-    Return None if its trials are not exchangeable with the study's trials: the user must fix something first; the space, the
-    training length or the schedule differs; a sampler uses earlier results; or trials were pruned. Also return None with too few
-    trials.
+    Trials are not exchangeable if the user must fix something first; if the space, the training length or the schedule differs;
+    if a sampler uses earlier results; or if trials were pruned.
     """
     if (
         study.probe is not None
         or not searches(spec)
         or spec.sampler.kind == "adaptive"
-        or spec.goal.startswith(AFTER_FIX)
+        or spec.goal.startswith(GOAL_AFTER_FIX)
     ):
         return None
     if (
         not spec.searches_within(study.spec)
         or promising.trains_differently(study, spec)
-        or sampler.used_earlier_results(study)
+        or sampler.did_sampler_use_results(study)
     ):
         return None
     try:
@@ -77,11 +75,11 @@ def of(study: Study, spec: StudySpec) -> Gain | None:
     tried = settings.read(study)
     if len(tried) < MIN_TRIALS or not tried.successes:
         return None
-    room = validation.headroom(study)
+    room = validation.distance_to_perfect_score(study)
     if room <= 0:
         return Gain(0.0, 0.0, beyond_noise=True)
     variance = repeats.trial_variance(repeats.settings(study))
-    margin = 0.0 if variance is None else difference.prediction_margin(variance, 1, NOISE_LEVEL)
+    margin = 0.0 if variance is None else difference.prediction_margin(variance, 1, NOISE_SIGNIFICANCE_LEVEL)
     chance, size = best_of.expected_gain(tried.costs, spec.trials or 1, margin)
     return Gain(chance, min(size, room), variance is not None)
 

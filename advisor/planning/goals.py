@@ -21,49 +21,49 @@ from advisor.model.change import (
     SetField,
     SetRange,
     SetSchedule,
-    only_saves,
+    only_saves_trials,
 )
 from advisor.model.space import as_number, counts_training, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import clean, count, listed, plain_number, setting
-from advisor.planning.base import AFTER_FIX
+from advisor.planning.base import GOAL_AFTER_FIX
 from advisor.planning.designs import explore
 from advisor.planning.designs.reseed import repeat_goal
 
 MAX_NAMES = 3
-"""Maximum number of names in a goal; beyond that, the goal states how many more there are."""
+"""Maximum number of names in a goal; if there are more, the goal states how many it omits."""
 
 _LENGTH = "the length of training"
-_FIELDS = {"evaluate_every": "the evaluation interval", "seeds": "the number of seeds"}
+_STUDY_FIELDS = {"evaluate_every": "the evaluation interval", "seeds": "the number of seeds"}
 
 
-def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> str:
-    """Return the goal of the study `after`, which differs from `before` by the changes. The goal starts with the first important
-    change.
+def goal_text(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> str:
+    """Return the goal of the study `after`, which results from applying the changes to the study `before`. The goal starts with
+    the most important change.
 
-    Changes with the same verb are listed together; the remaining changes are only in the study file. Fixing a hyperparameter that
-    hardly matters only saves trials, so such a change comes last. If the goal would only fix one value, it also names the first
-    change of another kind: `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, so
-    the goal names both.
+    Changes with the same verb are listed together; the study file lists all other changes. A change that fixes an unimportant
+    hyperparameter comes last, because it only saves trials. A goal that would only fix one value also names the first change of
+    another kind: `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, so the
+    goal names both.
     """
-    parts = [p for c in sorted(changes, key=only_saves) if (p := _part(c, before, after)) is not None]
+    parts = [p for c in sorted(changes, key=only_saves_trials) if (p := _part(c, before, after)) is not None]
     if not parts:
         return "Repeat the study"
     verb = parts[0][0]
     numbers = {subject: n for v, subject, n in parts if v == verb}
     if len(numbers) > 1:
-        # The goal already states a fixed training length if it names the hyperparameter that sets this length, such as epochs.
+        # If the goal names the hyperparameter that sets the training length, such as epochs, it states the length already.
         numbers.pop(_LENGTH if verb == "Fix" and any(map(counts_training, numbers)) else "", None)
     if len(numbers) == 1:
-        goal = _sentence(verb, *next(iter(numbers.items())))
-        also = [_sentence(*p) for p in parts if p[0] != "Fix"][:1] if verb == "Fix" else []
-        also = also or _tuned_rate(next(iter(numbers)), after)
+        goal = _goal_sentence(verb, *next(iter(numbers.items())))
+        also = [_goal_sentence(*p) for p in parts if p[0] != "Fix"][:1] if verb == "Fix" else []
+        also = also or _rate_to_tune(next(iter(numbers)), after)
         return " and ".join([goal, *(f"{text[0].lower()}{text[1:]}" for text in also)])
     shown = [f"{s} {n}" for s, n in list(numbers.items())[:MAX_NAMES]]
     return f"{verb} {listed(numbers, limit=MAX_NAMES)}: {'; '.join(shown)}"
 
 
-def _tuned_rate(fixed: str, after: StudySpec) -> list[str]:
+def _rate_to_tune(fixed: str, after: StudySpec) -> list[str]:
     """Return ["Tune NAME"] with the learning rate's name if `fixed` is a batch size that `after` fixes; else an empty list."""
     new = after.parameters.get(fixed)
     if not parameter_kinds.is_batch_size(fixed) or new is None or new.role != "fixed":
@@ -71,7 +71,7 @@ def _tuned_rate(fixed: str, after: StudySpec) -> list[str]:
     return [f"Tune {clean(name)}" for name in after.searched if is_learning_rate(name)][:1]
 
 
-def _sentence(verb: str, subject: str, numbers: str) -> str:
+def _goal_sentence(verb: str, subject: str, numbers: str) -> str:
     return f"{verb} {subject}{' ' if verb == 'Fix' else ': ' if numbers else ''}{numbers}"
 
 
@@ -80,7 +80,7 @@ def manual_goal(action: str) -> str:
 
     The goal contains the first clause of the action; the study's notes contain the whole action.
     """
-    return f"{AFTER_FIX}{re.split(r'[:,.](?= |$)', action, maxsplit=1)[0]}"
+    return f"{GOAL_AFTER_FIX}{re.split(r'[:,.](?= |$)', action, maxsplit=1)[0]}"
 
 
 def comparison_goal(name: str, parameter: Parameter) -> str:
@@ -94,7 +94,7 @@ def slug(text: str) -> str:
 
 
 def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
-    """Return (verb, object, numbers) of a change; None if the change is not visible in the study."""
+    """Return (verb, object, numbers) of a change; None if the study does not show the change."""
     match change:
         case SetRange():
             return _range(change.parameter, before, after)
@@ -110,7 +110,7 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
         case FixParameter():
             return _fixed(change, before, after)
         case SetField():
-            return _field(change, before, after)
+            return _field_goal_part(change, before, after)
         case SetSchedule():
             schedule = after.schedule or {}
             changed = {k: setting(v) for k, v in schedule.items() if k in change.schedule}
@@ -138,7 +138,7 @@ def _fixed(change: FixParameter, before: StudySpec, after: StudySpec) -> tuple[s
     )
 
 
-def _field(change: SetField, before: StudySpec, after: StudySpec) -> tuple[str, str, str]:
+def _field_goal_part(change: SetField, before: StudySpec, after: StudySpec) -> tuple[str, str, str]:
     old, new = getattr(before, change.field), getattr(after, change.field) or change.value
     if change.field == "max_train_steps":
         if not old or old == new:
@@ -148,7 +148,7 @@ def _field(change: SetField, before: StudySpec, after: StudySpec) -> tuple[str, 
         verb, _, rest = explore.goal(after).partition(" ")
         subject, _, numbers = rest.partition(": ")
         return verb, subject, numbers
-    return "Set", _FIELDS[change.field], count(new, "step" if change.field == "evaluate_every" else "seed")
+    return "Set", _STUDY_FIELDS[change.field], count(new, "step" if change.field == "evaluate_every" else "seed")
 
 
 def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
@@ -157,13 +157,13 @@ def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, st
         return None
     if new.role == "scientific" and not new.numeric:
         return "Compare", clean(name), listed([setting(v) for v in new.options], limit=6)
-    # Say "Search", not "Add": the training may have used a clipping threshold without logging it as a hyperparameter.
+    # Say "Search", not "Add", because the training may use a clipping threshold that it does not log as a hyperparameter.
     verb = "Search" if old is None and parameter_kinds.is_clipping_threshold(name) else _range_change_verb(old, new)
     return verb, clean(name), domain(new)
 
 
-def with_range(goal: str, name: str, old: Parameter, new: Parameter) -> str:
-    """Return the goal's text with the hyperparameter's old range replaced by its new one."""
+def with_new_range(goal: str, name: str, old: Parameter, new: Parameter) -> str:
+    """Return the goal's text with the hyperparameter's old range replaced by the new range."""
     for mark in (": ", " "):
         goal = goal.replace(f"{clean(name)}{mark}{domain(old)}", f"{clean(name)}{mark}{domain(new)}")
     return goal
@@ -177,7 +177,7 @@ def domain(parameter: Parameter) -> str:
 
 
 def _range_change_verb(old: Parameter | None, new: Parameter) -> str:
-    """Return the verb that describes the change from the old range to the new one."""
+    """Return the verb that describes the change from the old range to the new range."""
     if old is None or not old.searched or old.low is None or old.high is None or new.low is None or new.high is None:
         return "Add" if old is None else "Search"
     wider = new.low < old.low or new.high > old.high

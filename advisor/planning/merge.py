@@ -1,23 +1,24 @@
 """Combines the changes of all findings into the next studies.
 
-Playbook: "Choosing the goal for the next round of experiments". `stages.in_order` assigns the findings to stages by priority. Each
-stage with changes becomes one study with one goal. Each study builds on the study of the stages before it:
+Playbook: "Choosing the goal for the next round of experiments". `stages.stage_order` assigns the findings to stages by priority.
+Each stage with changes becomes a study with a single goal. Each study builds on the study of the previous stages:
 
-- A finding is followed, or deferred with a reason (`follow`). If two changes contradict each other, the one with higher priority is
-  applied (`draft`). If one finding is the cause of another, the effect's changes wait until the cause is fixed
-  (`advisor.engine.explain`).
-- A finding may request a design of the playbook, such as a search for a warmup (`designs`). That design becomes the stage's study.
-  The stage's other changes go into the design's `baseline`, the study that follows it.
-- Changes that cost nothing are made at once: the first study fixes hyperparameters that hardly matter. If it only narrows the
-  space, it also shortens training. If more trials of this space would gain nothing, narrower ranges alone do not make a study.
+- Each finding is either followed, or deferred with a reason (`follow`). If two changes contradict each other, the one with
+  higher priority is applied (`draft`). If one finding is the cause of another, the changes for the effect wait until the cause
+  is fixed (`advisor.engine.explain`).
+- A finding may request a design of the playbook, such as a search for a warmup (`designs`). The requested design becomes the
+  stage's study. The stage's other changes go into the design's `baseline`, the study that follows it.
+- Changes that cost nothing are made at once, such as fixing hyperparameters that hardly matter in the first study. If the first
+  study only narrows the space, it also shortens training. If more trials of the space would gain nothing, narrower ranges alone
+  are no reason for a study.
 - The notes of each stage's study contain the stage's advice. If a later stage has no study, its advice is deferred, unless the
   advice does not affect training.
 - If only one setting was trained, a sweep of the learning rate comes right after pipeline faults. If the study searched only a
-  learning rate and the best rate is known well enough, the next study searches another hyperparameter with it
-  (`designs.open_next`).
-- Last, ranges are narrowed to where the best setting probably lies (`ranges`), except for ends that a finding set. Learning-rate
-  ranges may be widened for a new batch size (`batch_rates`). If a pipeline fault is critical, results show nothing, so the ranges
-  stay.
+  learning rate and the best rate is known well enough, the next study searches another hyperparameter together with the
+  learning rate (`designs.open_next`).
+- Last, ranges are narrowed to the region in which the best setting probably lies (`ranges`), except for ends that a finding
+  set. Learning-rate ranges may be widened for a new batch size (`batch_rates`). If a pipeline fault is critical, results prove
+  nothing, so ranges stay unchanged.
 """
 
 from __future__ import annotations
@@ -31,19 +32,20 @@ from advisor.model.frozen import FrozenModel
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.planning import batch_rates, new_scores
-from advisor.planning.base import base, with_lengths
-from advisor.planning.closing import closing_study, stopped_if_settled
+from advisor.planning.base import base, with_training_lengths
+from advisor.planning.closing import closing_study, stop_if_settled
 from advisor.planning.designs import per_optimizer
-from advisor.planning.designs.rate_sweep import of_one_setting, too_high
-from advisor.planning.draft import Draft
+from advisor.planning.designs.rate_sweep import of_one_setting, rate_is_too_high
+from advisor.planning.draft import StudyDraft
 from advisor.planning.follow import Deferred
 from advisor.planning.goals import slug
-from advisor.planning.merger import HARDLY_GAINS, WAITS, PlanMerger
+from advisor.planning.merger import UNLIKELY_GAIN_REASON, WAITS, PlanMerger
 from advisor.planning.ranges import narrowed
-from advisor.planning.stages import SPACE, STABILITY, Stage, in_order
+from advisor.planning.stages import SPACE, STABILITY, Stage, stage_order
 
-RELIABLE: tuple[Stage, ...] = (STABILITY, SPACE)
-"""Stages whose studies may follow a sweep of the learning rate, because their findings also hold at the best rate of the sweep."""
+RELIABLE_STAGES: tuple[Stage, ...] = (STABILITY, SPACE)
+"""Stages whose studies may follow a sweep of the learning rate, because their findings also hold at the best learning rate of
+the sweep."""
 
 
 class Plan(FrozenModel):
@@ -52,17 +54,15 @@ class Plan(FrozenModel):
     specs: tuple[StudySpec, ...]
     deferred: tuple[Deferred, ...]
     unsized: frozenset[str]
-    """Names of the next studies that still have the analysed study's number of trials. For all other next studies, a study design
-    chose the number.
-    """
+    """Names of the next studies that still have the analysed study's number of trials. The number of trials of all other next
+    studies comes from a study design."""
     new_scores: bool = False
-    """Whether scores of the next studies are not comparable with earlier ones, for example after a change of the validation data,
-    so that earlier trials do not count.
+    """Whether scores of the next studies are not comparable with earlier ones, for example after a change of the validation
+    data, so that earlier trials cannot be used.
     """
     stop: str = ""
-    """Reason why no next study is planned although findings ask for one: another search would hardly find a better setting. Empty
-    if a study is planned.
-    """
+    """Reason to stop if findings ask for a next study but another search would hardly find a better setting. The reason is
+    empty if a study is planned."""
 
 
 def file_names(specs: Sequence[StudySpec]) -> list[str]:
@@ -71,50 +71,47 @@ def file_names(specs: Sequence[StudySpec]) -> list[str]:
 
 
 def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) -> Plan:
-    """Return the next studies, based on the findings on `study`.
-
-    rules: the rules that produced the verdicts; each declares if the study design `exploit` requires its verdict.
-    """
+    """rules: the rules that produced the verdicts; a rule states whether the design `exploit` needs its verdict."""
     verdicts = tuple(verdicts)
     findings = by_priority((f for v in verdicts for f in v.findings), importance.shares(study))
     start = base(study)
-    merger = PlanMerger(study, findings, verdicts, rules, Draft(start, start))
-    for number, stage in enumerate(in_order(study, findings)):
+    merger = PlanMerger(study, findings, verdicts, rules, StudyDraft(start, start))
+    for number, stage in enumerate(stage_order(study, findings)):
         if number == 1 and of_one_setting(study):
             merger.add_sweep()
-        if merger.sweeps and (stage not in RELIABLE or too_high(study)):
-            merger.put_off(stage)
+        if merger.sweeps and (stage not in RELIABLE_STAGES or rate_is_too_high(study)):
+            merger.defer_stage(stage)
         else:
             merger.add_stage(stage)
-    merger.add_savings()
-    merger.tell_more()
+    merger.add_saving_study()
+    merger.answer_open_questions()
     if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
-        merger.add_last(last)
+        merger.add_closing_study(last)
     if not merger.specs:
-        merger.add_savings(steps=True)
-    unsized = frozenset(merger.specs[i].study for i in merger.drafted)
-    specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divide_by_optimizer(merger.specs))
+        merger.add_saving_study(steps=True)
+    unsized = frozenset(merger.specs[i].study for i in merger.drafted_indices)
+    specs = tuple(with_training_lengths(study, spec) for spec in per_optimizer.divide_by_optimizer(merger.specs))
     if not merger.broken:
         owned, whole = merger.draft.owners.keys(), merger.specs
         specs = tuple(narrowed(study, s, owned | per_optimizer.usual_rates(study, whole, s)) for s in specs)
-        specs = tuple(batch_rates.with_room(study, spec) for spec in specs)
+        specs = tuple(batch_rates.with_wider_rates(study, spec) for spec in specs)
     stop = ""
     if len(specs) == 1:
-        instead, stop = stopped_if_settled(study, verdicts, rules, specs[0])
+        instead, stop = stop_if_settled(study, verdicts, rules, specs[0])
         specs = () if instead is None else (instead,)
     if stop:
-        merger.put_off_for_good()
+        merger.defer_dropped_findings()
     scores_changed = bool(specs) and new_scores.needs_new_scores(specs[0], findings)
-    again = scores_changed and (not merger.drafted or new_scores.fixed(specs[0], findings))
+    again = scores_changed and (not merger.drafted_indices or new_scores.fixed(specs[0], findings))
     if again and specs[0].probe is None:
-        specs, unsized = (merger.trained_again(specs[0]),), frozenset()
-    deferred = tuple(_in_words(d, specs) for d in merger.deferred)
+        specs, unsized = (merger.train_best_settings_instead(specs[0]),), frozenset()
+    deferred = tuple(_with_goal_in_reason(d, specs) for d in merger.deferred)
     return Plan(specs=specs, deferred=deferred, unsized=unsized, new_scores=scores_changed, stop=stop)
 
 
-def _in_words(deferred: Deferred, specs: Sequence[StudySpec]) -> Deferred:
-    """Return the deferred finding. If it waits for the first study, include that study's goal in the reason."""
+def _with_goal_in_reason(deferred: Deferred, specs: Sequence[StudySpec]) -> Deferred:
+    """Return the deferred finding; if it waits for the first study, include that study's goal in the reason."""
     if deferred.reason != WAITS:
         return deferred
-    reason = f"“{specs[0].goal.partition(':')[0]}” {WAITS}" if specs else HARDLY_GAINS
+    reason = f"“{specs[0].goal.partition(':')[0]}” {WAITS}" if specs else UNLIKELY_GAIN_REASON
     return deferred.model_copy(update={"reason": reason})

@@ -1,8 +1,8 @@
 """Plans studies whose scores are not comparable with earlier ones, so that they are analysed without earlier rounds.
 
-The validation data may change, or a hyperparameter on which scores depend, such as the maximum length of completions. If the next
-study changes nothing else about the search, it trains the best settings again to rank them by the new scores. Otherwise, it gets as
-many trials as if there were no earlier ones (`budget`), and repeats the best setting so far.
+Scores change if the validation data changes, or a hyperparameter on which scores depend, such as the maximum length of
+completions. If the next study has no other changes, it trains the best settings again to rank them by the new scores.
+Otherwise, the study gets as many trials as without earlier results (`budget`), and repeats the best setting so far.
 """
 
 from __future__ import annotations
@@ -20,18 +20,24 @@ from advisor.planning.base import validate
 from advisor.planning.sampling.halton import sample
 
 BEST = 5
-"""Maximum number of best settings to train again. We chose the number that rules on validation noise compare."""
-NOT_COMPARABLE = "The new scores are not comparable with the old ones."
-ALONE = f"{NOT_COMPARABLE} Analyze this study with `--only-this-round`."
-CHECKPOINTS = "If these trials kept checkpoints, evaluate those on the new data instead of training again."
-POLICIES = "If these trials kept checkpoints, evaluate those over more episodes instead of training again."
-FIRST = "the first trial repeats the best setting, because the new scores are not comparable with the old ones"
+"""Maximum number of best settings that are trained again. Rules on validation noise compare the same number of settings."""
+NOT_COMPARABLE_NOTE = "The new scores are not comparable with the old scores."
+ANALYZE_ALONE_NOTE = f"{NOT_COMPARABLE_NOTE} Analyze this study with `--only-this-round`."
+REEVALUATE_CHECKPOINTS_NOTE = (
+    "If these trials kept checkpoints, evaluate these checkpoints on the new data instead of training again."
+)
+REEVALUATE_POLICIES_NOTE = (
+    "If these trials kept checkpoints, evaluate these checkpoints over more episodes instead of training again."
+)
+REPEAT_BEST_FIRST_REASON = (
+    "the first trial repeats the best setting, because the new scores are not comparable with the old scores"
+)
 
 
 def needs_new_scores(spec: StudySpec, findings: Iterable[Finding]) -> bool:
-    """Return whether the study's notes ask for other validation data, or the study fixes a value that changes scores.
+    """Return whether the study's notes ask for other validation data, or whether the study fixes a value that changes scores.
 
-    Findings with the severity "note" do not count, because their advice may be ignored.
+    Findings with the severity "note" are ignored here, because users may ignore their advice.
     """
     serious = [f for f in findings if f.severity != "note"]
     changes = [c for f in serious for c in f.changes if changes_scores(c)]
@@ -39,12 +45,12 @@ def needs_new_scores(spec: StudySpec, findings: Iterable[Finding]) -> bool:
 
 
 def changes_scores(change: Change) -> bool:
-    """Return whether results after the change are not comparable with earlier ones."""
+    """Return whether results before and after the change are not comparable."""
     return isinstance(change, Advise | FixParameter) and change.new_scores
 
 
 def fixed(spec: StudySpec, findings: Iterable[Finding]) -> list[FixParameter]:
-    """Return the findings' changes that fix a value on which scores depend, without changes that the study does not contain."""
+    """Return the changes in findings that fix a value on which scores depend, without changes that the study does not contain."""
     found = (c for f in findings for c in f.changes if isinstance(c, FixParameter) and c.new_scores)
     return [c for c in found if c.parameter in spec.parameters and spec.parameters[c.parameter].value == c.value]
 
@@ -52,18 +58,19 @@ def fixed(spec: StudySpec, findings: Iterable[Finding]) -> list[FixParameter]:
 def best_settings(study: Study) -> list[Trial]:
     """Return the best trial of each of the best settings, at most `BEST` trials.
 
-    The order is that of all rankings, `Study.ranked`. If the last settings tie with settings beyond `BEST`, leave them out.
+    The order is that of all rankings, `Study.ranked`. If the last of these settings tie with settings beyond `BEST`, leave all
+    tied ones out.
     """
-    best = repeats.first_of_settings(t for t in study.ranked() if t.params)
+    best = repeats.first_trial_of_settings(t for t in study.ranked() if t.params)
     first, beyond = best[:BEST], best[BEST:]
     return [t for t in first if not beyond or study.rank_key(t) != study.rank_key(beyond[0])] or first
 
 
-def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterable[Finding]) -> StudySpec:
+def study_of_best_settings(study: Study, spec: StudySpec, base: StudySpec, findings: Iterable[Finding]) -> StudySpec:
     """Return a study that trains the best settings again, with the advice in `spec`; return `spec` if no trial has a result.
 
-    base: the next study without any change. Only changes in `spec` that fix values on which scores depend are kept; all other
-    changes wait for the new scores.
+    base: the next study before any change. Of the changes in `spec`, the study keeps only those that fix values on which scores
+    depend; all others wait for the new scores.
     """
     trials = best_settings(study)
     first, *rivals = [dict(t.params) for t in trials] or [{}]
@@ -74,11 +81,14 @@ def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterab
     values, rewards = fixed(spec, findings), study.kind == "reinforcement-learning"
     if values:
         goal = f"with {listed(f'{clean(c.parameter)} {setting(c.value)}' for c in values)}"
-        how, notes = goal, [ALONE]
+        how, notes = goal, [ANALYZE_ALONE_NOTE]
     else:
         goal = f"the {'evaluation changes' if rewards else 'validation data change'}"
         how = "over more episodes" if rewards else "on the new validation data"
-        notes = [_evaluate_first(trials, POLICIES if rewards else CHECKPOINTS), ALONE]
+        notes = [
+            _evaluate_first_advice(trials, REEVALUATE_POLICIES_NOTE if rewards else REEVALUATE_CHECKPOINTS_NOTE),
+            ANALYZE_ALONE_NOTE,
+        ]
     why = f"one of the best settings, to be compared {how}"
     again = RepeatTrial(parameters=first, rivals=tuple(rivals), seeds=1, why=why).apply(base)
     for change in values:
@@ -94,24 +104,22 @@ def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterab
     return validate(again.model_copy(update=update))
 
 
-def _evaluate_first(trials: Sequence[Trial], otherwise: str) -> str:
-    """Return advice to evaluate checkpoints before any new training. It lists their paths if all trials logged them; else return
-    `otherwise`.
-    """
+def _evaluate_first_advice(trials: Sequence[Trial], otherwise: str) -> str:
+    """Return advice to evaluate checkpoints before any new training. The advice lists the paths of the checkpoints if all
+    trials logged them; else return `otherwise`."""
     paths = [kept[-1] for t in trials if (kept := checkpoints.paths(t))]
     if len(paths) < len(trials) or len(set(paths)) < len(paths):
         return otherwise
     return f"Before you train, evaluate the checkpoints that these trials kept: {', '.join(paths)}."
 
 
-def with_best(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the search with the best setting so far as its first trial; unchanged if this setting lacks a searched
-    hyperparameter.
-    """
+def with_best_setting_first(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the search with the best setting so far as its first trial; return it unchanged if this setting lacks a searched
+    hyperparameter."""
     best = study.ranked()[:1]
     searches = bool(spec.searched) and spec.probe is None and not spec.settings and spec.sampler.kind != "adaptive"
     if not searches or not best or not spec.searched.keys() <= best[0].params.keys():
         return spec
     first, *others = best[0].params, *sample(spec, max((spec.trials or 1) - 1, 0))
     settings = tuple({n: trial[n] for n in spec.searched if n in trial} for trial in (first, *others))
-    return validate(spec.model_copy(update={"settings": settings, "notes": (*spec.notes, ALONE)}))
+    return validate(spec.model_copy(update={"settings": settings, "notes": (*spec.notes, ANALYZE_ALONE_NOTE)}))

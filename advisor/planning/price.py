@@ -1,4 +1,4 @@
-"""Estimates the cost of a study, and describes in sentences the cost and the effects that the study could detect."""
+"""Estimates the cost of a study, and describes this cost and the effects that the study could detect."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ from advisor.planning import gain
 from advisor.stats import power
 
 MAX_PAUSE_S = 60.0
-"""Maximum seconds between two runs that count as the time to end one process and start the next. Our choice."""
+"""Maximum pause between two runs, in seconds, that counts as the time to end one process and start the next. Our choice."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a study."""
-
     runs: int
     steps: float
     """Training steps of one run; NaN if unknown."""
@@ -40,7 +38,6 @@ class Cost:
 
     @property
     def sentence(self) -> str:
-        """The cost as a sentence."""
         text = f"This costs {count(self.runs, 'run')}"
         if math.isfinite(self.steps):
             all_steps, steps = (count(round(n), self.unit) for n in (self.runs * self.steps, self.steps))
@@ -55,19 +52,20 @@ class Cost:
 
 
 def cost(study: Study, spec: StudySpec) -> Cost:
-    """Return the cost of the next study `spec`, estimated from the length and step times of the trials of `study` and the pauses
-    between them.
-    """
+    """Return the cost of the next study `spec`, estimated from the trials of `study`: their length, their step times and the
+    pauses between them."""
     ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
     planned = [study.planned_steps(t) for t in ended]
     last = [float(study.cost_curve(t).steps[-1]) for t in ended]
-    # A single result at step 0 or 1 does not show the training length.
+    # A result at step 0 or 1 alone does not show the training length.
     lengths = [s for s in planned if s > 0] or [s for s in last if s > 1]
     steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
     each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
-    seconds = steps * float(np.median(each)) + _outside_steps(study, ended) if each else math.nan
+    seconds = steps * float(np.median(each)) + _seconds_outside_steps(study, ended) if each else math.nan
     gpus = max((number_of_ranks(t) for t in ended if timing.on_gpu(t)), default=0)
-    return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit, _epochs(study, ended, steps))
+    return Cost(
+        (spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit, _epoch_count(study, ended, steps)
+    )
 
 
 def summary(study: Study, spec: StudySpec) -> str:
@@ -75,8 +73,8 @@ def summary(study: Study, spec: StudySpec) -> str:
     return " ".join(filter(None, (cost(study, spec).sentence, gain.sentence(study, spec))))
 
 
-def priced(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the study with its cost and its expected gain as the first note."""
+def with_price(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the study with a first note that states its cost and its expected gain."""
     return spec.model_copy(update={"notes": (summary(study, spec), *spec.notes)})
 
 
@@ -88,8 +86,9 @@ def hours(seconds: float) -> str:
     return f"{_number(seconds / 3600)} hours"
 
 
-def power_of(study: Study, trials: int, more: int, searched: int) -> str:
-    """Return a sentence with the smallest effect that `more` new and `trials` existing trials detect with 80 % probability."""
+def power_sentence(study: Study, trials: int, more: int, searched: int) -> str:
+    """Return a sentence with the smallest effect that the `more` new trials and the `trials` existing ones detect with 80 %
+    probability."""
     effect = power.detectable_effect(trials + more, searched)
     if not math.isfinite(effect):
         return "More trials are needed to find any effect."
@@ -100,23 +99,22 @@ def power_of(study: Study, trials: int, more: int, searched: int) -> str:
     )
 
 
-def power_so_far(study: Study, trials: int, searched: int) -> str:
+def past_power_sentence(study: Study, trials: int, searched: int) -> str:
     """Return a sentence with the smallest effect that the existing trials would have detected with 80 % probability."""
     size = _size(study, power.detectable_effect(trials, searched))
     return (
         f"{count(trials, 'trial')} would have shown a difference of {size} from the best to the worst value of one "
-        "hyperparameter with 80 % probability. None was found, so the searched hyperparameters matter little here."
+        "hyperparameter with 80 % probability. No such difference was found, so the searched hyperparameters matter little here."
     )
 
 
 def _size(study: Study, effect: float) -> str:
-    """Return an effect as text. `effect` is in standard deviations of the result between seeds; if this deviation is known, also
-    state the effect as a difference of the objective.
-    """
+    """Return an effect as text. effect: standard deviations of the result between seeds. If this deviation is known, the text
+    also states the effect as a difference of the objective."""
     times = f"{round_significant(effect, 2):g} times the standard deviation between seeds"
     seeds = repeats.trial_variance(repeats.settings(study))
     if seeds is None:
-        return f"{times}, which is not measured yet,"
+        return f"{times}, which was not measured yet,"
     if not seeds[0] > 0:
         return times
     return f"{plain_number(effect * seeds[0], 2)} in {clean(study.spec.objective.metric)} ({times})"
@@ -133,20 +131,20 @@ def _seconds_per_step(study: Study, index: int) -> float:
     return float(times.mean()) if len(times) else math.nan
 
 
-def _epochs(study: Study, trials: Sequence[Trial], steps: float) -> float:
-    """Return the number of epochs in `steps` steps if the study trains a language model, because these overfit within a few epochs;
-    else NaN.
+def _epoch_count(study: Study, trials: Sequence[Trial], steps: float) -> float:
+    """Return the number of epochs in `steps` steps if the study trains a language model, because language models overfit within
+    a few epochs; else NaN.
     """
     lengths = {t.fact("steps_per_epoch") for t in trials} if study.kind == "language-model" else set()
     return steps / length if len(lengths) == 1 and (length := lengths.pop()) > 0 else math.nan
 
 
-def _outside_steps(study: Study, trials: Sequence[Trial]) -> float:
+def _seconds_outside_steps(study: Study, trials: Sequence[Trial]) -> float:
     """Return the seconds of a run outside its steps: from its start to step 0, and from its last logged point to the next run's
     start.
 
-    So the start of the process counts, no matter if the launcher or the training script created the run. A pause longer than
-    `MAX_PAUSE_S` does not count, because the user may have caused it.
+    This includes the start of the process, whether the launcher or the training script created the run. A pause longer than
+    `MAX_PAUSE_S` is ignored, because the user may have caused it.
     """
     starts, ends = [], []
     for trial in trials:

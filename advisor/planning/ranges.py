@@ -1,9 +1,10 @@
-"""Narrows the ranges of the next study to the region of its best setting, because values known to be worse need no trials.
+"""Narrows the ranges of the next study to the region that probably contains the best setting, because values known to be worse
+need no trials.
 
-A model of all trials narrows the ranges (`advisor.computed.space.promising`), even if no rule found them too wide. If a finding
-moved an end outwards, that range stays. Probes, studies with listed settings and studies after an adaptive search keep all ranges.
-The range of a learning rate also stays if the next study is the first to vary momentum, because good learning rates depend on
-momentum.
+The ranges come from a model of all trials (`advisor.computed.space.promising`), even if no rule found the current ranges too
+wide. If a finding moved an end outwards, that range stays unchanged. Probes, studies with listed settings and studies after an
+adaptive search keep all ranges. A learning-rate range also stays unchanged if the next study is the first to vary momentum,
+because good learning rates depend on momentum.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from advisor.computed.space import promising
-from advisor.computed.space.extension import tidy_range
+from advisor.computed.space.extension import round_inferred_range
 from advisor.model.space import is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
@@ -19,21 +20,21 @@ from advisor.model.words import capitalise
 from advisor.planning.base import validate
 from advisor.planning.designs import explore
 from advisor.planning.draft import Part
-from advisor.planning.goals import with_range
+from advisor.planning.goals import with_new_range
 
 
 def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec:
     """Return the next study with narrower ranges, without values that the trials of `study` rule out.
 
-    keep: parts of the spec that findings set. If a finding narrowed a range at one end, the trials may still narrow both ends
-    further.
+    keep: parts of the spec that findings set, such as the end of a range. Where a finding narrowed one end of a range, the
+    trials may still narrow both ends further.
     """
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
     possible = {
         n: e for n, e in promising.narrower_ranges(study, spec).items() if not _varies_fixed_momentum(study, spec, n)
     }
-    found = {name: _free_ends(study, spec, name, ends, keep) for name, ends in possible.items()}
+    found = {name: _ends_within_findings(study, spec, name, ends, keep) for name, ends in possible.items()}
     ranges = {n: ends for n, ends in found.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}
     whole, by_findings = spec, {name for name, _ in keep}
     for name, (low, high) in ranges.items():
@@ -41,7 +42,7 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
         why = _why(study, spec)
         why = f"{old.why.rstrip('.')}. {capitalise(why)}" if name in by_findings and old.why else why
         new = old.model_copy(update={"low": low, "high": high, "why": why})
-        goal = with_range(spec.goal, name, old, new) if name in by_findings else spec.goal
+        goal = with_new_range(spec.goal, name, old, new) if name in by_findings else spec.goal
         spec = spec.with_parameter(name, new).model_copy(update={"goal": goal})
     if ranges and spec.trials and spec.goal == explore.goal(whole):
         spec = spec.model_copy(update={"goal": explore.goal(spec, ranges)})
@@ -49,19 +50,17 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
 
 
 def _varies_fixed_momentum(study: Study, spec: StudySpec, name: str) -> bool:
-    """Return whether `name` is a learning rate and `spec` varies a momentum that was fixed in `study`: good learning rates depend
-    on momentum.
-    """
+    """Return whether `name` is a learning rate and `spec` varies a momentum that was fixed in `study`, because good learning
+    rates depend on momentum."""
     new = spec.searched.keys() & (study.spec.parameters.keys() - study.searched.keys())
     return is_learning_rate(name) and any("momentum" in words_of(n) for n in new)
 
 
-def _free_ends(
+def _ends_within_findings(
     study: Study, spec: StudySpec, name: str, ends: tuple[float, float], keep: Collection[Part]
 ) -> tuple[float, float]:
-    """Return `ends`, unless findings changed the range. If a finding only cut one end, return `ends` within this cut; otherwise,
-    return the range that findings set.
-    """
+    """Return `ends`, unless findings changed the range of the hyperparameter. If findings only cut one end, return `ends`
+    within this cut; otherwise, return the range that findings set."""
     now = spec.parameters[name]
     parts = {part for subject, part in keep if subject == name}
     if not parts:
@@ -69,9 +68,9 @@ def _free_ends(
     assert now.low is not None
     assert now.high is not None
     low, high = (max(now.low, ends[0]), ends[1]) if parts == {"low"} else (ends[0], min(now.high, ends[1]))
-    # In the next study, ends inferred from trials are rounded outwards. Compare with rounded ends, because no finding caused this
-    # change.
-    old = tidy_range(study, name) if name in study.searched else now
+    # In the next study, ends of inferred ranges are rounded outwards. Compare with the rounded ends, because no finding asked
+    # for a change.
+    old = round_inferred_range(study, name) if name in study.searched else now
     cut = old.numeric and old.contains(now.low) and old.contains(now.high)
     return (low, high) if cut and parts in ({"low"}, {"high"}) and low < high else (now.low, now.high)
 
@@ -81,8 +80,8 @@ def _why(study: Study, spec: StudySpec) -> str:
     fit = promising.fit_model(study)
     assert fit is not None
     more = (
-        ", with more room, because the next study changes other things, too"
+        ", widened somewhat, because the next study has other changes, too"
         if promising.trains_differently(study, spec)
         else ""
     )
-    return f"{promising.LIES_HERE} of {fit.fitted} settings{more}"
+    return f"{promising.LIES_HERE_REASON} of {fit.fitted} settings{more}"

@@ -1,7 +1,8 @@
-"""Widens the learning-rate range if the best trials lie at one of its ends, even if no rule is sure that results improve there.
+"""Widens the learning-rate range if the best trials lie at one of its ends, even if no rule is sure that results improve beyond
+this end.
 
-The learning rate matters most and a wider range costs little. So it is widened before regularisers are compared, and together with
-other changes of the search space.
+The learning rate matters most, and a wider range for it costs little. So the learning-rate range is widened before regularisers
+are compared, and together with other changes of the search space.
 """
 
 from __future__ import annotations
@@ -19,38 +20,38 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 
 BEST = 5
-"""Number of best settings to look at; the study needs at least twice as many settings."""
-AT_END = 4
-"""Minimum number of the `BEST` settings, including the best one, in the outer part of the range. Our choice."""
-OUTER = 1 / 3
+"""Number of best settings to examine; the study needs at least twice as many settings."""
+MIN_BEST_AT_END = 4
+"""Minimum number of the `BEST` settings, including the best one, that must lie in the outer part of the range. Our choice."""
+OUTER_SHARE = 1 / 3
 """Share of a learning-rate range, on its scale, that counts as the outer part at each end. Our choice."""
 
 
 def wider(study: Study, spec: StudySpec) -> SetRange | None:
-    """If the best trials lie at an end of the learning-rate range, return the change that moves this end outwards; None if `spec`
-    moved it already.
+    """If the best trials lie at an end of the learning-rate range, return the change that moves this end outwards; None if
+    `spec` already moved this end.
 
-    Also return None in three cases: results get worse towards the end; trials failed at the end or lie beyond it; or the sampler
-    places trials near good ones anyway. If the study searched nothing else, a single worse setting nearer to the end shows that
-    results get worse. If all settings are equally good, an end is moved in at most 8 % of studies.
+    Also return None in three cases: results get worse towards the end; trials failed at the end or lie beyond it; or the
+    sampler prefers the neighbourhood of good trials. If the study searched only the learning rate, a single worse setting
+    nearer to the end shows that results get worse. If all settings are equally good, an end is moved in at most 8 % of studies.
     """
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.numeric and n in study.searched]
     for name in rates:
-        side, now, start = _end(study, name), spec.parameters[name], extension.tidy_range(study, name)
+        side, now, start = _end(study, name), spec.parameters[name], extension.round_inferred_range(study, name)
         if side is None or getattr(now, side) != getattr(start, side):
             continue
         moved = extension.extend_range(study, name, side, 0.0)
         if moved is None or now.low is None or now.high is None:
             continue
-        # Move the end by the minimum factor for learning rates, because nothing shows where the best value lies.
+        # Move the end by the minimum factor for learning rates, because no trial shows where the best value lies.
         low, high = now.low, now.high
         if side == "low":
             low = max(moved[0][0], round_significant(low / extension.MIN_FACTOR, 2)) if low > 0 else moved[0][0]
         else:
             high = min(moved[0][1], round_significant(high * extension.MIN_FACTOR, 2))
         why = (
-            f"At least {AT_END} of the best {BEST} settings lie in the {side}est third of the range of {name}, the best one among "
-            "them, so a better value may lie beyond its end"
+            f"At least {MIN_BEST_AT_END} of the best {BEST} settings lie in the {side}est third of the range of {name}, "
+            "including the best one, so a better value may lie beyond this end of the range"
         )
         return SetRange(parameter=name, low=low, high=high, scale=now.scale, why=why)
     return None
@@ -58,8 +59,8 @@ def wider(study: Study, spec: StudySpec) -> SetRange | None:
 
 def _end(study: Study, name: str) -> Side | None:
     """Return the end of the range at which the best trials lie; None if they lie at neither end or this end cannot be moved."""
-    ranked = repeats.first_of_settings(study.ranked())
-    if len(ranked) < 2 * BEST or sampler.used_earlier_results(study):
+    ranked = repeats.first_trial_of_settings(study.ranked())
+    if len(ranked) < 2 * BEST or sampler.did_sampler_use_results(study):
         return None
     ended = [t for t in study.trials if study.ended[t.index]]
     tried, failed = study.positions(name, ended), failures.failures(study).any[[t.index for t in ended]]
@@ -67,11 +68,11 @@ def _end(study: Study, name: str) -> Side | None:
     sides: tuple[Side, ...] = get_args(Side)
     for side in sides:
         outwards, reach = (best, tried) if side == "high" else (1 - best, 1 - tried)
-        at_end = outwards >= 1 - OUTER
-        if not at_end[0] or at_end.sum() < AT_END:
+        at_end = outwards >= 1 - OUTER_SHARE
+        if not at_end[0] or at_end.sum() < MIN_BEST_AT_END:
             continue
         outer = study.positions(name, ranked) if side == "high" else 1 - study.positions(name, ranked)
-        further, outer = outer > outwards[0], outer[outer >= 1 - OUTER]
+        further, outer = outer > outwards[0], outer[outer >= 1 - OUTER_SHARE]
         alone = len(study.searched) == 1 and further.any()
         worse_outwards = bool(np.ptp(outer)) and float(spearmanr(outer, range(len(outer))).statistic) > 0
         turns = alone or worse_outwards or 2 * further[:BEST].sum() < further.sum()

@@ -1,18 +1,18 @@
-"""Assigns each hyperparameter its role in the next study, and states why.
+"""Assigns each hyperparameter its role in the next study (scientific, nuisance or fixed), and states the reason.
 
 Playbook: "Identifying scientific, nuisance, and fixed hyperparameters".
 
 The goal of a study decides which hyperparameters are scientific (compared), nuisance (tuned so that the comparison is fair) and
-fixed. By default, hyperparameters of the optimizer and regularisation strengths are nuisance parameters. The choice of optimizer,
-the architecture, the batch size and the training length are fixed. A scientific hyperparameter stays scientific until a finding
-answers its question.
+fixed. By default, hyperparameters of the optimizer and regularisation strengths are nuisance parameters. The choice of
+optimizer, the architecture, the batch size and the training length are fixed. A scientific hyperparameter stays scientific
+until a finding answers which of its values is best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from advisor.computed.space.extension import tidy_range
+from advisor.computed.space.extension import round_inferred_range
 from advisor.model import parameter_kinds
 from advisor.model.change import SetRange
 from advisor.model.space import Value, as_number, counts_training
@@ -21,20 +21,22 @@ from advisor.model.study import Study
 from advisor.planning import batch_sizes
 
 MAX_VALUES = 4
-"""Maximum number of distinct tried values at which an architecture hyperparameter becomes a list of choices, although its domain
-was inferred as a range.
-"""
+"""An architecture hyperparameter with an inferred range becomes a list of choices if at most this many distinct values were
+tried."""
 COSTS = "it changes the cost of training and serving, so compare its values in a separate study"
 
 
-def role_of(name: str) -> tuple[Role, str]:
+def default_role(name: str) -> tuple[Role, str]:
     """Return the default role of a hyperparameter with this name, and the reason for the role."""
     if counts_training(name):
-        return "fixed", "training length is not tuned within a study; set it from the best steps of the last one"
+        return (
+            "fixed",
+            "training length is not tuned within a study; set it from the steps of the best results in the last study",
+        )
     if parameter_kinds.is_batch_size(name):
         return "fixed", "choose the batch size by throughput, not by validation quality"
     if parameter_kinds.chooses_optimizer(name):
-        return "fixed", "compare optimizers in a separate study; their hyperparameters do not carry over"
+        return "fixed", "compare optimizers in a separate study; their hyperparameters differ"
     if parameter_kinds.is_regulariser(name):
         return "nuisance", "the best strength of a regulariser changes with every other hyperparameter"
     if parameter_kinds.belongs_to_optimizer(name) or parameter_kinds.is_clipping_threshold(name):
@@ -43,39 +45,37 @@ def role_of(name: str) -> tuple[Role, str]:
 
 
 def why(name: str, role: Role, more: str) -> str:
-    """Return the reason for a hyperparameter's role, followed by `more`. The reason is the comparison for the role "scientific",
-    the default reason for the default role, and otherwise empty.
-    """
-    default, reason = role_of(name)
+    """Return the reason for a hyperparameter's role, followed by `more`. The reason is the comparison for the role
+    "scientific", the standard reason for the default role, and empty for any other role."""
+    default, reason = default_role(name)
     if role == "scientific":
         return f"compared in this study; {more}"
     return f"{reason}; {more}" if role == default else more
 
 
-def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Parameter:
-    """Return the hyperparameter for the next study, before findings change it. best: setting of the best trial."""
+def parameter_in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Parameter:
+    """Return the hyperparameter as in the next study before findings change it. best: setting of the best trial."""
     parameter = study.spec.parameters[name]
     if parameter.role in ("fixed", "derived"):
         return parameter
     if parameter_kinds.is_batch_size(name):
-        return batch_sizes.in_next_study(study, name, best.get(name))
+        return batch_sizes.parameter_in_next_study(study, name, best.get(name))
     if counts_training(name) and name in best and parameter.searched:
-        reason = role_of(name)[1]
+        reason = default_role(name)[1]
     elif parameter_kinds.searches_architecture(study, name) and parameter.role != "scientific":
-        # The best trial is weak evidence of the best architecture: it has one of few values, and its other hyperparameters may just
-        # suit this value.
+        # The best trial is weak evidence of the best architecture: it has one of few values, and its other hyperparameters may
+        # suit only this architecture.
         return _architecture_comparison(study, name)
     else:
         source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
         kept = f"unchanged; {source}" if name in study.inferred else f"unchanged {source}"
-        return tidy_range(study, name).model_copy(update={"why": why(name, parameter.role, kept)})
-    return parameter.fixed_at(best[name], why=f"as in the best trial; {reason}")
+        return round_inferred_range(study, name).model_copy(update={"why": why(name, parameter.role, kept)})
+    return parameter.fix_value(best[name], why=f"as in the best trial; {reason}")
 
 
 def _architecture_comparison(study: Study, name: str) -> Parameter:
-    """Return an architecture hyperparameter with the role "scientific". If its range was inferred from few tried values, compare
-    these values.
-    """
+    """Return an architecture hyperparameter with the role "scientific". If the range of the hyperparameter was inferred from
+    few tried values, compare these values."""
     parameter = study.spec.parameters[name]
     reason = "compared, because it changes the cost of training and serving; the same {what} as in the last study"
     tried = sorted({x for t in study.trials if (x := as_number(t.params.get(name))) and x.is_integer()})
@@ -92,10 +92,10 @@ def _architecture_comparison(study: Study, name: str) -> Parameter:
     return parameter.model_copy(update={"role": "scientific", "why": reason.format(what="range")})
 
 
-def reason_to_keep(change: SetRange, now: Parameter | None) -> str | None:
-    """Return the reason why a change of a hyperparameter's range must not be applied; None if it may be applied.
+def reason_against_change(change: SetRange, now: Parameter | None) -> str | None:
+    """Return the reason why a change of a hyperparameter's range must not be applied; None if the change may be applied.
 
-    now: the hyperparameter in the draft of the next study; None if it is missing there.
+    now: the hyperparameter in the draft of the next study; None if the draft does not contain this hyperparameter.
     """
     name = change.parameter
     if parameter_kinds.is_batch_size(name):

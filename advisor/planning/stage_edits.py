@@ -1,14 +1,15 @@
-"""The edits that one stage's findings make to the next study, and properties that determine if they need a separate study."""
+"""The edits that the findings of one stage make to the next study, and properties that determine whether these edits need a
+separate study."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from advisor.model.change import Advise, Change, RepeatTrial, RunPlan, SetField, SetSchedule, only_saves
+from advisor.model.change import Advise, Change, RepeatTrial, RunPlan, SetField, SetSchedule, only_saves_trials
 from advisor.model.finding import Finding
 from advisor.model.spec import StudySpec
-from advisor.planning.stages import SURE
+from advisor.planning.stages import MIN_SURE_CONFIDENCE
 
 
 @dataclass
@@ -18,38 +19,34 @@ class StageEdits:
     goal: str
     findings: Sequence[Finding]
     changes: list[Change] = field(default_factory=list)
-    """Changes that altered the draft."""
+    """Changes of the stage's findings that altered the draft."""
     request: RunPlan | None = None
     """The request for a study design that creates the stage's study; None to use the draft."""
     notes: list[Advise] = field(default_factory=list)
-    """Advice of the findings: recommendations that a search space cannot express."""
+    """Advice in the stage's findings: recommendations that a search space cannot express."""
 
     @property
     def by_priority(self) -> list[Change]:
-        """The changes in the order of their findings, most important first. Changes that a study design made come before all
-        others.
-        """
+        """The changes in the order of their findings, most important first. Changes from a study design come before all others."""
         asked = [c for f in self.findings for c in f.changes]
         return sorted(self.changes, key=lambda c: asked.index(c) if c in asked else -1)
 
     @property
     def only_fixes(self) -> bool:
-        """Whether the stage only fixed hyperparameters of little effect or dropped inferior values, which saves trials but yields
-        no better result.
-        """
-        return all(map(only_saves, self.changes))
+        """Whether the stage only fixed unimportant hyperparameters or dropped inferior values, which saves trials but yields no
+        better result."""
+        return all(map(only_saves_trials, self.changes))
 
     def only_restores(self, spec: StudySpec) -> bool:
-        """Return whether the stage only sets the learning-rate schedule that `spec` already declared. Such a change needs no
-        separate study.
-        """
+        """Return whether the stage only restores the learning-rate schedule that `spec` already declared. Restoring the
+        schedule needs no separate study."""
         asked = dict(spec.schedule or {}).items()
         return bool(self.changes) and all(
             isinstance(c, SetSchedule) and c.schedule.items() <= asked for c in self.changes
         )
 
     @property
-    def reasons_of_length(self) -> list[Advise]:
+    def field_change_reasons(self) -> list[Advise]:
         """The reasons for changed study fields, such as the number of steps, as notes for the study file."""
         return [Advise(text=c.why) for c in self.changes if isinstance(c, SetField) and c.field != "trials"]
 
@@ -68,7 +65,7 @@ class StageEdits:
         """Whether the stage only repeats a trial."""
         return bool(self.changes) and all(isinstance(c, RepeatTrial) for c in self.changes)
 
-    def shorter_than(self, before: StudySpec) -> bool:
+    def only_shortens(self, before: StudySpec) -> bool:
         """Return whether the stage only shortens training."""
         old = before.max_train_steps
         return bool(self.changes) and all(
@@ -78,6 +75,6 @@ class StageEdits:
 
     @property
     def sure(self) -> bool:
-        """Whether all findings that changed the draft have a confidence of at least `SURE`."""
+        """Whether all findings that changed the draft have a confidence of at least `MIN_SURE_CONFIDENCE`."""
         changing = [f for f in self.findings if any(c in self.changes for c in f.changes)]
-        return all(f.confidence >= SURE for f in changing)
+        return all(f.confidence >= MIN_SURE_CONFIDENCE for f in changing)

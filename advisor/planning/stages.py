@@ -9,27 +9,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from advisor.model.change import Advise, Change, RunPlan, SetRange, only_saves
+from advisor.model.change import Advise, Change, RunPlan, SetRange, only_saves_trials
 from advisor.model.finding import Finding, Goal
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 
-NEAR_BEST = 2.0
-"""Maximum ratio of an unstable learning rate to the best one at which instability limits training, as in the playbook's probe."""
+MAX_RATIO_TO_BEST_RATE = 2.0
+"""Instability limits training if an unstable learning rate is at most this many times the best one, as in the playbook's test
+of a doubled learning rate."""
 
 MIN_CONFIDENCE = 0.5
-"""Minimum confidence at which the changes of a finding are applied; below it, the finding is more likely wrong than right."""
+"""Minimum confidence at which the changes of a finding are applied; below this confidence, the finding is more likely wrong
+than right."""
 
-SURE = 0.7
-"""Minimum confidence at which a finding is reliable enough to move its goal before or after other goals."""
+MIN_SURE_CONFIDENCE = 0.7
+"""Minimum confidence at which a finding may change the order of goals."""
 
 MIN_FEASIBLE = 5
-"""Minimum number of feasible trials for the best one to be strong evidence of where good settings lie."""
+"""With fewer feasible trials than this, the best one is weak evidence of where good settings lie."""
 
 
 Stage: TypeAlias = tuple[Goal, ...]
-"""A possible goal of a study, given as the topics of the findings that require this goal."""
+"""A possible goal of a study, represented by the topics of the findings that require this goal."""
 
 STABILITY: Stage = ("stability",)
 SPACE: Stage = ("infeasible", "boundary", "sampling")
@@ -47,22 +49,22 @@ STAGES: tuple[Stage, ...] = (
 )
 
 
-def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
-    """Return the stages by priority. By default, stability comes first; if instability does not limit training, the search space
-    does.
+def stage_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
+    """Return the stages by priority. By default, stability comes first; if instability does not limit training, the search
+    space comes first.
 
-    A sure finding on the training length comes before an unsure finding on the end of a range. If overfitting does not harm the
-    objective, it comes last; if it does, it comes before mere notes on the training length.
+    A finding on the training length that is sure comes before a finding on the end of a range that is not. Overfitting that
+    does not harm the objective comes last; harmful overfitting comes before mere notes on the training length.
 
-    Instability matters only if it forces the learning rate too low (playbook: "Identifying unstable workloads"). Instability does
-    not matter if the best trials lie at the low end of the learning-rate range, or if all unstable trials have learning rates far
-    above the best one. With fewer than `MIN_FEASIBLE` feasible trials, the best trial is unreliable, so finding a space with more
-    feasible trials comes first.
+    Instability matters only if it limits training to learning rates that are too low (playbook: "Identifying unstable
+    workloads"). Instability does not matter if the best trials lie at the low end of the learning-rate range, or if all
+    unstable trials have learning rates far above the best rate. With fewer feasible trials than `MIN_FEASIBLE`, the best trial
+    is unreliable, so finding a space with more feasible trials comes first.
     """
     wants_lower = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
     infeasible = any(f.goal == "infeasible" and not (f.explained_by and only_advice(f)) for f in findings)
     few_feasible = infeasible and int(study.feasible.sum()) < MIN_FEASIBLE
-    limits = any(f.goal == "stability" and f.changes and _limits_training(study, f) for f in findings)
+    limits = any(f.goal == "stability" and f.changes and _instability_limits_training(study, f) for f in findings)
     if limits and not wants_lower and not few_feasible:
         ordered = list(STAGES)
     else:
@@ -72,7 +74,7 @@ def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     elif _regularises_before_length(findings):
         ordered.remove(REGULARISATION)
         ordered.insert(ordered.index(_STEPS), REGULARISATION)
-    return _length_first(ordered) if _sure_only_of_length(findings) else ordered
+    return _move_length_first(ordered) if _only_length_is_sure(findings) else ordered
 
 
 def _regularises_before_length(findings: Sequence[Finding]) -> bool:
@@ -80,33 +82,37 @@ def _regularises_before_length(findings: Sequence[Finding]) -> bool:
 
     Regularised trials may need more steps than earlier trials, so regularisation then comes before the training length.
     """
-    sure = any(f.goal in REGULARISATION and f.confidence >= SURE for f in findings if f.severity != "note")
+    sure = any(
+        f.goal in REGULARISATION and f.confidence >= MIN_SURE_CONFIDENCE for f in findings if f.severity != "note"
+    )
     return sure and {f.severity for f in findings if f.goal in _STEPS} == {"note"}
 
 
-def _length_first(stages: Sequence[Stage]) -> list[Stage]:
+def _move_length_first(stages: Sequence[Stage]) -> list[Stage]:
     """Return the stages, with the search space moved to directly after the training length."""
     others = [s for s in stages if s is not SPACE]
     after = others.index(_STEPS) + 1
     return [*others[:after], SPACE, *others[after:]]
 
 
-def _sure_only_of_length(findings: Sequence[Finding]) -> bool:
+def _only_length_is_sure(findings: Sequence[Finding]) -> bool:
     """Return whether a finding on the training length is sure, while all findings of earlier stages are unsure and concern range
     ends.
     """
     causes = [f for f in findings if f.explained_by is None and not only_advice(f) and not _only_saves(f)]
     earlier = [f for f in causes if f.goal in (*STABILITY, *SPACE)]
-    length = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= SURE for f in causes)
-    return length and bool(earlier) and all(f.goal == "boundary" and f.confidence < SURE for f in earlier)
+    length = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= MIN_SURE_CONFIDENCE for f in causes)
+    return (
+        length and bool(earlier) and all(f.goal == "boundary" and f.confidence < MIN_SURE_CONFIDENCE for f in earlier)
+    )
 
 
 def _only_saves(finding: Finding) -> bool:
-    """Return whether the changes of the finding only save trials."""
-    return all(map(only_saves, finding.changes))
+    """Return whether the finding's changes only save trials."""
+    return all(map(only_saves_trials, finding.changes))
 
 
-def _limits_training(study: Study, finding: Finding) -> bool:
+def _instability_limits_training(study: Study, finding: Finding) -> bool:
     """Return whether the learning rate of an unstable trial is near or below the best learning rate; True if learning rates are
     unknown.
     """
@@ -114,7 +120,7 @@ def _limits_training(study: Study, finding: Finding) -> bool:
     rate = next((name for name in study.searched if is_learning_rate(name) and best and name in best[0].params), None)
     if rate is None:
         return True
-    limit = NEAR_BEST * as_number(best[0].params[rate])
+    limit = MAX_RATIO_TO_BEST_RATE * as_number(best[0].params[rate])
     unstable = [t for t in study.trials if t.id in finding.trials]
     return not unstable or any(not as_number(t.params.get(rate)) > limit for t in unstable)
 
@@ -124,9 +130,9 @@ def only_narrows(changes: Sequence[Change], before: StudySpec, after: StudySpec)
     return bool(changes) and all(isinstance(c, SetRange) for c in changes) and after.searches_within(before)
 
 
-def ends_tuning(findings: Sequence[Finding]) -> bool:
+def says_to_stop_tuning(findings: Sequence[Finding]) -> bool:
     """Return whether a sure finding says that more trials of this search space would gain nothing."""
-    plans = (c for f in findings if f.confidence >= SURE for c in f.changes if isinstance(c, RunPlan))
+    plans = (c for f in findings if f.confidence >= MIN_SURE_CONFIDENCE for c in f.changes if isinstance(c, RunPlan))
     return any(change.plan == "exploit" for change in plans)
 
 

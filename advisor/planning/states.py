@@ -1,7 +1,7 @@
-"""The state of each question that the planner must settle: fine, wrong, or impossible to tell with the data so far.
+"""The state of each question that the planner must settle: fine, wrong, or unknown with the data so far.
 
 Playbook: "Exploration vs exploitation". Exploitation needs positive evidence: an effect of at least one hyperparameter, a known
-variation between seeds, and a settled search space. A check that could not run provides no evidence.
+variation between seeds, and a settled search space. A check that could not run is no evidence.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from advisor.computed.space import importance, settings
 from advisor.engine.rule import Rule
 from advisor.model.finding import MissingData, Verdict
 from advisor.model.study import Study
-from advisor.planning.designs.exploit import best_lies_inside
+from advisor.planning.designs.exploit import best_trial_lies_inside
 from advisor.planning.stages import MIN_CONFIDENCE
 from advisor.stats import power
 
 State = Literal["fine", "wrong", "cannot be told"]
 
 SETTINGS_PER_COEFFICIENT = 2
-"""Minimum number of settings per coefficient of a quadratic response, needed to estimate the response and the noise around it."""
+"""Minimum number of settings per coefficient of a quadratic response, to estimate the response and its noise."""
 
 
-EFFECT = 3.0
-"""Smallest effect worth detecting: the difference of the result between the ends of a range, in standard deviations between seeds.
-Our choice: among a few seeds of one setting, the best result leads by about as much.
+MIN_EFFECT_SD = 3.0
+"""Smallest effect worth detecting: the difference of the result between the ends of a range, in standard deviations between
+seeds. We chose this size because, among a few seeds of one setting, the best result leads by about as much.
 """
 
 
@@ -37,7 +37,8 @@ class Evidence:
     """The state of the three questions that must be settled before exploitation."""
 
     space: State
-    """Whether the search space is right, according to the rules that `exploit` requires and the position of the best trial."""
+    """Whether the search space is right, judged by the rules that the design `exploit` requires and by the position of the best
+    trial."""
     effect: State
     """Whether at least one hyperparameter has an effect."""
     variation: State
@@ -45,23 +46,23 @@ class Evidence:
 
     @property
     def state(self) -> State:
-        """The state of the study as a whole."""
+        """The state of all questions together."""
         each = (self.space, self.effect, self.variation)
         return "wrong" if "wrong" in each else "fine" if set(each) == {"fine"} else "cannot be told"
 
 
-def assess(
+def assess_evidence(
     study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], followed: Collection[str] = ()
 ) -> Evidence:
-    """Return the evidence of the study and of the rules' verdicts. followed: rules to ignore, because the next study follows their
-    advice.
-    """
+    """Return the evidence from the study and the rules' verdicts. followed: rules to ignore, because the next study follows
+    their advice."""
     others = [v for v in verdicts if v.rule not in followed]
-    return Evidence(space=_space(study, others, rules), effect=effect_of(study), variation=_variation(study))
+    return Evidence(space=_space(study, others, rules), effect=effect_state(study), variation=_variation_state(study))
 
 
-def state_of(verdict: Verdict) -> State:
-    """Return the state of the question that a rule answers. A finding that is more likely wrong than right does not settle it."""
+def question_state(verdict: Verdict) -> State:
+    """Return the state of the question that the rule of this verdict answers. A finding that is more likely wrong than right
+    does not settle the question."""
     if verdict.status == "quiet":
         return "fine"
     sure = any(f.confidence >= MIN_CONFIDENCE for f in verdict.findings)
@@ -76,22 +77,23 @@ def settings_needed(searched: int) -> int:
 
 
 def trials_needed(effect: State, searched: int) -> int:
-    """Return the number of trials needed to find the best values of this many hyperparameters; more if no effect is known yet."""
+    """Return the number of trials needed to find the best values of this many hyperparameters, and to detect an effect if none
+    is known yet."""
     needed = settings_needed(searched)
-    return needed if effect == "fine" else max(needed, power.trials_needed(EFFECT, searched))
+    return needed if effect == "fine" else max(needed, power.trials_needed(MIN_EFFECT_SD, searched))
 
 
 def _space(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> State:
-    state = {v.rule: state_of(v) for v in verdicts}
+    state = {v.rule: question_state(v) for v in verdicts}
     required = {rule.rule_id(): rule.before_exploitation for rule in rules if rule.before_exploitation is not None}
     if any(state.get(rule) == "wrong" for rule in required):
         return "wrong"
     quiet = [rule for rule, settled in required.items() if settled == "quiet"]
     settled = bool(quiet) and all(state.get(rule) == "fine" for rule in quiet)
-    return "fine" if settled and best_lies_inside(study) else "cannot be told"
+    return "fine" if settled and best_trial_lies_inside(study) else "cannot be told"
 
 
-def effect_of(study: Study) -> State:
+def effect_state(study: Study) -> State:
     """Return "fine" if at least one hyperparameter has a significant effect on the objective, else "cannot be told"."""
     try:
         return "fine" if importance.read(study).p <= importance.FALSE_ALARMS else "cannot be told"
@@ -99,7 +101,7 @@ def effect_of(study: Study) -> State:
         return "cannot be told"
 
 
-def _variation(study: Study) -> State:
+def _variation_state(study: Study) -> State:
     repeated = repeats.trial_variance(repeats.settings(study)) is not None
     enough = bool(study.searched) and settings.read(study).successes >= settings_needed(len(study.searched))
     return "fine" if repeated or enough else "cannot be told"

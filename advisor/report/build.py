@@ -19,7 +19,7 @@ from advisor.computed.pipeline import checkpoints, validation
 from advisor.computed.pipeline.reproduction import reproduction
 from advisor.computed.space import rerun, settings
 from advisor.engine.guard.hindsight import hindsight
-from advisor.engine.measured import measured, rates_in_words
+from advisor.engine.measured import describe_measured_rates, measured
 from advisor.engine.rule import Rule
 from advisor.history.model import History
 from advisor.model.evidence import CurveEvidence
@@ -39,7 +39,7 @@ from advisor.report.plot_data.curves import curve_set, norm_histogram, signals_t
 from advisor.report.plot_data.model import CurveSet, Figures, JustAbove, TrialRow
 from advisor.report.report import Report
 from advisor.report.running import running_trials, stopped_trials
-from advisor.report.text.run_command import is_recorded, new_options, training_command
+from advisor.report.text.run_command import has_recorded_command, new_options, training_command
 from advisor.report.text.unlocks import unlocks
 
 BEST_TRIALS = 5
@@ -60,10 +60,8 @@ def build_report(
     command: str | None = None,
     history: History | None = None,
 ) -> Report:
-    """Build the report on a study.
-
-    specs: the next studies, in the order to run them. stop: the reason why no next study is proposed although findings ask for one.
-    command: the command line of the analysis.
+    """specs: the next studies, in the order to run them. stop: the reason to propose no next study although findings ask for
+    one. command: the command line of the analysis.
     """
     ranked = study.ranked()
     return Report(
@@ -115,7 +113,7 @@ def _decisions(study: Study) -> tuple[Decision, ...]:
 
 
 def rule_info(rule: Rule) -> RuleInfo:
-    """Return the rule's description, taken from its documentation page and its thresholds."""
+    """Return the description of the rule from its documentation page and its thresholds."""
     why = re.search(r"^## Why it matters\s*\n(.*?)(?=^## |\Z)", rule.page(), re.MULTILINE | re.DOTALL)
     return RuleInfo(
         id=rule.rule_id(),
@@ -124,7 +122,7 @@ def rule_info(rule: Rule) -> RuleInfo:
         playbook=rule.playbook,
         goal=rule.goal,
         thresholds=rule.model_dump(mode="json"),
-        measured=rates_in_words(measured(rule.rule_id())),
+        measured=describe_measured_rates(measured(rule.rule_id())),
     )
 
 
@@ -139,7 +137,7 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
         return None
     row = _row(study, ranked[0], 0)
     assert row.best is not None
-    kept = checkpoints.best_kept(study, ranked[0])
+    kept = checkpoints.best_checkpoint(study, ranked[0])
     mean, next_mean = _best_setting_means(study, ranked[0]) if _spread(study) is not None else (None, None)
     return Best(
         trial=row.id,
@@ -156,7 +154,7 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
 
 
 def _best_setting_means(study: Study, best: Trial) -> tuple[SettingMean | None, SettingMean | None]:
-    """Return (mean result of the best trial's setting, mean result of the best other setting); (None, None) if the best trial's
+    """Return the mean results of the best trial's setting and of the best other setting; (None, None) if the best trial's
     setting was not repeated."""
     by_mean = sorted(repeats.settings(study), key=lambda s: s.mean)
     own = next((s for s in by_mean if repeats.key(s.trials[0]) == repeats.key(best)), None)
@@ -171,11 +169,11 @@ def _mean(study: Study, setting: repeats.Setting) -> SettingMean:
 
 
 def _settings(trial: Trial, study: Study) -> dict[str, Value]:
-    """Return the values that a trial has for the hyperparameters that the study varies, in the order of the study's spec."""
-    return {encodable(n): _storable(trial.params[n]) for n in study.searched if n in trial.params}
+    """Return the trial's values of the hyperparameters that the study varies, in the order of the study's spec."""
+    return {encodable(n): _storable_value(trial.params[n]) for n in study.searched if n in trial.params}
 
 
-def _storable(value: Value) -> Value:
+def _storable_value(value: Value) -> Value:
     return encodable(value) if isinstance(value, str) else value
 
 
@@ -216,7 +214,9 @@ def _spread(study: Study) -> Spread | None:
 
 def _rerun_interval(study: Study) -> tuple[float, float] | None:
     costs = rerun.best_of_rerun(study)
-    if costs is None or validation.perfect_trials(study):  # perfect results leave no variation to estimate
+    if costs is None or validation.perfect_trials(
+        study
+    ):  # if all results are perfect, there is no variation to estimate
         return None
     low, high = sorted(study.objective_value(cost) for cost in costs)
     return low, high
@@ -253,14 +253,14 @@ def _next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, 
         dump(spec, parent=parent, inferred=study.inferred if parent is study.spec else ())
         for spec, parent in zip(specs, parents, strict=True)
     ]
-    commands, known = [training_command(study, spec) for spec in specs], is_recorded(study)
+    commands, known = [training_command(study, spec) for spec in specs], has_recorded_command(study)
     return tuple(
         NextStudy(
             file=file,
             spec=spec,
             yaml=text,
             cost=price.summary(study, spec),
-            size=budget.size_reason(study, spec),
+            size=budget.trial_number_reason(study, spec),
             training=encodable(command),
             new_options=tuple(map(encodable, new_options(study, command))),
             command_known=known,

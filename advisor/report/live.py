@@ -20,30 +20,30 @@ from advisor.report.model import ReportData
 from advisor.report.text.running import STATE_WORDS
 
 ADDRESS = "127.0.0.1"
-"""The server listens on the loopback address only, because reports may be confidential and it has no authentication."""
+"""The server listens on the loopback address only, because reports may be confidential and the server has no authentication."""
 
 MAX_CONNECTIONS = 64
-"""Maximum number of open connections. Each connection has its own thread; one connection more closes the oldest one."""
+"""Maximum number of open connections. Each connection has a thread; a connection beyond the maximum closes the oldest one."""
 TIMEOUT_S = 10.0
 """Seconds without any data transfer after which a connection is closed."""
-CHUNK = 64 << 10
-"""Bytes per write, which a browser must accept within `TIMEOUT_S`. Over a slow line, such as an SSH tunnel, a whole report may take
-longer."""
+CHUNK_BYTES = 64 << 10
+"""Bytes per write, which a browser must accept within `TIMEOUT_S`. Over a slow connection, such as an SSH tunnel, a whole
+report may take longer than `TIMEOUT_S`."""
 
-MAX_STOPPED = 50
+MAX_STOPPED_TRIALS = 50
 """Maximum number of stopped trials that the page lists."""
 
-_TYPES = {"/": "text/html", "/report.html": "text/html", "/state": "application/json"}
+_CONTENT_TYPES = {"/": "text/html", "/report.html": "text/html", "/state": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A running or stopped trial as the page shows it. The page inserts all texts as text, never as markup."""
+    """A running or stopped trial as the page shows it. The page inserts these texts as plain text, never as markup."""
 
     id: str
     name: str
     done: float | None
-    """Share of the planned training steps that the trial has done; None if the planned length is unknown."""
+    """Share of its planned training steps that the trial has completed; None if the planned length is unknown."""
     progress: str
     """The trial's progress in words: `40 %`, or the last step."""
     state: str
@@ -78,17 +78,17 @@ def rows(report: ReportData) -> tuple[Row, ...]:
             message=clean(t.reason),
             notes=(),
         )
-        for t in report.stopped.each[:MAX_STOPPED]
+        for t in report.stopped.each[:MAX_STOPPED_TRIALS]
     )
     return running + stopped
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The server's response to the page, which polls the server every few seconds."""
+    """The server's response to the page; the page polls the server every few seconds."""
 
     version: int = 0
-    """Number of reports shown so far; the page reloads when it changes."""
+    """Number of reports shown so far; the page reloads when this number changes."""
     at: str = ""
     """Local time at which the current report was made."""
     changes: tuple[str, ...] = ()
@@ -99,16 +99,16 @@ class State:
     """One or two sentences with the number of running trials and the steps that the guard has saved; "" if no trial runs and none
     was stopped."""
     error: str | None = None
-    """Reason why the latest analysis failed, while the previous report stays visible; None if it succeeded."""
+    """Reason why the latest analysis failed, while the previous report stays visible; None if that analysis succeeded."""
 
 
 class _Server(ThreadingHTTPServer):
-    """A server that limits its open connections and reports no error if a browser disconnects."""
+    """A server that limits its open connections, and logs no error if a browser disconnects."""
 
     daemon_threads = True
     request_queue_size = MAX_CONNECTIONS
-    """Maximum number of connections waiting to be accepted. With the default of 5, a browser that opens several at once has to
-    retry after a second."""
+    """Maximum number of connections waiting to be accepted. With the default of 5, a browser that opens more connections at
+    once has to retry after a second."""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[Any, None] = {}
@@ -116,14 +116,14 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a connection in a new thread. If too many are open, close the oldest connection first."""
+        """Handle a connection in a new thread. If too many connections are open, close the oldest one first."""
         with self._guard:
             oldest = next(iter(self._open)) if len(self._open) >= MAX_CONNECTIONS else None
             self._open.pop(oldest, None)
             self._open[request] = None
         if oldest is not None:
             with suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)  # the connection's thread then reads an end of file and returns
+                oldest.shutdown(socket.SHUT_RDWR)  # the connection's thread then reads an end of file and ends
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -133,7 +133,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore connections that break, as when a browser's tab is closed."""
+        """Ignore connections that the browser breaks, for example because the user closes a tab."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -164,7 +164,7 @@ class LiveReport:
     def show(
         self, page: str, at: str, changes: Sequence[str] = (), running: Sequence[Row] = (), summary: str = ""
     ) -> None:
-        """Serve this page as the current report, with the running trials above it."""
+        """Serve this page as the current report, with rows for the running trials above it."""
         with self._lock:
             self._page = page.encode()
             self._state = State(self._state.version + 1, at, tuple(changes), tuple(running), summary)
@@ -191,24 +191,24 @@ class LiveReport:
                 # Reject requests for other host names: a web site could resolve its own name to this machine (DNS rebinding).
                 if self.headers.get("Host", "").rpartition(":")[0] not in (ADDRESS, "localhost"):
                     self.send_error(HTTPStatus.FORBIDDEN)
-                elif path not in _TYPES:
+                elif path not in _CONTENT_TYPES:
                     self.send_error(HTTPStatus.NOT_FOUND)
                 else:
-                    self._send(live._answer(path), path)
+                    self._send_response(live._answer(path), path)
 
-            def _send(self, body: bytes, path: str) -> None:
+            def _send_response(self, body: bytes, path: str) -> None:
                 self.send_response(HTTPStatus.OK)
-                self.send_header("Content-Type", f"{_TYPES[path]}; charset=utf-8")
+                self.send_header("Content-Type", f"{_CONTENT_TYPES[path]}; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("Cache-Control", "no-store")
                 self.send_header("X-Content-Type-Options", "nosniff")
                 if path == "/":
                     self.send_header("Content-Security-Policy", live._policy)
                 self.end_headers()
-                for start in range(0, len(body), CHUNK):
-                    self.wfile.write(body[start : start + CHUNK])
+                for start in range(0, len(body), CHUNK_BYTES):
+                    self.wfile.write(body[start : start + CHUNK_BYTES])
 
             def log_message(self, format: str, *args: object) -> None:
-                """Log no requests: the terminal shows the changes between reports instead."""
+                """Log no requests, because the terminal shows the changes between reports instead."""
 
         return Handler

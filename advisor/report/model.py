@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from advisor.engine.explain import first_cause
+from advisor.engine.explain import find_first_cause
 from advisor.engine.guard.hindsight import Hindsight
 from advisor.engine.guard.verdicts import State
 from advisor.history.advice import AdviceRecord
@@ -32,11 +32,11 @@ STATUS_LABELS: Mapping[str, str] = {
     "no_data": "without data",
     "running": "running",
 }
-"""The status of a trial in words, as all sections of a report name it."""
+"""The status of a trial in words, the same in all sections of a report."""
 
 
 class TrialCounts(FrozenModel):
-    """Number of trials by status. A trial is feasible if it ended with a finite objective and neither diverged nor crashed."""
+    """Numbers of trials by status. A trial is feasible if it ended with a finite objective and neither diverged nor crashed."""
 
     total: int
     feasible: int
@@ -57,20 +57,20 @@ class TrialCounts(FrozenModel):
         """Number of trials that ended without a usable result."""
         return self.total - self.feasible - self.no_data - self.running
 
-    def in_words(self, *statuses: str) -> str:
-        """Return the number of trials with each of these statuses, by default with every status, as in "3 diverged, 1 crashed".
-        Statuses without trials are left out."""
+    def status_counts_text(self, *statuses: str) -> str:
+        """Return the number of trials with each of these statuses, such as "3 diverged, 1 crashed"; by default, count every
+        status. Statuses without trials are omitted."""
         numbers = ((getattr(self, status), STATUS_LABELS[status]) for status in statuses or STATUS_LABELS)
         return ", ".join(f"{n:,} {label}" for n, label in numbers if n)
 
 
 class RuleInfo(FrozenModel):
-    """The report's description of a rule."""
+    """Description of a rule in the report."""
 
     id: str
     summary: str
     why: str
-    """Text of the section `Why it matters` of the rule's page."""
+    """The section "Why it matters" of the rule's documentation page."""
     playbook: str
     goal: Goal
     thresholds: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
@@ -79,8 +79,8 @@ class RuleInfo(FrozenModel):
 
 
 class SettingMean(FrozenModel):
-    """Mean result of a setting over trials with different seeds. Trials whose results led to the choice of this setting are
-    excluded."""
+    """Mean result of a setting over several trials with different seeds. The mean excludes trials whose results led to the
+    choice of this setting."""
 
     value: float
     trials: int
@@ -96,14 +96,15 @@ class Best(FrozenModel):
     last_step: int | None
     params: dict[str, Value]
     mean: SettingMean | None = None
-    """Mean result of the best trial's setting; None if the setting was not repeated."""
+    """Mean result of the best trial's setting; None if this setting was not repeated."""
     next_mean: SettingMean | None = None
     """Best mean result among all other settings; None if there is no other setting, or if the best trial's setting was not
     repeated."""
     kept_step: int | None = None
-    """Step of the best trial's chosen or best checkpoint; None if the trial logged no checkpoint."""
+    """Step of the checkpoint that the best trial chose or, without a choice, of its best checkpoint; None if it logged no
+    checkpoint."""
     kept_value: float | None = None
-    """Value of the objective at the checkpoint of `kept_step`."""
+    """Value of the objective at step `kept_step`."""
 
 
 class Spread(FrozenModel):
@@ -120,9 +121,9 @@ class Unlock(FrozenModel):
     text: MessageField
     """Sentence with the action and the number of checks that can run after it."""
     checks: tuple[str, ...]
-    """Ids of the rules that the action unlocks."""
+    """Ids of the rules that can run after this action."""
     code: str | None = None
-    """Example lines of Python for the framework that logged the study; None if no lines of code help."""
+    """Example lines of Python for the framework that logged the study; None if no lines of code solve the problem."""
 
 
 class NextStudy(FrozenModel):
@@ -138,13 +139,13 @@ class NextStudy(FrozenModel):
     training: str = "python train.py"
     """Command that trains one trial, with placeholders for the values that the study sets."""
     new_options: tuple[str, ...] = ()
-    """Options of the command `training` that no trial of the analysed study was started with."""
+    """Options of the command `training` that are in the command of no trial of the analysed study."""
     command_known: bool = True
     """True if a trial recorded its command; otherwise `training` is only an example."""
 
 
 class RunningTrial(FrozenModel):
-    """A trial that still runs, and the guard's verdict on it."""
+    """A trial that is still running, and the guard's verdict on it."""
 
     id: str
     name: str
@@ -156,13 +157,13 @@ class RunningTrial(FrozenModel):
     message: MessageField
     """The guard's verdict with its evidence, or the reason why the guard cannot judge the trial."""
     stop: bool
-    """True if the evidence suffices for stopping the trial."""
+    """True if the evidence suffices to stop the trial."""
     notes: tuple[MessageField, ...] = ()
-    """Findings about this trial alone, such as that it waits for data."""
+    """Findings about this trial alone, for example that it waits for data."""
 
     @property
     def done(self) -> float | None:
-        """Share of the planned training steps that are done; None if the planned length is unknown."""
+        """Share of the planned training steps that are completed; None if the planned length is unknown."""
         return min(1.0, self.step / self.length) if self.length else None
 
 
@@ -183,7 +184,7 @@ class StoppedTrials(FrozenModel):
 
     trials: int = 0
     saved_steps: int = 0
-    """Number of planned training steps that were saved by stopping these trials."""
+    """Number of planned training steps that were not run because the guard stopped these trials."""
     each: tuple[StoppedTrial, ...] = ()
     """The stopped trials, the most recently stopped one first."""
 
@@ -201,7 +202,7 @@ class Provenance(FrozenModel):
     command: str | None = None
     """Command line of the analysis; None if unknown."""
     reproduce: tuple[tuple[str, str], ...] = ()
-    """(label, value) pairs that the best trial logged and that are needed to reproduce it."""
+    """(label, value) pairs that the best trial logged and that users need to repeat this trial."""
     versions: dict[str, str]
 
 
@@ -215,15 +216,14 @@ class ReportData(FrozenModel):
     spread: Spread | None
     """Variation of the objective between repeats of the same setting; None if no setting was repeated."""
     again: tuple[float, float] | None = None
-    """80 % interval of the best result that the study would have if it ran again with other random settings and seeds; None if
-    unknown."""
+    """80 % interval of the study's best result if the study ran again with other random settings and seeds; None if unknown."""
     inferred: dict[str, str]
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
-    """Decisions about how the experiment was read as a study."""
+    """Decisions about how the runs of the experiment were read as a study."""
     verdicts: tuple[Verdict, ...]
     unlocks: tuple[Unlock, ...] = ()
-    """What to log or change so that more checks can run, the entry that unlocks most checks first."""
+    """Data to log or settings to change so that more checks can run; the entry that makes the most checks possible comes first."""
     rules: tuple[RuleInfo, ...]
     next_studies: tuple[NextStudy, ...]
     deferred: tuple[Deferred, ...]
@@ -234,7 +234,7 @@ class ReportData(FrozenModel):
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""
     advice: tuple[AdviceRecord, ...] = ()
-    """For each rule, the gains so far from following its advice in this store."""
+    """For each rule, how much following its advice has gained so far in this store."""
     runs_url: str | None = None
     """URL of a run's page in the MLflow UI, without the run id at its end; None if the store is not a server."""
 
@@ -245,7 +245,7 @@ class ReportData(FrozenModel):
     """Effects that early stopping would have had in this study; None if the study's trials have no curves."""
 
     folder: str = "advisor-report"
-    """Folder of the report, as the commands in the report name it."""
+    """Folder of the report, as written in the report's commands."""
 
     @property
     def minimize(self) -> bool:
@@ -260,21 +260,22 @@ class ReportData(FrozenModel):
 
     @cached_property
     def headed(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:
-        """Each finding that no other one explains (a cause), with the findings that it explains, the most important cause first.
+        """Pairs of a cause (a finding that no other finding explains) and the findings that it explains, the most important
+        cause first.
 
-        Critical causes come first. Findings with only advice that explain no other finding follow the warnings that change a study.
-        Notes follow findings that need action: first those that change a study, and then the more certain ones. Findings that are
-        deferred to a later study come last.
+        Critical causes come first. Findings that give only advice and explain no other finding come after warnings that change
+        a study. Notes follow findings that need action: first those that change a study, and then the more certain ones.
+        Findings that are deferred to a later study come last.
         """
         findings = by_priority((f for v in self.verdicts for f in v.findings), self.figures.effects)
-        causes = [first_cause(f, findings) for f in findings]
+        causes = [find_first_cause(f, findings) for f in findings]
         heads = [f for f, cause in zip(findings, causes, strict=True) if cause is f]
 
         def rank(head: Finding, below: tuple[Finding, ...]) -> tuple[int, bool, float]:
             advice = only_advice(head) and not below
             if head.severity == "critical":
                 return 0, False, 0.0
-            if self.reason_deferred(head) is not None:
+            if self.deferral_reason(head) is not None:
                 return 3, False, 0.0
             return (1, advice, 0.0) if head.severity == "warning" else (2, advice, -head.confidence)
 
@@ -291,12 +292,11 @@ class ReportData(FrozenModel):
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, the most important first. Each finding is followed by the findings that it explains."""
+        """All findings of the rules, the most important first. Each finding is followed by the findings that it explains."""
         return tuple(f for head, below in self.headed for f in (head, *below))
 
     @property
     def next(self) -> tuple[StudySpec, ...]:
-        """The next studies in the order to run them."""
         return tuple(n.spec for n in self.next_studies)
 
     @cached_property
@@ -304,11 +304,11 @@ class ReportData(FrozenModel):
         """The report's rules by rule id."""
         return {r.id: r for r in self.rules}
 
-    def with_status(self, status: str) -> Iterator[Verdict]:
+    def verdicts_with_status(self, status: str) -> Iterator[Verdict]:
         """Yield the verdicts with the given status."""
         return (v for v in self.verdicts if v.status == status)
 
-    def reason_deferred(self, finding: Finding) -> str | None:
+    def deferral_reason(self, finding: Finding) -> str | None:
         """Return the reason that the finding is deferred to a later study; None if it is not deferred."""
         return next(
             (d.reason for d in self.deferred if (d.rule, str(d.message)) == (finding.rule, str(finding.message))), None

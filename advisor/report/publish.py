@@ -1,4 +1,4 @@
-"""Logs a report to the MLflow experiment that the report analyzes."""
+"""Logs a report to the MLflow experiment on which it reports."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from advisor.tracking.publish import ReportRun
 
 
-_STATUSES = ("fired", "quiet", "not-assessed", "broken")
+_VERDICT_STATUSES = ("fired", "quiet", "not-assessed", "broken")
 """Statuses of a verdict, in the order in which the experiment's tag states their counts."""
 
 
 def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> ReportRun:
     """Log the report's files as artifacts and the findings as tags of the run "advisor" in the experiment.
 
-    The run "advisor" is created once and reused, and analyses ignore it. The experiment's description gets the headline and a link
-    to the report. Raises AdvisorError if the store is not writable.
+    The run "advisor" is created once and reused, and analyses ignore it. A link to the report and its headline are added to the
+    experiment's description. Raises AdvisorError if the MLflow store is not writable.
     """
     from advisor.tracking.publish import publish
 
@@ -51,14 +51,14 @@ def tags(report: ReportData) -> dict[str, str]:
 
 
 def _note(text: object) -> str:
-    """Return the text with markup disabled for MLflow's notes. They are Markdown with HTML, in which a backslash does not escape
-    `<`."""
+    """Return the text with markup disabled for MLflow's notes. MLflow's notes are Markdown with HTML, in which a backslash does
+    not escape `<`."""
     return escape_markdown(text).replace("\\<", "&lt;").replace("\\&", "&amp;").replace("\\$", "$")
 
 
 def _counts(verdicts: Iterable[Verdict]) -> str:
     counts = Counter[str](v.status for v in verdicts)
-    return ", ".join(f"{counts[status]} {status.replace('-', ' ')}" for status in _STATUSES if counts[status])
+    return ", ".join(f"{counts[status]} {status.replace('-', ' ')}" for status in _VERDICT_STATUSES if counts[status])
 
 
 def _findings(verdict: Verdict) -> str:

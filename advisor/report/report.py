@@ -15,13 +15,13 @@ from advisor.report.model import ReportData
 class Report(ReportData):
     """A study judged by the playbook: findings, next studies and the data of the figures.
 
-    A notebook displays it as an HTML page, `print` shows the terminal version, and `save` writes all files.
+    A notebook displays this report as an HTML page, `print` shows the terminal version, and `save` writes all files.
     """
 
     model_config = ConfigDict(title="Report")
 
     def to_json(self) -> str:
-        """Return findings.json as text. It is strict JSON: NaN and infinite numbers become null."""
+        """Return findings.json as text. The JSON is strict: NaN and infinite numbers become null."""
         return FORMATS["json"].render(self)
 
     def to_html(self) -> str:
@@ -38,8 +38,8 @@ class Report(ReportData):
     def save(self, out_dir: Path | str) -> None:
         """Write report.html, findings.json, findings.sarif and next/*.yaml into a folder, which is created if missing.
 
-        Each file is written atomically. Unedited files from an earlier analysis are removed from `next/`. Raises AdvisorError if
-        the folder is not writable.
+        Each file is written atomically. The method removes unedited files of an earlier analysis from `next/`. Raises
+        AdvisorError if the folder is not writable.
         """
         save.save_report(self, Path(out_dir))
 

@@ -13,15 +13,15 @@ from advisor.model.study import Study
 from advisor.model.words import encodable
 from advisor.report.model import RunningTrial, StoppedTrial, StoppedTrials
 
-MAX_NOTED = 32
-"""Maximum number of running trials that the rules judge individually."""
-_ORDER = ("doomed", "not_finite", "diverging", "stuck", "fine", "unknown")
+MAX_TRIALS_WITH_NOTES = 32
+"""Maximum number of running trials on which the rules report individually."""
+_VERDICT_ORDER = ("doomed", "not_finite", "diverging", "stuck", "fine", "unknown")
 
 
 def running_trials(study: Study, rules: Sequence[Rule]) -> tuple[RunningTrial, ...]:
     """Return the running trials with the guard's verdicts, most urgent first."""
-    verdicts = sorted(running_verdicts(study), key=lambda v: (_ORDER.index(v.state), v.trial.index))
-    return tuple(_row(study, v, rules if i < MAX_NOTED else ()) for i, v in enumerate(verdicts))
+    verdicts = sorted(running_verdicts(study), key=lambda v: (_VERDICT_ORDER.index(v.state), v.trial.index))
+    return tuple(_row(study, v, rules if i < MAX_TRIALS_WITH_NOTES else ()) for i, v in enumerate(verdicts))
 
 
 def _row(study: Study, verdict: TrialVerdict, rules: Sequence[Rule]) -> RunningTrial:
@@ -38,7 +38,7 @@ def _row(study: Study, verdict: TrialVerdict, rules: Sequence[Rule]) -> RunningT
 
 
 def stopped_trials(study: Study) -> StoppedTrials:
-    """Return the trials of the study that the guard stopped, and the number of steps that stopping them saved."""
+    """Return the trials that the guard stopped, and the number of training steps that it saved in this way."""
     found, saved = [], 0
     for trial in study.trials:
         stop = read_guard_stop(trial.facts.get("stopped", ""))

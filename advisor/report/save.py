@@ -17,19 +17,19 @@ from advisor.system.atomic import write_files
 
 Data = TypeVar("Data", bound=ReportData)
 
-_MANIFEST = ".written-by-advisor"
-"""Name of the file that lists the files written to `next/`, one `<SHA-256> <name>` per line. The next analysis removes those that
-were not edited."""
+_MANIFEST_FILE = ".written-by-advisor"
+"""Name of the file that lists the files in `next/`, one `<SHA-256> <name>` per line. The next analysis removes the listed files
+that were not edited."""
 
 
 def save_report(report: ReportData, out: Path, study_file: StudyFile | None = None) -> None:
     """Write the report's files into `out`, see `Report.save`. Annotations in findings.sarif refer to lines of `study_file`."""
-    # All files are rendered before the first write, so that an error leaves the folder unchanged.
+    # Render all files before the first write, so that an error leaves the folder unchanged.
     save_files(files(placed(report, out), study_file), out)
 
 
 def placed(report: Data, out: Path) -> Data:
-    """Return the report for the folder `out`: its commands name files in this folder, relative to the current folder."""
+    """Return the report with commands that name files in the folder `out`, relative to the current folder."""
     here = out.relative_to(Path.cwd()) if out.is_absolute() and out.is_relative_to(Path.cwd()) else out
     return report.model_copy(update={"folder": here.as_posix()})
 
@@ -38,15 +38,15 @@ def save_files(texts: Mapping[str, str], out: Path) -> None:
     """Write rendered report files into `out`. Raises AdvisorError if the folder is not writable."""
     studies = [path for path in texts if path.startswith("next/")]
     own = sorted(f"{_digest(texts[path])} {path.removeprefix('next/')}" for path in studies)
-    manifest = out / "next" / _MANIFEST
-    with os_errors_as(f"cannot write the report to {str(out)!r}", "give another folder by --out"):
+    manifest = out / "next" / _MANIFEST_FILE
+    with os_errors_as(f"cannot write the report to {str(out)!r}", "choose another folder with --out"):
         manifest.parent.mkdir(parents=True, exist_ok=True)
         before = manifest.read_text("utf-8", errors="replace").splitlines() if manifest.exists() else []
-        # The manifest is written first: if this process is killed, the next analysis still knows the files in `next/`.
+        # Write the manifest first: if this process is killed, the next analysis still knows the files in `next/`.
         every = {manifest: _lines([*before, *own])}
         write_files(every | {out / path: text for path, text in texts.items()})
         _remove_stale(out / "next", before, {path.removeprefix("next/") for path in studies})
-        with contextlib.suppress(OSError):  # if writing fails, the longer manifest stays valid
+        with contextlib.suppress(OSError):  # if writing fails, the longer manifest is still correct
             write_files({manifest: _lines(own)})
 
 
@@ -65,7 +65,7 @@ def _lines(entries: Sequence[str]) -> str:
 
 def _remove_stale(folder: Path, before: Sequence[str], written: set[str]) -> None:
     for digest, _, name in (line.partition(" ") for line in before):
-        # A manifest entry that contains a path could name a file outside the folder.
+        # A manifest entry with a path could name a file outside the folder.
         ours = name == Path(name).name and name.endswith(".yaml") and name not in written
         if ours and (folder / name).is_file() and _digest((folder / name).read_bytes()) == digest:
             (folder / name).unlink()

@@ -1,1 +1,1 @@
-"""Statistics that rules share. Functions take arrays and return numbers; none of them depends on studies."""
+"""Statistical functions that rules share. The functions take arrays and return numbers; none of them depends on studies."""

@@ -1,4 +1,4 @@
-"""Tests whether a sampler was adaptive: do later points lie where earlier points were good?"""
+"""Tests whether a sampler was adaptive, that is, whether later points lie near good earlier points."""
 
 from __future__ import annotations
 
@@ -6,37 +6,36 @@ import numpy as np
 from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats.ranks import rank_scores
+from advisor.stats.ranks import log_rank_scores
 
 SEED = 0
 PERMUTATIONS = 199
-"""Number of random orders of the points that the observed order is compared with."""
+"""Number of random orders of the points with which the observed order is compared."""
 MIN_POINTS = 10
-"""Minimum number of points for a test."""
+"""Minimum number of points for the test."""
 MAX_POINTS = 128
-"""Maximum number of points to test, counted from the first point."""
+"""Maximum number of points to test; later points are ignored."""
 _AXES_AT_ONCE = 100
-"""Number of axes whose distances are computed together, which bounds the memory."""
-_MIN_P_EVEN = 0.1
-"""Minimum p-value of a test for uniform positions at which an axis counts as evenly covered. The value is high, because an adaptive
-sampler soon clusters positions on some axis.
-"""
+"""Number of axes whose distances are computed together, to limit memory."""
+_MIN_P_VALUE_OF_EVEN_AXIS = 0.1
+"""An axis counts as evenly covered if a test for uniform positions has at least this p-value. This p-value is high, because an
+adaptive sampler soon clusters positions on some axis."""
 
 
 def p_value(positions: FloatArray, costs: FloatArray) -> float:
-    """Return the p-value of the hypothesis that the sampler placed each point without regard to earlier costs; 1 for fewer than 10
+    """Return the p-value of the hypothesis that the sampler chose points without regard to earlier costs; 1 for fewer than 10
     points.
 
-    positions: (n, d) in the order of the trials, in 0..1, NaN if a point lacks the axis; costs: (n,), NaN for failed trials. The
-    permutation test has two statistics, with a Bonferroni correction: the distance to the best earlier point, and the difference
-    between the distances to good and to bad earlier points. The test ignores evenly covered axes, because a grid that is traversed
-    in order would look adaptive.
+    positions: (n, d) in the order of the trials, in 0..1, NaN if a point lacks the axis; costs: (n,), NaN for failed trials. A
+    permutation test uses two statistics, with a Bonferroni correction: the distance to the best earlier point, and the
+    difference between the distances to good and to bad earlier points. The test ignores axes that are evenly covered, because a
+    grid that is traversed in order would look adaptive.
     """
     u = positions[:MAX_POINTS]
-    u = u[:, [_is_uneven(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]
+    u = u[:, [_is_unevenly_covered(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]
     if not u.shape[1]:
         return 1.0
-    cost_scores = rank_scores(costs[:MAX_POINTS])
+    cost_scores = log_rank_scores(costs[:MAX_POINTS])
     distance = _distances(u)
     contrast = distance * (cost_scores[None, :] - cost_scores[:, None])
     rng, n = np.random.default_rng(SEED), len(u)
@@ -48,9 +47,8 @@ def p_value(positions: FloatArray, costs: FloatArray) -> float:
 def _nearness_to_best_points(
     order: np.ndarray, values: FloatArray, distance: FloatArray, contrast: FloatArray
 ) -> tuple[float, float]:
-    """Return two statistics of points tried in this order: how near points lie to the best earlier point, and to better earlier
-    points.
-    """
+    """Return two statistics of the points in this order: how near they lie to the best earlier point, and to better earlier
+    points."""
     costs_in_order = values[order]
     best = np.minimum.accumulate(costs_in_order)
     leader = np.maximum.accumulate(np.where(costs_in_order <= best, np.arange(len(order)), 0))
@@ -60,7 +58,7 @@ def _nearness_to_best_points(
 
 
 def _distances(positions: FloatArray) -> FloatArray:
-    """Return mean distances between points, shape (n, n), over the axes that both points have."""
+    """Return the mean distances between points, shape (n, n), over the axes on which both points have a position."""
     total = np.zeros((len(positions), len(positions)))
     shared = np.zeros(total.shape)
     for first in range(0, positions.shape[1], _AXES_AT_ONCE):
@@ -72,12 +70,12 @@ def _distances(positions: FloatArray) -> FloatArray:
     return np.asarray(total / np.maximum(shared, 1), dtype=np.float64)
 
 
-def _is_uneven(positions: FloatArray) -> bool:
-    """Return True if the positions on an axis cluster more than uniform draws do (chi-squared or Kolmogorov-Smirnov test)."""
+def _is_unevenly_covered(positions: FloatArray) -> bool:
+    """Return True if the positions on an axis cluster more than uniform draws (chi-squared or Kolmogorov-Smirnov test)."""
     present = positions[np.isfinite(positions)]
     levels, counts = np.unique(present, return_counts=True)
     if len(levels) < 2:
         return False
     if len(levels) <= MIN_POINTS:
-        return bool(stats.chisquare(counts).pvalue <= _MIN_P_EVEN)
-    return bool(stats.kstest(present, "uniform").pvalue <= _MIN_P_EVEN)
+        return bool(stats.chisquare(counts).pvalue <= _MIN_P_VALUE_OF_EVEN_AXIS)
+    return bool(stats.kstest(present, "uniform").pvalue <= _MIN_P_VALUE_OF_EVEN_AXIS)

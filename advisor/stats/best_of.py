@@ -1,6 +1,5 @@
-"""The expected best cost of n trials as a function of n, computed exactly. Lower costs are better; a NaN cost marks a
-failed trial.
-"""
+"""Computes the expected best cost of n trials exactly, as a function of n. Lower costs are better, and a NaN cost marks a
+failed trial."""
 
 from __future__ import annotations
 
@@ -16,17 +15,18 @@ from advisor.model.space import FloatArray
 
 
 def chance_of_better_trial(costs: FloatArray, n: int, level: float) -> float:
-    """Draw `n` of the costs (N,) without replacement; return the probability that at least one of them is below `level`."""
+    """Return the probability that at least one of `n` costs, drawn without replacement from `costs`, shape (N,), is below
+    `level`."""
     return 1 - chance_of_no_target(len(costs), min(n, len(costs)), int(np.sum(costs < level)))
 
 
 def expected_gain(costs: FloatArray, further_trials: int, margin: float = 0.0) -> tuple[float, float]:
-    """Return (probability, expected size) of a gain from `further_trials` more trials, exchangeable with the n >= 1 trials that
-    have `costs`.
+    """Return (probability, expected size) of an improvement by `further_trials` more trials, which are exchangeable with the n
+    >= 1 trials that have `costs`.
 
-    A trial gains if its cost is more than `margin` below the best earlier cost; the size of the gain is this difference. Both
-    results are exact for extending a random subset of the trials to all n trials, by the same factor as the new trials extend n.
-    Gains shrink with the number of trials, so the returned size tends to be too high.
+    An improvement is a cost that is more than `margin` below the best earlier cost; its size is this difference. Both results
+    are exact for a random subset of the trials that is extended to all n trials, by the factor by which the new trials extend
+    n. Improvements shrink with the number of trials, so the returned size tends to be too high.
     """
     ordered = _sorted_costs(costs)
     total, gaps = len(ordered), ordered - ordered[0]
@@ -38,9 +38,8 @@ def expected_gain(costs: FloatArray, further_trials: int, margin: float = 0.0) -
 
 
 def chance_of_no_target(total: int, number_drawn: int, targets: int) -> float:
-    """Return the probability that `number_drawn` of `total` items include none of the `targets` items (hypergeometric
-    distribution).
-    """
+    """Return the probability that none of `targets` items is among `number_drawn` items drawn from `total` (hypergeometric
+    distribution)."""
     if number_drawn > total - targets:
         return 0.0
     return math.exp(_log_choose(total - targets, number_drawn) - _log_choose(total, number_drawn))
@@ -50,11 +49,13 @@ def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
-def p_of_late_group(sizes: Sequence[int], ranks: Sequence[int], items_ahead: int) -> float:
-    """Return the p-value of a late group: `items_ahead` items of all groups precede the item with the group's rank in `ranks`.
+def p_value_of_late_group(sizes: Sequence[int], ranks: Sequence[int], items_ahead: int) -> float:
+    """Return the p-value of a group that comes late in an order: the item whose rank in its group is in `ranks` follows
+    `items_ahead` items of all groups.
 
-    The p-value bounds the probability that in a random order some group has fewer items than its rank among the first `items_ahead`
-    items (hypergeometric distribution, summed over the groups). sizes, ranks: one per group; rank 1 is the best item of a group.
+    The p-value bounds the probability that, in a random order, some group has fewer items than this rank among the first
+    `items_ahead` items (hypergeometric distribution, summed over groups). sizes, ranks: one value per group; rank 1 is the best
+    item of a group.
     """
     total = sum(sizes)
     chances = [stats.hypergeom.cdf(rank - 1, total, size, items_ahead) for size, rank in zip(sizes, ranks, strict=True)]
@@ -66,16 +67,14 @@ class HalvingLoss:
     """Expected difference between the best of a random half of the trials and the best of all trials."""
 
     loss: float
-    """The expected difference, computed exactly from the ranked costs of the trials."""
+    """This expected difference, computed exactly from the ranked costs of the trials."""
     shape: float
-    """Shape parameter of the gamma distribution of the loss; the loss varies between random studies of the same size and search
-    space.
-    """
+    """Shape parameter of the gamma distribution of the loss, which varies between random studies of the same size and search
+    space."""
 
     def interval(self, level: float) -> tuple[float, float]:
-        """Return (low, high) bounds of the expected loss in other studies of the search space; each bound is one-sided
-        at `level`.
-        """
+        """Return (low, high) bounds of the expected loss in other studies of the search space; each bound is one-sided with
+        level `level`."""
         if not self.loss > 0:
             return 0.0, 0.0
         high, low = stats.gamma.ppf([1 - level, level], self.shape) / self.shape
@@ -98,33 +97,36 @@ def expected_best(costs: FloatArray, n: float) -> float:
 
 
 def quantiles_of_best(costs: FloatArray, n: int, levels: FloatArray) -> FloatArray:
-    """Return quantiles (k,), at levels (k,) in 0..1, of the best of n trials drawn with replacement from costs (N,), N >= 1.
+    """Return quantiles, shape (k,), at the given levels from 0 to 1, of the best of n trials drawn with replacement from costs,
+    shape (N,), N >= 1.
 
-    The quantiles are the limit of a bootstrap: the best draw is among the k best trials with probability 1 - (1 - k/N)^n. If a
-    quantile is the cost of a failed trial, it is infinite.
+    The quantiles are the limit of a bootstrap: the best drawn trial is among the k best trials with probability 1 - (1 -
+    k/N)^n. A quantile is infinite if it is the cost of a failed trial.
     """
     ordered = np.sort(np.where(np.isnan(costs), np.inf, costs))
     return ordered[[rank_of_best(len(ordered), n, level) - 1 for level in levels.tolist()]]
 
 
 def rank_of_best(total: int, n: int, level: float) -> int:
-    """Return the rank (1 is best) at the `level` quantile of the best of n trials drawn with replacement from `total`."""
+    """Return the rank, from 1 for the best, at the `level` quantile of the best of n trials drawn with replacement from `total`
+    trials."""
     rank = math.ceil(-total * math.expm1(math.log1p(-level) / n) - 1e-9) if level < 1 else total
     return min(max(rank, 1), total)
 
 
 def loss_of_halving(costs: FloatArray) -> HalvingLoss:
-    """Return the expected loss from running half as many trials; costs (n,), n >= 4, at least one of them not NaN.
+    """Return the expected loss from running half as many trials. costs: shape (n,), n >= 4, at least one of them not NaN.
 
-    The loss is a weighted sum of gaps between neighbouring ranks. Gaps between the best of many independent trials are nearly
-    independent and exponential (Renyi), so half the sum of the squared terms estimates the variance of the loss.
+    The loss is a weighted sum of gaps between neighbouring ranks. Gaps between the best costs of many independent trials are
+    nearly independent and exponential (Renyi), so half the sum of their squared contributions estimates the variance of the
+    loss.
     """
     ordered = _sorted_costs(costs)
     n, gaps = len(ordered), np.diff(ordered)
     largest = gaps.max(initial=0.0)
     if not largest > 0:
         return HalvingLoss(0.0, 1.0)
-    gaps = gaps / largest  # avoids overflow for huge costs
+    gaps = gaps / largest  # prevents overflow for huge costs
     terms = _chances_below_rank(n, n / 2) * gaps
     loss, variance = float(terms.sum()), float((terms**2).sum()) / 2
     shape = loss**2 / variance if variance > 0 else 1.0
@@ -136,9 +138,8 @@ def _sorted_costs(costs: FloatArray) -> FloatArray:
 
 
 def _chances_below_rank(total: int, number_drawn: float) -> FloatArray:
-    """Return the probabilities that the best of `number_drawn` of `total` trials ranks below 1, 2, ..., total - 1; shape (total -
-    1,).
-    """
+    """Return the probabilities that the best of `number_drawn` trials out of `total` ranks below 1, 2, ..., total - 1; shape
+    (total - 1,)."""
     left = total - np.arange(1, total, dtype=np.float64)
     possible = left >= number_drawn - 1e-9
     left = np.where(possible, left, total)

@@ -1,6 +1,5 @@
-"""The mean of a part of a noisy curve. Its error comes from the means of blocks of points, so neighbouring points may be
-correlated.
-"""
+"""Computes the mean of a part of a noisy curve, with its standard error. The error comes from means of blocks of points, so
+neighbouring points may be correlated."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ from scipy import special
 from advisor.model.space import FloatArray
 
 BLOCKS = 5
-"""Maximum number of blocks. Means of long blocks are nearly independent even if the points are not."""
+"""Maximum number of blocks into which a part of a curve is divided. Means of long blocks of points are nearly independent even
+if the points are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,33 +27,33 @@ class MeanLevel:
     """Degrees of freedom of the standard error."""
 
     def p_above(self, limit: float) -> float:
-        """Return the one-sided p-value of a mean above `limit` (Student's t)."""
-        return _p(self.mean - limit, self.error, self.freedom)
+        """Return the one-sided p-value that the mean is above `limit` (Student's t)."""
+        return _compute_p_value(self.mean - limit, self.error, self.freedom)
 
     def p_below(self, limit: float) -> float:
-        """Return the one-sided p-value of a mean below `limit`."""
-        return _p(limit - self.mean, self.error, self.freedom)
+        """Return the one-sided p-value that the mean is below `limit` (Student's t)."""
+        return _compute_p_value(limit - self.mean, self.error, self.freedom)
 
-    def p_above_other(self, other: MeanLevel) -> float:
-        """Return the one-sided p-value (Welch's test) for the mean of this part being above the mean of the other part."""
+    def p_value_above_other(self, other: MeanLevel) -> float:
+        """Return the one-sided p-value that this mean is above another mean (Welch's test)."""
         error = math.hypot(self.error, other.error)
         if error <= 0:
-            return _p(self.mean - other.mean, 0.0, 1.0)
+            return _compute_p_value(self.mean - other.mean, 0.0, 1.0)
         parts = ((self.error**2, self.freedom), (other.error**2, other.freedom))
         freedom = error**4 / sum(variance**2 / n for variance, n in parts)
-        return _p(self.mean - other.mean, error, freedom)
+        return _compute_p_value(self.mean - other.mean, error, freedom)
 
 
 def mean_level(values: FloatArray) -> MeanLevel:
-    """Return the mean of finite values (n,), n >= 2, with its standard error."""
+    """Return the mean of finite values, shape (n,), n >= 2, with its standard error."""
     means = _block_means(values)
     return MeanLevel(float(means.mean()), float(means.std(ddof=1) / math.sqrt(len(means))), float(len(means) - 1))
 
 
 def level_with_trend(values: FloatArray) -> MeanLevel:
-    """Return the mean of finite values (n,), n >= 3, with an error that ignores a linear trend.
+    """Return the mean of finite values, shape (n,), n >= 3, with an error that ignores a linear trend.
 
-    The error comes from the deviations of the block means from a straight line.
+    The error comes from deviations of block means from a straight line.
     """
     means = _block_means(values)
     at = np.arange(len(means)) - (len(means) - 1) / 2
@@ -66,7 +66,7 @@ def _block_means(values: FloatArray) -> FloatArray:
     return np.array([part.mean() for part in np.array_split(values, min(BLOCKS, len(values)))])
 
 
-def _p(difference: float, error: float, freedom: float) -> float:
+def _compute_p_value(difference: float, error: float, freedom: float) -> float:
     if error <= 0:
         return 0.0 if difference > 0 else 1.0
     return float(special.stdtr(freedom, -difference / error))

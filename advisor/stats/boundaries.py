@@ -1,6 +1,5 @@
-"""Tests where in a search space good trials lie: whether they cluster at an end of an axis, and where the response along an axis is
-best.
-"""
+"""Tests where good trials lie in a search space: whether they cluster at an end of an axis, and where the response along an
+axis is best."""
 
 from __future__ import annotations
 
@@ -14,29 +13,26 @@ from scipy.linalg import lapack
 
 from advisor.model.space import FloatArray, IntArray, Side
 from advisor.stats import surface
-from advisor.stats.ranks import rank_scores
+from advisor.stats.ranks import log_rank_scores
 
 SEED = 0
 DRAWS = 2000
 """Number of draws from the posterior distribution of a fitted response."""
 SURFACE_SHARE = 0.25
-"""Share of the significance level that tests on the response surface get; the surface models effects that single axes
-do not show.
-"""
-TURN_QUANTILE = 0.5
-"""Probability with which an extended range includes the turning point of the fitted response. One half suffices, because the next
-round can extend the range again, and a wider range would be sampled less densely.
-"""
-MAX_P_LEAN = 0.2
-"""Maximum p-value of a cluster of good trials at an end, among the successful trials alone. Successful trials are tested
-separately, because failures beyond a threshold make the successful trials cluster at the opposite end.
-"""
+"""Share of the significance level for tests on the response surface, which models effects that single axes do not show."""
+TURN_PROBABILITY = 0.5
+"""An extended range includes the turning point of the fitted response with this probability. A probability of one half
+suffices, because the next round can extend the range again, and a wider range would be sampled less densely."""
+MAX_P_VALUE_OF_CLUSTER = 0.2
+"""Significance level of a cluster of good trials at an end, tested among the successful trials alone. Successful trials are
+tested separately, because failures beyond a threshold make successful trials cluster at the opposite end."""
 WITHIN = 0.9
-"""Probability that the best position lies in the interval `Response.optimum`."""
+"""Probability that the interval `Response.optimum` contains the best position."""
 DEGREE = 3
 """Degree of the polynomial that models the response along one axis."""
-_DECAY = 0.25
-"""Prior variance of each polynomial degree relative to the next lower degree: smooth responses are more likely."""
+_PRIOR_VARIANCE_DECAY = 0.25
+"""Prior variance of each polynomial degree as a multiple of that of the next lower degree; below 1, because smooth responses
+are more likely."""
 _POSITIONS = np.linspace(0, 1, 41)
 
 
@@ -44,9 +40,10 @@ _POSITIONS = np.linspace(0, 1, 41)
 
 
 def truncated_costs(costs: FloatArray) -> FloatArray:
-    """Return the costs (n,), truncated at their median and centred, so that only differences within the better half remain.
+    """Return the costs, shape (n,), truncated at their median and centred, so that only differences within the better half
+    remain.
 
-    NaN costs count as the worst. If costs are too large to subtract them without overflow, all results are zero.
+    NaN costs count as the worst cost. All results are zero if the costs are so large that subtracting them overflows.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         good = np.minimum(np.where(np.isnan(costs), np.nanmax(costs), costs), np.nanmedian(costs))
@@ -54,14 +51,14 @@ def truncated_costs(costs: FloatArray) -> FloatArray:
     return centred if np.isfinite(centred).all() and np.isfinite(centred.std()) else np.zeros(len(costs))
 
 
-def p_of_crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
-    """Return p-values (d, 2) of clusters of low values at the low and the high end of each of d axes, adjusted for testing all 2 d
-    ends.
+def p_values_of_clusters(positions: FloatArray, values: FloatArray) -> FloatArray:
+    """Return p-values, shape (d, 2), of clusters of low values at the low and high end of each of d axes, adjusted for testing
+    all 2 d ends.
 
-    positions: (n, d), NaN if a point lacks the axis; values: (n,). The statistic is the correlation between the points' values and
-    the ranks of their positions. The null distribution is the maximum over the axes under permutations of the values (Westfall and
-    Young; all permutations for n <= 7), so the p-values hold for any distribution of the positions. Axes without variation have p =
-    1.
+    positions: (n, d), NaN if a point lacks the axis; values: (n,). The statistic is the correlation between the values of
+    points and the ranks of their positions. The null distribution is the maximum over the axes under permutations of the values
+    (Westfall and Young; all permutations for n <= 7), so the p-values hold for any distribution of positions. An axis on which
+    positions do not vary has p = 1.
     """
     n = len(values)
     ranks = np.apply_along_axis(_centred_ranks, 0, positions)
@@ -97,7 +94,7 @@ def _centred_ranks(positions: FloatArray) -> FloatArray:
     return ranks / size if size > 0 else ranks
 
 
-class CrowdedEnd(NamedTuple):
+class EndWithCluster(NamedTuple):
     """An end of an axis at which good trials cluster and the response is best."""
 
     axis: int
@@ -106,49 +103,53 @@ class CrowdedEnd(NamedTuple):
     """Probability that the best value lies at this end of the axis."""
     p: float
     """p-value: probability that good trials cluster at least this strongly at any end of any axis by chance."""
-    p_successful: float = 0.0
-    """p-value of a cluster of good trials at this end among the successful trials alone; 0 if no trial failed."""
+    p_value_among_successful_trials: float = 0.0
+    """p-value of a cluster at this end among the successful trials alone; 0 if no trial failed."""
 
 
-def crowded_ends(
+def ends_with_clusters(
     numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, edge: float, certainty: float, level: float
-) -> list[CrowdedEnd]:
-    """Return the ends of axes at which good trials cluster, most significant first; costs (n,), NaN for failed trials.
+) -> list[EndWithCluster]:
+    """Return the ends of axes at which good trials cluster, most significant end first. costs: shape (n,), NaN for failed
+    trials.
 
-    numeric, choices: positions (n,) on each axis, in 0..1. An end is returned if its p-value is at most `level` and the best value
-    lies within `edge` of this end with at least the probability `certainty`. Each axis is tested alone by `p_of_crowding` and
-    `fit_responses`. With several axes, a test on the response `surface` gets a quarter of the level; it detects effects that exist
-    only at good values of a second hyperparameter.
+    numeric, choices: positions on each axis, from 0 to 1, shape (n,). An end is returned if its p-value is at most `level`, and
+    the best value lies within `edge` of this end with a probability of at least `certainty`. `p_values_of_clusters` and
+    `fit_responses` test each axis alone. If there are several axes, a test on the response surface (`surface`) gets a quarter
+    of the level; it detects effects that exist only at good values of a second hyperparameter.
     """
-    values, several = rank_scores(costs), len(numeric) + len(choices) > 1
-    p = p_of_crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)
+    values, several = log_rank_scores(costs), len(numeric) + len(choices) > 1
+    p = p_values_of_clusters(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)
     ends_by_axis = {}
     if p.min() <= level:
         for axis, response in enumerate(fit_responses(numeric, choices, values, edge)):
             sides: tuple[tuple[int, Side, float], ...] = ((0, "low", response.low), (1, "high", response.high))
             for column, side, probability in sides:
                 if probability >= certainty and p[axis, column] <= level:
-                    ends_by_axis[axis] = CrowdedEnd(axis, side, probability, float(p[axis, column]))
-    # With too many axes, even the smallest p-value of the permutation test would exceed the level.
+                    ends_by_axis[axis] = EndWithCluster(axis, side, probability, float(p[axis, column]))
+    # With too many axes, even the smallest possible p-value of the permutation test would exceed the level.
     if several and len(numeric) / SURFACE_SHARE / (surface.PERMUTATIONS + 1) <= level:
-        for end in surface.ends_with_optimum(numeric, choices, values, edge, certainty):
+        for end in surface.find_ends_with_optimum(numeric, choices, values, edge, certainty):
             chance = end.p * len(numeric) / SURFACE_SHARE
             if chance <= level and end.axis not in ends_by_axis:
-                ends_by_axis[end.axis] = CrowdedEnd(end.axis, end.side, end.probability, chance)
-    ends = [c._replace(p_successful=_p_successful(numeric[c.axis], costs, c.side)) for c in ends_by_axis.values()]
-    supported = [c for c in ends if c.p_successful <= MAX_P_LEAN]
+                ends_by_axis[end.axis] = EndWithCluster(end.axis, end.side, end.probability, chance)
+    ends = [
+        c._replace(p_value_among_successful_trials=_p_value_among_successful(numeric[c.axis], costs, c.side))
+        for c in ends_by_axis.values()
+    ]
+    supported = [c for c in ends if c.p_value_among_successful_trials <= MAX_P_VALUE_OF_CLUSTER]
     return sorted(supported, key=lambda c: (c.p, -c.probability, c.axis))
 
 
-def _p_successful(positions: FloatArray, costs: FloatArray, side: Side) -> float:
+def _p_value_among_successful(positions: FloatArray, costs: FloatArray, side: Side) -> float:
     """Return the p-value of a cluster of good trials at this end among the successful trials alone.
 
-    The p-value is 0 if no trial failed or fewer than 3 succeeded.
+    The p-value is 0 if no trial failed or if fewer than 3 trials succeeded.
     """
     is_known = np.isfinite(costs) & np.isfinite(positions)
     if np.isfinite(costs).all() or is_known.sum() < 3:
         return 0.0
-    p = p_of_crowding(positions[is_known][:, None], rank_scores(costs[is_known]))
+    p = p_values_of_clusters(positions[is_known][:, None], log_rank_scores(costs[is_known]))
     return float(p[0, 0 if side == "low" else 1])
 
 
@@ -156,33 +157,37 @@ def _p_successful(positions: FloatArray, costs: FloatArray, side: Side) -> float
 
 
 class Response(NamedTuple):
-    """Position of the best value along one axis, from draws of the response's posterior."""
+    """Position of the best value along one axis, from posterior draws of the response."""
 
     low: float
     """Probability that the best position lies at the low end of the axis."""
     high: float
     """Probability that the best position lies at the high end of the axis."""
     step_low: float
-    """Distance in range widths from the low end to the turning point of the response: the `TURN_QUANTILE` of the posterior
-    draws, extrapolated as parabolas; inf if too few draws turn.
-    """
+    """Distance, in range widths, from the low end to the turning point of the response: the `TURN_PROBABILITY` of posterior draws,
+    extrapolated as parabolas; inf if too few draws turn."""
     step_high: float
     optimum: tuple[float, float] = (0.0, 1.0)
-    """Central interval of the best position, with probability `WITHIN`."""
+    """Central interval that contains the best position with probability `WITHIN`."""
 
 
 def fit_responses(
     numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float
 ) -> list[Response]:
-    """Return the response of `values` (n,) along each numeric axis, positions (n,) in 0..1, adjusted for all other axes.
+    """Return the response of `values`, shape (n,), along each numeric axis, adjusted for all other axes. Positions, shape (n,),
+    lie between 0 and 1.
 
-    The model is additive: a cubic per numeric axis and an effect per choice. Its prior variances and noise maximise the evidence
-    (MacKay), so that effects of irrelevant axes shrink to zero. `edge` is the share of a range that counts as its end.
+    The model is additive: a cubic polynomial for each numeric axis, and an effect for each choice. The prior variances and the
+    noise maximise the evidence (MacKay), so that effects of irrelevant axes shrink to zero. `edge` is the share of a range that
+    counts as one of its ends.
     """
     blocks = [_cubic_basis(p, _degree(p)) for p in numeric] + [_choice_indicators(p) for p in choices]
     groups = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks])
     prior = np.concatenate(
-        [_DECAY ** np.arange(b.shape[1]) if i < len(numeric) else np.ones(b.shape[1]) for i, b in enumerate(blocks)]
+        [
+            _PRIOR_VARIANCE_DECAY ** np.arange(b.shape[1]) if i < len(numeric) else np.ones(b.shape[1])
+            for i, b in enumerate(blocks)
+        ]
     )
     design = np.hstack(blocks)
     standard_deviation = values.std()
@@ -199,9 +204,9 @@ def _degree(positions: FloatArray) -> int:
 
 
 def _cubic_basis(positions: FloatArray, degree: int) -> FloatArray:
-    """Return the values of Legendre polynomials of degrees 1 to `degree` at the positions, shape (n, degree).
+    """Return the values of Legendre polynomials of the degrees 1 to `degree` at these positions, shape (n, degree).
 
-    The values have unit variance over 0..1, and are 0 for missing positions.
+    The polynomials have unit variance over 0 to 1, and are 0 at missing positions.
     """
     x = 2 * np.clip(np.nan_to_num(positions), 0, 1) - 1
     base = np.polynomial.legendre.legvander(x, max(degree, 0))[:, 1:] * np.sqrt(2 * np.arange(1, degree + 1) + 1)
@@ -217,7 +222,7 @@ def _choice_indicators(positions: FloatArray) -> FloatArray:
 def _fit_by_evidence(
     design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (posterior mean, covariance) of the weights. Expectation maximisation estimates the noise variance and one prior
+    """Return (mean, covariance) of the weights' posterior. Expectation maximisation estimates the noise variance and one prior
     variance per group of weights.
     """
     n, count = len(values), int(groups.max()) + 1
@@ -232,7 +237,7 @@ def _fit_by_evidence(
         new_scale = np.bincount(groups, second_moments, count) / np.maximum(sizes, 1)
         residual = values - design @ mean
         # Add two pseudo-residuals with 1 % of the variance of the values, because a few trials cannot show that the noise is zero.
-        explained = noise * (len(prior) - precision @ np.diag(covariance))  # trace of gram @ covariance
+        explained = noise * (len(prior) - precision @ np.diag(covariance))  # this equals the trace of gram @ covariance
         new_noise = float((residual @ residual + explained + 0.02) / (n + 2))
         done = np.allclose(new_scale, scale, rtol=1e-3) and abs(new_noise - noise) < 1e-3 * noise
         scale, noise = new_scale, new_noise
@@ -242,7 +247,7 @@ def _fit_by_evidence(
 
 
 def _invert_matrix(matrix: FloatArray) -> FloatArray:
-    """Return the inverse of a symmetric positive definite matrix, in half the time of a general inversion."""
+    """Return the inverse of a symmetric positive definite matrix; this takes half the time of a general inversion."""
     factor, status = lapack.dpotrf(matrix, lower=True)
     half, singular = lapack.dpotri(factor, lower=True)
     if status or singular:
@@ -259,36 +264,36 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
     best = _POSITIONS[(draws @ _cubic_basis(_POSITIONS, len(mean)).T).argmin(1)]
     steps = []
     for end, inward in ((0.0, 1.0), (1.0, -1.0)):
-        # One step of Newton's method leads from the end to the turning point of each draw.
+        # One step of Newton's method leads from the end of the range to the turning point of each draw.
         f0, f1, f2 = (draws @ _cubic_basis(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
         slope, curvature = (-3 * f0 + 4 * f1 - f2) / 0.1, (f0 - 2 * f1 + f2) / 0.05**2
-        falls = slope > 0  # the cost falls towards the end
+        falls = slope > 0  # the cost decreases towards the end
         with np.errstate(divide="ignore", invalid="ignore"):
             turns = np.where(falls, np.where(curvature > 0, slope / curvature, np.inf), 0.0)
-        steps.append(float(np.quantile(turns, TURN_QUANTILE, method="higher")))
+        steps.append(float(np.quantile(turns, TURN_PROBABILITY, method="higher")))
     first, last = np.quantile(best, [(1 - WITHIN) / 2, (1 + WITHIN) / 2])
     optimum = (float(first), float(last))
     return Response(float(np.mean(best <= edge)), float(np.mean(best >= 1 - edge)), steps[0], steps[1], optimum)
 
 
-CERTAIN_TURN = 0.95
-"""Minimum confidence that the outermost point is worse than its neighbour by more than noise."""
-MIN_TURN = 4
-"""Minimum number of points to test whether the response turns before the end of the range."""
-MIN_LOCAL = 8
-"""Minimum number of points to fit a local parabola to. The parabola is fitted to the better half of the points, or to all points if
-the better half has fewer than this number.
-"""
+MIN_TURN_CONFIDENCE = 0.95
+"""Minimum confidence that the outermost point is worse than its neighbours by more than noise."""
+MIN_TURN_POINTS = 4
+"""Minimum number of points to test whether the response turns before the end of a range."""
+MIN_PARABOLA_POINTS = 8
+"""Minimum number of points to fit a local parabola. The parabola is fitted to the better half of the points, or to all points
+if that half is smaller than this number."""
 
 
-def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
-    """Return the p-value of the hypothesis that the response turns before position `at`, so that extending the range beyond `at`
+def p_value_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
+    """Return the p-value of the claim that the response turns before position `at`, so that extending the range beyond `at`
     gains nothing.
 
-    positions, costs: (n,), finite. A parabola is fitted to the better half of the points, because points far from the optimum say
-    little about the turning point. The p-value is from a t-test of the parabola's slope at `at`; 1 if there are too few points.
+    positions, costs: (n,), finite. A parabola is fitted to the better half of the points, because points far from the optimum
+    say little about the turning point. The p-value comes from a t-test of the parabola's slope at `at`; it is 1 if there are
+    too few points.
     """
-    number = min(len(costs), max(MIN_LOCAL, math.ceil(len(costs) / 2)))
+    number = min(len(costs), max(MIN_PARABOLA_POINTS, math.ceil(len(costs) / 2)))
     local = np.argsort(costs, kind="stable")[:number]
     x, y = positions[local] - at, costs[local] - costs[local[0]]
     freedom = len(y) - 3
@@ -303,28 +308,27 @@ def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
 
 
 def response_turns_inside(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Return True if costs along the only searched axis rise again before the end, so that the optimum lies inside the range.
+    """Return True if costs along the only searched axis rise again before the end of the range, so that the optimum lies
+    inside.
 
-    positions, costs: (n,), finite. The outermost point must not be the best. In addition, it must be worse than its neighbours by
-    more than noise, or a parabola fitted to the better half of the points must turn before the end. An upper bound of the noise
-    comes from second differences between the better half of the points, without the outermost one.
+    positions, costs: (n,), finite. The outermost point must not be the best point. In addition, the outermost point must be
+    worse than its neighbours by more than noise, or a parabola fitted to the better half of the points must turn before the
+    end. The noise is bounded by second differences between the better half of the points, without the outermost point.
     """
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     x, y = (positions if side == "high" else 1 - positions)[order], costs[order]
-    if len(y) < MIN_TURN or y[0] <= y.min():
+    if len(y) < MIN_TURN_POINTS or y[0] <= y.min():
         return False
-    if p_of_turn(x, y, float(x[0])) > 1 / 2:
+    if p_value_of_turn(x, y, float(x[0])) > 1 / 2:
         return True
     good = y[1:][y[1:] <= np.median(y)]
     second_differences = np.diff(good if len(good) >= 3 else y[1:], n=2)
     noise = math.sqrt(float(np.mean(second_differences**2)) / 6)
-    noise_limit = float(stats.t.ppf(CERTAIN_TURN, len(second_differences))) * math.sqrt(2) * noise
+    noise_limit = float(stats.t.ppf(MIN_TURN_CONFIDENCE, len(second_differences))) * math.sqrt(2) * noise
     return outermost_is_worse(positions, costs, side) and bool(y[0] - y[1:3].max() > noise_limit)
 
 
 def outermost_is_worse(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Return True if the point nearest to the end is worse than each of the two points next to it; positions, costs:
-    (n,), finite.
-    """
+    """Return True if the point nearest to the end is worse than the two next points. positions, costs: shape (n,), finite."""
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     return len(order) > 2 and bool(costs[order[0]] > costs[order[1:3]].max())

@@ -1,5 +1,5 @@
-"""Difference between two settings' costs, estimated from their repeats, and the number of repeats needed to detect it. Lower costs
-are better.
+"""Estimates the difference between the costs of two settings from their repeats, and the number of repeats needed to detect it.
+A lower cost is better.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from advisor.model.space import FloatArray
 
 SEED = 0
 _MAX_EXACT = 20_000
-"""Maximum number of permutations to enumerate; if more exist, a tenth of this number is drawn at random."""
+"""Maximum number of permutations to enumerate; if there are more, a tenth of this number is drawn at random."""
 _MIN_PERMUTATIONS = 40
-"""Minimum number of permutations for a permutation test: with fewer, even perfect separation has a two-sided p > 5 %."""
+"""Minimum number of permutations for a permutation test; with fewer, even perfectly separated groups have a two-sided p-value
+above 5 %."""
 _MIN_REPEATS = 4
-"""Minimum number of repeats of a setting to test for a gap between their costs."""
+"""Minimum number of repeats of a setting to test for a gap in their costs."""
 _SIMULATIONS = 9_999
-"""Number of simulated samples from which the p-value of a gap is computed."""
+"""Number of simulated samples for the p-value of a gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference between the mean costs of settings `one` and `other`, with its uncertainty."""
+    """Difference between the mean costs of the settings `one` and `other`, with its uncertainty."""
 
     gain: float
-    """Mean cost of `other` minus mean cost of `one`; positive if `one` is better."""
+    """Difference: mean cost of `other` minus mean cost of `one`; positive if `one` is better."""
     sd: float
-    """Standard deviation of the costs between repeats, root mean square over both settings; NaN without repeats."""
+    """Standard deviation of costs between repeats, as the root mean square over both settings; NaN without repeats."""
     error: float
-    """Standard error of the gain; NaN without repeats."""
+    """Standard error of the difference; NaN without repeats."""
     freedom: float
     """Degrees of freedom of the standard error (Welch-Satterthwaite, or those of the pooled estimate)."""
     p: float
     """Two-sided p-value under the hypothesis of no difference; NaN without repeats."""
 
     def chance_above(self, level: float = 0.0) -> float:
-        """Return the probability that the true gain exceeds `level` (Student's t); NaN without repeats."""
+        """Return the probability that the true difference exceeds `level` (Student's t); NaN without repeats."""
         if math.isnan(self.error):
             return math.nan
         if self.error <= 0:
@@ -48,7 +49,7 @@ class Difference:
         return float(special.stdtr(self.freedom, (self.gain - level) / self.error))
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
-        """Return the central confidence interval of the true gain."""
+        """Return the central confidence interval of the true difference."""
         if math.isnan(self.error):
             return math.nan, math.nan
         half = float(special.stdtrit(self.freedom, 0.5 + level / 2)) * self.error if self.error > 0 else 0.0
@@ -56,12 +57,12 @@ class Difference:
 
 
 def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | None = None) -> Difference:
-    """Compare the costs of the repeats (n,) and (m,) of two settings, n, m >= 1, finite.
+    """Compare the costs of two settings' repeats, shapes (n,) and (m,), n, m >= 1, finite.
 
-    If both settings have two or more repeats, the error is Welch's. In this case the p-value is that of a permutation test of the
-    studentised difference, or of Welch's t-test if there are too few permutations. If a setting has only one run, the error is
-    computed from `pool`: (standard deviation, degrees of freedom) of the repeats of any settings. If `pool` is None, the error is
-    computed from the repeats of the other setting.
+    If both settings have at least two repeats, the standard error is Welch's. The p-value then comes from a permutation test of
+    the studentised difference, or from Welch's t-test if there are too few permutations. If a setting has a single run, the
+    standard error comes from `pool`: (standard deviation, degrees of freedom) of the repeats of any settings. If `pool` is
+    None, the standard error comes from the repeats of the other setting.
     """
     n, m = len(one), len(other)
     gain = float(np.mean(other) - np.mean(one))
@@ -70,16 +71,18 @@ def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | Non
         variance = sum(parts)
         freedom = variance**2 / (parts[0] ** 2 / (n - 1) + parts[1] ** 2 / (m - 1)) if variance > 0 else n + m - 2.0
         sd = math.sqrt((float(np.var(one, ddof=1)) + float(np.var(other, ddof=1))) / 2)
-        p = _permutation_p(one, other) if math.comb(n + m, n) >= _MIN_PERMUTATIONS else math.nan
-        return Difference(gain, sd, math.sqrt(variance), freedom, _p(gain, math.sqrt(variance), freedom, p))
+        p = _permutation_p_value(one, other) if math.comb(n + m, n) >= _MIN_PERMUTATIONS else math.nan
+        return Difference(
+            gain, sd, math.sqrt(variance), freedom, _compute_p_value(gain, math.sqrt(variance), freedom, p)
+        )
     pool = pool or pooled([one, other])
     if pool is None:
         return Difference(gain, math.nan, math.nan, math.nan, math.nan)
     error = pool[0] * math.sqrt(1 / n + 1 / m)
-    return Difference(gain, pool[0], error, float(pool[1]), _p(gain, error, float(pool[1]), math.nan))
+    return Difference(gain, pool[0], error, float(pool[1]), _compute_p_value(gain, error, float(pool[1]), math.nan))
 
 
-def _p(gain: float, error: float, freedom: float, permuted: float) -> float:
+def _compute_p_value(gain: float, error: float, freedom: float, permuted: float) -> float:
     if not math.isnan(permuted):
         return permuted
     if error <= 0:
@@ -96,15 +99,15 @@ def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
 
 
 def prediction_margin(variance: tuple[float, int], repeats: int, level: float) -> float:
-    """Return the largest difference between the cost of one new run and the mean of a setting's `repeats` runs that is not
+    """Return the largest difference between the cost of one new run and the mean of `repeats` runs of a setting that is not
     significant (one-sided).
 
-    variance: (standard deviation, degrees of freedom), as from `pooled`.
+    variance: (standard deviation, degrees of freedom), as `pooled` returns them.
     """
     return variance[0] * float(special.stdtrit(variance[1], 1 - level)) * math.sqrt(1 + 1 / repeats)
 
 
-def _permutation_p(one: FloatArray, other: FloatArray) -> float:
+def _permutation_p_value(one: FloatArray, other: FloatArray) -> float:
     """Return the two-sided permutation p-value of the studentised difference."""
     values, n = np.concatenate([one, other]), len(one)
     total = len(values)
@@ -124,7 +127,8 @@ def _permutation_p(one: FloatArray, other: FloatArray) -> float:
 
 
 def _welch_t(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
-    """Return Welch's t for each row of `members` (k, N), True for members of one group; inf for a difference without variance."""
+    """Return Welch's t for each row of `members`, shape (k, N), which marks the members of one group; inf for a difference
+    without variance."""
     centred = values - values.mean()
     m = len(values) - n
     sums, squares = members @ centred, members @ centred**2
@@ -140,10 +144,10 @@ def _welch_t(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
 
 
 def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float = 0.8, max_repeats: int = 1000) -> int:
-    """Return the number of repeats of each setting with which a one-sided t-test at `level` detects `gain` with probability
+    """Return the number of repeats of each setting so that a one-sided t-test at `level` detects `gain` with probability
     `power`.
 
-    Return at least 2, and `max_repeats` + 1 if `max_repeats` repeats do not suffice or the gain is not positive.
+    The result is at least 2, and `max_repeats` + 1 if `max_repeats` repeats do not suffice or the gain is not positive.
     """
     if not gain > 0:
         return max_repeats + 1
@@ -168,9 +172,9 @@ def _power(size: float, n: int, level: float) -> float:
 
 
 def chance_of_replication(result: Difference, level: float) -> float:
-    """Return the probability that repeating the comparison is significant again in the same direction (two-sided at `level`).
+    """Return the probability that a repetition of the comparison is significant in the same direction (two-sided at `level`).
 
-    The observed gain is assumed to be the true gain.
+    This assumes that the observed difference is the true one.
     """
     if not result.error > 0:
         return float(result.gain != 0)
@@ -182,21 +186,21 @@ def chance_of_replication(result: Difference, level: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """A split of one setting's repeats into two groups, separated by a gap in their costs."""
+class CostGap:
+    """A split of the repeats of one setting into two groups, separated by a gap in their costs."""
 
-    minority: tuple[int, ...]
-    """Indices of the repeats in the smaller group."""
+    smaller_group: tuple[int, ...]
+    """Indices of the repeats in the smaller one of the two groups."""
     worse: bool
-    """True if the smaller group has the worse costs."""
+    """True if the costs of the smaller group are worse."""
     p: float
     """p-value: probability that normally distributed repeats have a gap at least this wide."""
 
 
-def widest_gap(costs: FloatArray) -> Gap | None:
-    """Return the widest gap between the values (n,) of repeats, relative to the range of the larger group; None for n < 4.
+def widest_gap(costs: FloatArray) -> CostGap | None:
+    """Return the widest gap between costs of repeats, shape (n,), relative to the range of the larger group; None for n < 4.
 
-    The p-value is simulated, to account for the selection of the widest gap.
+    The p-value is simulated, because the widest of several gaps is selected.
     """
     n = len(costs)
     if n < _MIN_REPEATS or not np.ptp(costs) > 0:
@@ -206,14 +210,14 @@ def widest_gap(costs: FloatArray) -> Gap | None:
     cut = int(np.argmax(ratios))
     p = float((1 + np.sum(_simulated_ratios(n) >= ratios[cut])) / (_SIMULATIONS + 1))
     worse = cut + 1 >= n - cut - 1
-    minority = order[cut + 1 :] if worse else order[: cut + 1]
-    return Gap(tuple(sorted(minority.tolist())), worse, p)
+    smaller_group = order[cut + 1 :] if worse else order[: cut + 1]
+    return CostGap(tuple(sorted(smaller_group.tolist())), worse, p)
 
 
 def _gap_ratios(ordered: FloatArray) -> FloatArray:
-    """Return the gap after each of the first n - 1 ordered values, divided by the range of the larger group; shape (k, n - 1).
+    """Return the gap after each of the first n - 1 ordered values, divided by the range of the larger group, shape (k, n - 1).
 
-    The smallest gap is added to that range, because values that look equal may differ by less than the metric's resolution.
+    The smallest gap is added to the range, because values that look equal may differ by less than the metric's resolution.
     """
     n = ordered.shape[1]
     gaps = np.diff(ordered, axis=1)

@@ -1,8 +1,9 @@
-"""Extrapolates a quantity to a larger model or data size. The slope of the trend over log size may drift, so intervals grow with
-the distance.
+"""Extrapolates a quantity to a larger model or data set. The slope of the trend over log size may drift, so intervals grow with
+the distance of extrapolation.
 
-Two to five sizes cannot show how straight the trend is, so we integrate over several standard deviations of the drift and of single
-sizes. Real trends bend: the best learning rate falls faster between larger sizes, and losses flatten.
+Two to five sizes cannot show how straight the trend is, so we average over several standard deviations of the slope's drift and
+of the deviations of single sizes. Real trends bend: towards larger sizes, the best learning rate falls faster, and losses fall
+more slowly.
 """
 
 from __future__ import annotations
@@ -19,20 +20,17 @@ from advisor.model.space import FloatArray
 SEED = 0
 DRAWS = 4000
 _RATE_DRIFTS, _RATE_DEVIATIONS = (0.03, 0.1, 0.3), (0.05, 0.1, 0.2)
-"""Standard deviations for log learning rates: of the change of the trend's slope when the size grows by a factor of e, and of
-single sizes from the trend. Our choice, on development seeds of `benchmarks/quality/ladder.py`.
-"""
-_RATE_SLOPE = 0.5
-"""Prior standard deviation of the slope of the log learning rate over log model size. The slope is -0.5 if the rate falls as 1 /
-width, -0.71 in Step Law, and 0 with mup.
-"""
+"""Standard deviations for log learning rates: of the change in slope when the size grows by a factor e, and of single sizes
+around the trend. We chose them on development seeds of `benchmarks/quality/ladder.py`."""
+_RATE_SLOPE_SD = 0.5
+"""Prior standard deviation of the slope of the log learning rate over log model size. The slope is -0.5 if the learning rate
+falls as 1 / width, -0.71 according to Step Law, and 0 with mup."""
 _COST_DRIFTS, _COST_DEVIATIONS = (0.03, 0.1, 0.3), (0.03, 0.1, 0.3)
-"""Standard deviations for costs, of the same two quantities as for log learning rates; their unit is the range of the
-known costs.
-"""
-_COST_SLOPE = 2.0
+"""Standard deviations for costs, of the slope's change and of single sizes around the trend, in units of the range of known
+costs."""
+_COST_SLOPE_SD = 2.0
 _EXPONENTS = np.geomspace(0.02, 1.0, 6)
-"""Exponents of the power law of a cost: cost = floor + factor * size ** -exponent."""
+"""Candidate exponents of a power law of the cost: cost = floor + factor * size ** -exponent."""
 
 Feature = Callable[[FloatArray], FloatArray]
 
@@ -41,25 +39,24 @@ class Trend(NamedTuple):
     """Draws from the posterior of a trend."""
 
     known: FloatArray
-    """Values at the known sizes, (DRAWS, K)."""
+    """Values of the trend at the known sizes, shape (DRAWS, K)."""
     new: FloatArray
-    """Value at the new size, shape (DRAWS,); includes the random deviation of a single size from the trend."""
+    """Value at the new size, shape (DRAWS,), including the random deviation of a single size from the trend."""
 
 
 def rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
-    """Return the trend of the logarithm of the best learning rate: a line whose slope drifts. log_sizes: ascending; all (K,), K >=
-    2.
-    """
+    """Return the trend of the logarithm of the best learning rate: a line whose slope drifts. log_sizes: ascending; all arrays
+    have shape (K,), K >= 2."""
     grid = list(itertools.product((_linear,), _RATE_DRIFTS, _RATE_DEVIATIONS))
-    return _draw_mixture(log_sizes, means, variances, new_log_size, 1.0, _RATE_SLOPE, grid)
+    return _draw_mixture(log_sizes, means, variances, new_log_size, 1.0, _RATE_SLOPE_SD, grid)
 
 
 def cost_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
-    """Return the trend of the best cost: a power law with a floor, whose exponent is integrated over. All (K,), K >= 3."""
+    """Return the trend of the best cost: a power law with a floor, averaged over its exponent. All (K,), K >= 3."""
     scale = max(float(np.ptp(means)), math.sqrt(float(variances.max())), 1e-12)
     powers = [_power_law(exponent) for exponent in _EXPONENTS]
     grid = list(itertools.product(powers, _COST_DRIFTS, _COST_DEVIATIONS))
-    return _draw_mixture(log_sizes, means, variances, new_log_size, scale, _COST_SLOPE * scale, grid)
+    return _draw_mixture(log_sizes, means, variances, new_log_size, scale, _COST_SLOPE_SD * scale, grid)
 
 
 def _linear(distance: FloatArray) -> FloatArray:
@@ -67,7 +64,7 @@ def _linear(distance: FloatArray) -> FloatArray:
 
 
 def _power_law(exponent: float) -> Feature:
-    """Return the power law with this exponent, scaled to a slope of 1 at the smallest size."""
+    """Return a power law with this exponent, scaled to a slope of 1 at the smallest size."""
     return lambda distance: -np.expm1(-exponent * distance) / exponent
 
 
@@ -80,9 +77,8 @@ def _draw_mixture(
     slope: float,
     grid: Sequence[tuple[Feature, float, float]],
 ) -> Trend:
-    """Return posterior draws from the models in the grid, each a (feature, drift, deviation), in proportion to their
-    likelihoods.
-    """
+    """Return posterior draws from the models in `grid`, each given as (feature, drift, deviation), in proportion to their
+    likelihoods."""
     at, count = np.append(log_sizes, new_log_size) - log_sizes[0], len(log_sizes)
     centred = means - means.mean()
     models, likelihoods = [], []

@@ -1,11 +1,13 @@
-"""The difference between groups of settings, each at its best values of all other hyperparameters, with its uncertainty.
+"""Estimates the difference between groups of settings, each at its best values of all other hyperparameters, with its
+uncertainty.
 
-A Gaussian process is fitted to the costs of all groups together. A group's response is the sum of a response that all groups share,
-a constant, and the group's own deviation, so that groups may have different optima. With a single group, the fit estimates how much
-better untried settings may be. The shared response and each deviation are sums of one function per hyperparameter (the additive
-part) and one function of all hyperparameters (the joint part). The variance shares of both parts are fitted. The best value of a
-group is the minimum of its response near the good settings. Sources of the model: Swersky, Snoek and Adams, "Multi-task Bayesian
-optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
+A Gaussian process is fitted to the costs of all groups together. The response of a group is the sum of a response that all
+groups share, a constant, and a deviation of the group, so that groups may have different optima. If there is a single group,
+the fit estimates how much better untried settings may be. The shared response and each deviation are the sum of one function
+per hyperparameter (additive part) and one function of all hyperparameters (joint part). The fit also determines the shares of
+both parts in the variance. The best cost of a group is the minimum of its response near good settings. Sources of the model:
+Swersky, Snoek and Adams, "Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian
+processes".
 """
 
 from __future__ import annotations
@@ -23,26 +25,26 @@ from advisor.stats.importance import coordinates, squared_distances
 from advisor.stats.ranks import choose_evenly_by_rank
 
 SEED = 0
-MIN_EACH = 4
-"""Minimum number of settings with a result in each group to compare."""
+MIN_GROUP_SIZE = 4
+"""Minimum number of settings with a result in each of the compared groups."""
 _PARAMETER_DRAWS = 20
-"""Number of posterior draws of the model's parameters: relevances (inverse squared length scales) and variances."""
+"""Number of posterior draws of the Gaussian process's parameters: relevances (inverse squared length scales) and variances."""
 _RESPONSE_DRAWS = 40
-"""Number of responses to draw for each draw of the model's parameters."""
+"""Number of responses to draw for each draw of the Gaussian process's parameters."""
 _MAX_POINTS = 128
-"""Maximum number of settings to fit the response to; exceeded only so that each group keeps `MIN_EACH` settings."""
+"""Maximum number of settings to which the response is fitted; exceeded only so that each group keeps `MIN_GROUP_SIZE` settings."""
 _REPEAT_DRAWS = 20_000
 """Number of posterior draws of the mean costs of repeated settings."""
-MAX_PLACES = 240
-"""Maximum number of places in the search space, over all groups, at which responses are drawn."""
+MAX_DRAWN_POINTS = 240
+"""Maximum number of points in the search space, over all groups, at which responses are drawn."""
 _CANDIDATES = 2400
-"""Number of random places near good settings; of these, the most promising ones are chosen for each group."""
-_MIN_GOOD = 4
-"""Minimum number of settings of each group that count as good; the group's best cost is sought near these settings."""
+"""Number of random points near good settings, of which the most promising ones are chosen for each group."""
+_MIN_GOOD_SETTINGS = 4
+"""Minimum number of settings of a group that count as good; the group's best cost is sought near them."""
 _CONSTANT_VARIANCE = 4.0
 """Prior variance of a group's constant offset, as a multiple of the variance of the costs."""
 _JITTER = 1e-4
-# Prior means and variances, and bounds, of the model's parameters; see `_Model.mode` for their order.
+# Prior means, prior variances and bounds of the Gaussian process's parameters, in the order that `_Model.mode` documents.
 _PRIOR_MEANS = (0.0, 0.0, 0.0, -1.0, -4.0)
 _PRIOR_VARIANCES = (4.0, 4.0, 2.25, 2.0, 4.0)
 _BOUNDS = ((-7.0, 5.0), (-5.0, 5.0), (-3.0, 5.0), (-12.0, 3.0), (-11.0, 1.0))
@@ -50,31 +52,32 @@ _BOUNDS = ((-7.0, 5.0), (-5.0, 5.0), (-3.0, 5.0), (-12.0, 3.0), (-11.0, 1.0))
 
 @dataclass(frozen=True)
 class GroupEffect:
-    """Best values of groups of settings, as draws from their posterior distribution."""
+    """Best costs of groups of settings, as draws from their posterior distribution."""
 
     best: FloatArray
     """Best cost of each group, shape (draws, groups)."""
     noise: float
-    """Standard deviation of the results around the fitted response, near the best settings."""
+    """Standard deviation of results around the fitted response, near the best settings."""
 
     @property
     def leader(self) -> int:
-        """Index of the group with the lowest expected best cost."""
+        """Index of the group whose expected best cost is lowest."""
         return int(self.best.mean(0).argmin())
 
     def behind(self, group: int, level: float) -> tuple[float, float, float]:
-        """Return (estimate, low, high) of the group's best cost minus the leader's; the interval has probability `level`."""
+        """Return (estimate, low, high) of the group's best cost minus the leading group's best cost; the interval has
+        probability `level`."""
         gaps = self.best[:, group] - self.best[:, self.leader]
         low, middle, high = np.quantile(gaps, [(1 - level) / 2, 0.5, (1 + level) / 2])
         return float(middle), float(low), float(high)
 
 
 def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> GroupEffect:
-    """Compare groups of settings.
+    """Compare groups of settings by their best costs.
 
     groups: (n,) indices 0, 1, ...; numeric, choices: positions (n,) of the other hyperparameters, NaN if missing; costs: (n,),
-    finite. Responses are fitted on an asinh scale, which compresses bad costs: a response with a cliff is not smooth on the
-    original scale.
+    finite. Responses are fitted on an asinh scale, which compresses bad costs, because a response with a cliff is not smooth on
+    the original scale.
     """
     subset = _choose_settings(groups, costs)
     groups, costs = groups[subset], costs[subset]
@@ -86,9 +89,11 @@ def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArra
 
 
 def compare_repeats(groups: Sequence[FloatArray]) -> GroupEffect:
-    """Compare groups of one setting each by the costs (n,) of its repeats; at least one group has two or more.
+    """Compare groups that consist of one setting each, by the costs of its repeats, shape (n,); at least one group has two
+    repeats.
 
-    The groups share one variance, so the draws of their means follow Student's t with the degrees of freedom of all repeats.
+    All groups have the same variance, so the draws of their means follow Student's t with the degrees of freedom of all
+    repeats.
     """
     variance = difference.pooled(list(groups))
     assert variance is not None
@@ -100,7 +105,7 @@ def compare_repeats(groups: Sequence[FloatArray]) -> GroupEffect:
 
 
 class _AsinhScale:
-    """The asinh scale on which responses are fitted: linear near the best cost, logarithmic far above it."""
+    """An asinh scale for costs, on which responses are fitted: linear near the best cost, and logarithmic far above it."""
 
     def __init__(self, costs: FloatArray) -> None:
         self.zero, self.unit = float(costs.min()), max(float(np.median(costs) - costs.min()), 1e-12)
@@ -108,7 +113,7 @@ class _AsinhScale:
         self.centre, self.spread = float(y.mean()), float(y.std()) or 1.0
 
     def scores(self, costs: FloatArray) -> FloatArray:
-        """Return costs on the asinh scale; the costs that define the scale get mean 0 and variance 1."""
+        """Convert costs to scores on the asinh scale; the costs that define the scale have mean 0 and variance 1."""
         return np.asarray((np.arcsinh((costs - self.zero) / self.unit) - self.centre) / self.spread, dtype=np.float64)
 
     def costs(self, scores: FloatArray) -> FloatArray:
@@ -116,32 +121,32 @@ class _AsinhScale:
         return np.asarray(self.zero + self.unit * np.sinh(np.clip(self.centre + self.spread * scores, -20, 20)))
 
     def noise_factors(self, costs: FloatArray) -> FloatArray:
-        """Return the noise variance of each score as a multiple of that at the best cost; asinh shrinks the noise at high costs."""
+        """Return the noise variance of each score as a multiple of that at the best cost; the asinh scale shrinks noise at high
+        costs."""
         return np.asarray(1 / (1 + ((costs - self.zero) / self.unit) ** 2), dtype=np.float64)
 
     def noise(self, log_variance: FloatArray) -> FloatArray:
-        """Return the standard deviation of the noise near the best cost, in units of the cost. `log_variance`: logarithm of the
-        noise variance of the scores.
-        """
+        """Return the standard deviation of the noise near the best cost, in units of the cost. log_variance: logarithm of the
+        noise variance of scores."""
         return np.asarray(np.exp(log_variance / 2) * self.spread * self.unit, dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class FurtherResults:
-    """Posterior draws of the results of further random settings, each array of shape (draws,)."""
+    """Posterior draws of the results of further random settings; each array has shape (draws,)."""
 
     gains: FloatArray
-    """Noise-free response at the best tried setting minus the best one at the new settings; at least 0."""
+    """Noise-free response at the best tried setting minus the lowest noise-free response at new settings; at least 0."""
     noise: FloatArray
-    """Standard deviation of the noise of one trial's result."""
+    """Standard deviation of the noise in one trial's result."""
     best: FloatArray
-    """The best result of the new settings, including noise."""
+    """Best result of the new settings, including noise."""
 
 
 def draw_further_results(
     numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int
 ) -> FurtherResults:
-    """Draw the results of `number` more random settings, or of `MAX_PLACES` if `number` is larger.
+    """Draw the results of `number` further random settings, at most `MAX_DRAWN_POINTS`.
 
     numeric, choices: positions (n,) in 0..1, NaN if missing; costs: (n,), NaN for failed trials, which count as the worst.
     """
@@ -159,7 +164,7 @@ def draw_further_results(
     )
     gains, noise, new_bests = [], [], []
     for hyper in model.posterior(rng):
-        places = np.vstack([best, _random_places(*columns, min(number, MAX_PLACES), rng)])
+        places = np.vstack([best, _random_places(*columns, min(number, MAX_DRAWN_POINTS), rng)])
         drawn_costs = scale.costs(
             model.draw(hyper, model.distances_of(places), np.zeros(len(places), dtype=np.int64), rng)
         )
@@ -175,9 +180,8 @@ def draw_further_results(
 def _random_places(
     numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Return coordinates of random new settings. Numbers are uniform in 0..1; choices and missing values are those of tried
-    settings.
-    """
+    """Return the coordinates of random new settings. Numeric hyperparameters are uniform between 0 and 1; choices and missing
+    values are those of tried settings."""
     old = rng.integers(len((*numeric, *choices)[0]), size=number)
     drawn_positions = [np.where(np.isfinite(u[old]), rng.random(number), np.nan) for u in numeric]
     whole = [np.concatenate([u, v]) for u, v in zip(numeric, drawn_positions, strict=True)]
@@ -189,23 +193,23 @@ def _coordinate_blocks(numeric: list[FloatArray], choices: list[FloatArray]) -> 
 
 
 def _choose_settings(groups: IntArray, costs: FloatArray) -> IntArray:
-    """Return sorted indices of the settings to fit, evenly spaced in rank within each group.
+    """Return the sorted indices of the settings to fit, evenly spaced in rank within each group.
 
-    A group keeps at least `MIN_EACH` settings, or all if it has fewer.
+    A group keeps at least `MIN_GROUP_SIZE` settings, or all of its settings if it has fewer.
     """
     share, subsets = min(1.0, _MAX_POINTS / len(costs)), []
     for g in range(int(groups.max()) + 1):
         members = np.flatnonzero(groups == g)
-        subsets.append(members[choose_evenly_by_rank(costs[members], max(MIN_EACH, round(share * len(members))))])
+        subsets.append(members[choose_evenly_by_rank(costs[members], max(MIN_GROUP_SIZE, round(share * len(members))))])
     return np.sort(np.concatenate(subsets))
 
 
 def _candidate_places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
-    """Return the places (m, coordinates) at which to seek the lowest cost: good settings, and random places between and around
-    them.
+    """Return the points, shape (m, coordinates), among which the lowest cost is sought: good settings, and random points
+    between and around them.
 
-    Half of the random places lie on lines through two good settings. For the other half, each coordinate is drawn separately,
-    because no single tried setting need have the best values of all hyperparameters.
+    Half of the random points lie on lines through two good settings. For the other half of the random points, each coordinate
+    is drawn separately, because no tried setting need have the best values of all hyperparameters.
     """
     rng = np.random.default_rng(SEED)
     points = np.hstack(blocks) if blocks else np.zeros((len(costs), 1))
@@ -213,7 +217,7 @@ def _candidate_places(blocks: list[FloatArray], groups: IntArray, costs: FloatAr
     good = []
     for g in range(count):
         members = np.flatnonzero(groups == g)
-        good.append(members[np.argsort(costs[members], kind="stable")][: max(_MIN_GOOD, len(members) // 3)])
+        good.append(members[np.argsort(costs[members], kind="stable")][: max(_MIN_GOOD_SETTINGS, len(members) // 3)])
     pairs = np.array([rng.choice(good[k % count], 2) for k in range(_CANDIDATES)])
     share = rng.uniform(-0.5, 1.5, (_CANDIDATES, points.shape[1]))
     share[::2] = share[::2, :1]
@@ -223,14 +227,14 @@ def _candidate_places(blocks: list[FloatArray], groups: IntArray, costs: FloatAr
 
 
 class _Model:
-    """The fitted Gaussian process.
+    """A Gaussian process that is fitted to the scores of settings.
 
-    `mode` holds the logarithms of the relevances, the logit of the additive share, and the logarithms of the shared variance, the
-    variance of the groups' deviations, and the noise.
+    `mode` contains the logarithms of the relevances, the logit of the additive share, and the logarithms of the shared
+    variance, of the variance of group deviations, and of the noise variance.
     """
 
     def __init__(self, blocks: list[FloatArray], groups: IntArray, y: FloatArray, noise_factors: FloatArray) -> None:
-        """noise_factors: (n,), relative noise variance of each point."""
+        """noise_factors: relative noise variance of each point, shape (n,)."""
         self.noise_factors = noise_factors
         self.points = np.hstack(blocks) if blocks else np.zeros((len(y), 1))
         self.axis_of = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks]) if blocks else np.array([0])
@@ -246,7 +250,7 @@ class _Model:
         self.mode = self._fit()
 
     def _loss(self, at: FloatArray) -> tuple[float, FloatArray]:
-        """Return the negative logarithm of the penalised likelihood, and the gradient."""
+        """Return the negative logarithm of the penalised likelihood, and its gradient."""
         relevance, (shared, own, noise) = np.exp(at[:-4]), np.exp(at[-3:])
         single, single_slopes = _kernel(relevance[:, None, None] * self.distances)
         joint, joint_slope = _kernel(np.tensordot(relevance, self.distances, 1))
@@ -276,7 +280,8 @@ class _Model:
         return float(loss), np.array(slopes) + deviation / self.variances
 
     def _fit(self) -> FloatArray:
-        """Return the better of two local optima of the parameters. From a poor start, the fit mistakes the response for noise."""
+        """Return the better one of two local optima of the parameters. From a poor starting point, the fit mistakes the
+        response for noise."""
         optima = []
         for noise in (-5.0, -1.0):
             start = np.array([*np.zeros(len(self.distances) + 2), -4.0, noise])
@@ -294,11 +299,11 @@ class _Model:
         return (np.array(rows) + np.array(rows).T) / 2
 
     def best_values(self, places: FloatArray) -> FloatArray:
-        """Return draws of the lowest response of each group over its most promising places, shape (draws, groups)."""
+        """Return draws of the lowest response of each group over its most promising points, shape (draws, groups)."""
         rng = np.random.default_rng(SEED)
         count = int(self.groups.max()) + 1
         similar = _response_correlation(self.mode, self._distances(self.points, places))
-        best_places = [places[self._order_by_promise(similar, g)[: MAX_PLACES // count]] for g in range(count)]
+        best_places = [places[self._order_by_promise(similar, g)[: MAX_DRAWN_POINTS // count]] for g in range(count)]
         distances, groups = (
             self.distances_of(np.vstack(best_places)),
             np.repeat(np.arange(count), [len(c) for c in best_places]),
@@ -310,32 +315,35 @@ class _Model:
         return np.vstack(minima)
 
     def posterior(self, rng: np.random.Generator) -> FloatArray:
-        """Return draws of the parameters from a normal approximation of their posterior, shape (draws, parameters)."""
+        """Return draws of the Gaussian process's parameters from a normal approximation of their posterior, shape (draws,
+        parameters)."""
         spread, directions = np.linalg.eigh(self._curvature())
         spread = np.maximum(spread, 1 / self.variances.max())
         steps = rng.standard_normal((_PARAMETER_DRAWS, len(self.mode))) / np.sqrt(spread)
         return np.asarray(np.clip(self.mode + steps @ directions.T, *self.bounds.T), dtype=np.float64)
 
     def _order_by_promise(self, similarity: FloatArray, group: int) -> IntArray:
-        """Return the indices of the places, sorted by mean minus standard deviation of the group's response, lowest first."""
+        """Return the indices of points, sorted by the mean minus the standard deviation of the group's response, lowest first."""
         mean, half = self._posterior_mean_and_reduction(self.mode, similarity, (self.groups == group)[:, None])
         shared, own = np.exp(self.mode[-3:-1])
         deviation = np.sqrt(np.maximum(shared + own + _CONSTANT_VARIANCE - (half**2).sum(0), 0))
         return np.argsort(mean - deviation, kind="stable")
 
     def distances_of(self, places: FloatArray) -> list[FloatArray]:
-        """Return squared distances from the settings to the places and among the places, (axes, n, m) and (axes, m, m)."""
+        """Return squared distances along each axis from the settings to the points, shape (axes, n, m), and among the points,
+        shape (axes, m, m)."""
         return [self._distances(self.points, places), self._distances(places, places)]
 
     def _distances(self, a: FloatArray, b: FloatArray) -> FloatArray:
-        """Return squared distances along each axis, shape (axes, n, m)."""
+        """Return the squared distances along each axis, shape (axes, n, m)."""
         columns = [self.axis_of == axis for axis in range(len(self.distances))]
         return np.array([squared_distances(a[:, c], b[:, c]) for c in columns])
 
     def draw(
         self, model_parameters: FloatArray, distances: list[FloatArray], groups: IntArray, rng: np.random.Generator
     ) -> FloatArray:
-        """Return random responses at places `distances` (see `distances_of`) of the groups `groups`, shape (draws, places)."""
+        """Return random responses of the groups `groups` at points with these distances (see `distances_of`), shape (draws,
+        places)."""
         mean, half = self._posterior_mean_and_reduction(
             model_parameters, _response_correlation(model_parameters, distances[0]), self.groups[:, None] == groups
         )
@@ -352,7 +360,8 @@ class _Model:
     def _posterior_mean_and_reduction(
         self, model_parameters: FloatArray, similarity: FloatArray, same_group: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the posterior mean (m,) at m places, and a matrix R (n, m) such that the data reduce the covariance by R^T R.
+        """Return the posterior mean at m points, shape (m,), and a matrix R, shape (n, m), such that the data reduce the
+        covariance by R^T R.
 
         similarity: similarity (n, m) of the settings to the places; same_group: True if the groups are equal.
         """
@@ -373,7 +382,7 @@ def _covariance(model_parameters: FloatArray, similarity: FloatArray, same_group
 
 
 def _response_correlation(model_parameters: FloatArray, distances: FloatArray) -> FloatArray:
-    """Return the correlation (n, m) of responses within a group at squared distances (axes, n, m)."""
+    """Return the correlation of responses within a group, shape (n, m), for squared distances of shape (axes, n, m)."""
     scaled, additive = (
         np.exp(model_parameters[: len(distances), None, None]) * distances,
         float(expit(model_parameters[-4])),
@@ -383,9 +392,10 @@ def _response_correlation(model_parameters: FloatArray, distances: FloatArray) -
 
 
 def _kernel(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the Matérn correlation of order 5/2 at these squared distances, and its derivative with respect to them.
+    """Return the Matérn correlation of order 5/2 at these squared distances, and its derivative by the squared distance.
 
-    A squared exponential kernel would understate the uncertainty between settings if the response has a sharp optimum or a cliff.
+    A squared exponential kernel would understate the uncertainty between settings of a response with a sharp optimum or a
+    cliff.
     """
     distance = np.sqrt(5 * squared)
     decay = np.exp(-distance)

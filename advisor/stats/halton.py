@@ -1,8 +1,9 @@
-"""The scrambled Halton sequence. Its points are bit-identical to `scipy.stats.qmc.Halton` in SciPy 1.17.
+"""Computes the scrambled Halton sequence. The points are bit-identical to those of `scipy.stats.qmc.Halton` in SciPy 1.17.
 
-We do not call SciPy, because its scrambling may change, and `advisor sample` promises the same trials with every version of SciPy.
+We do not call SciPy, because its scrambling may change, whereas `advisor sample` must yield the same trials with every version
+of SciPy.
 
-Source: A. B. Owen, "A randomized Halton algorithm in R", 2017.
+Source: A. B. Source: Owen, "A randomized Halton algorithm in R", 2017.
 """
 
 from __future__ import annotations
@@ -16,26 +17,24 @@ from advisor.model.space import FloatArray, IntArray
 
 
 class Halton:
-    """A sequence of points in `dimensions` dimensions, scrambled with `rng`."""
+    """A Halton sequence of points in `dimensions` dimensions, scrambled with `rng`."""
 
     def __init__(self, dimensions: int, rng: np.random.Generator) -> None:
         (child,) = rng.spawn(1)
-        self._digits = [_digit_permutations(base, child) for base in _primes(dimensions)]
+        self._digits = [_digit_permutations(base, child) for base in _first_primes(dimensions)]
 
     def points(self, first: int, number: int) -> FloatArray:
-        """Return points `first` to `first + number - 1`, shape (number, dimensions), in [0, 1)."""
+        """Return the points with the numbers `first` to `first + number - 1`, shape (number, dimensions), in [0, 1)."""
         numbers = np.arange(first, first + number)
         return np.stack([_radical_inverse(numbers, digits) for digits in self._digits], axis=1)
 
 
-def _primes(number: int) -> list[int]:
+def _first_primes(number: int) -> list[int]:
     return list(islice((n for n in count(2) if all(n % d for d in range(2, math.isqrt(n) + 1))), number))
 
 
 def _digit_permutations(base: int, rng: np.random.Generator) -> IntArray:
-    """Return one random permutation of the digits 0..base - 1 for each digit position that a double resolves, shape
-    (places, base).
-    """
+    """Return a random permutation of the digits 0 to base - 1 for each digit that a double can represent, shape (digits, base)."""
     permutations = np.repeat(np.arange(base)[None], math.ceil(54 / math.log2(base)) - 1, axis=0)
     for row in permutations:
         rng.shuffle(row)
@@ -43,7 +42,7 @@ def _digit_permutations(base: int, rng: np.random.Generator) -> IntArray:
 
 
 def _radical_inverse(numbers: IntArray, digits: IntArray) -> FloatArray:
-    """Permute the digits of the integers (n,) and mirror them at the radix point, which gives values in [0, 1)."""
+    """Permute the digits of integers, shape (n,), and mirror them at the radix point; the results lie in [0, 1)."""
     base = digits.shape[1]
     inverse, weight = np.zeros(len(numbers)), 1.0 / base
     for permutation in digits:

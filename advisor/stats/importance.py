@@ -1,9 +1,9 @@
-"""Importance of each hyperparameter, alone and through interactions, with uncertainty.
+"""Estimates the importance of each hyperparameter, alone and in interactions, with its uncertainty.
 
-A Gaussian process with one relevance (inverse squared length scale) per axis, as in `surface`, is fitted to normal scores of the
-ranks, so that neither the unit of the costs nor a few huge losses have an effect. Relevances and noise are drawn from a normal
-approximation of their posterior, and one response is drawn for each of these draws. Importance is Sobol's total index over the
-tried settings: a share of the variance between trials, which includes noise.
+A Gaussian process with one relevance (inverse squared length scale) per axis, as in `surface`, is fitted to normal scores of
+the ranks of costs, so that neither their unit nor a few huge losses have an effect. Relevances and noise are drawn from a
+normal approximation of their posterior, and one response is drawn for each of these draws. The importance is Sobol's total
+index over the tried settings: a share of the variance between trials, including noise.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from advisor.stats.ranks import choose_evenly_by_rank, normal_scores
 
 SEED = 0
 MIN_TRIALS = 8
-"""Minimum number of trials to compute importances; with fewer, importances only reflect the prior."""
+"""Minimum number of trials to compute importances; with fewer, importances would only reflect the prior."""
 DRAWS = 40
 """Number of responses to draw from the posterior."""
 _FOURIER_FEATURES = 100
-"""Number of random Fourier features that make up a function drawn from the prior."""
-_EVALUATIONS = 5000
-"""Approximate number of points at which responses are compared; only studies with many axes exceed it."""
+"""Number of random Fourier features that form a function drawn from the prior."""
+_COMPARED_POINTS = 5000
+"""Approximate number of points at which responses are compared; exceeded only in studies with many axes."""
 _MAX_NUMBERS = 4_000_000
-"""Maximum number of elements in an array of points whose responses are computed at once."""
+"""Maximum number of elements of an array of points whose responses are computed together."""
 _REPETITIONS = 4
-"""Number of other trials, for each point and axis, whose positions replace the point's position one after the other."""
-_MIN_PLACES = 32
-"""Minimum number of points at which responses are compared, even with many axes."""
+"""For each point and axis, the number of other trials whose positions replace the point's position, one after the other."""
+_MIN_COMPARED_POINTS = 32
+"""Minimum number of points at which responses are compared, however many axes there are."""
 _DIFFERENCE_STEP = 0.1
 """Step of the finite differences that approximate the curvature of the log-likelihood."""
-_MAX_SD = 3.0
-"""Maximum posterior standard deviation of a log relevance; equal to its prior standard deviation."""
+_MAX_LOG_RELEVANCE_SD = 3.0
+"""Maximum posterior standard deviation of a log relevance; it equals the prior standard deviation."""
 _BOUNDS = ((-8.0, 6.0), (-4.0, 4.0), (-9.0, 1.5))
 """Bounds of the log relevances, the log signal and the log noise."""
 _CHOICE_COORDINATE = 0.125**0.5
-"""Coordinate of a categorical value on its one-hot axis; it puts two different values half a range apart."""
+"""Coordinate of a categorical value on its one-hot axis, chosen so that two different values are half a range apart."""
 _MISSING_COORDINATE = 0.4
 _JITTER = 1e-6
 _PERMUTATIONS = 999
 _TEST_RELEVANCES = (1.0, 16.0)
-"""Inverse squared length scales of the kernels of the permutation test: for a slow and for a fast change along an axis."""
-_MIN_P = 0.01
-"""Smallest p-value that `Response.p` returns; also the maximum p-value at which the effect of a single axis is significant."""
+"""Inverse squared length scales of the kernels of the permutation test: one for slow and one for fast changes along an axis."""
+_MIN_P_VALUE = 0.01
+"""Smallest p-value that `Response.p` returns; also the significance level for the effect of a single axis."""
 _MAX_SHUFFLES = 19
 _MAX_SHUFFLED_TRIALS = 64
 
 
 @dataclass(frozen=True)
 class _ResponseDraw:
-    """A function drawn from the posterior: random Fourier features of the prior plus a correction at the trials."""
+    """A function drawn from the posterior: random Fourier features for the prior, plus a correction at the trials."""
 
     points: FloatArray
     """Scaled positions of the trials, shape (n, coordinates)."""
@@ -67,10 +67,12 @@ class _ResponseDraw:
     noise: float
     weights: FloatArray
     features: tuple[FloatArray, FloatArray, FloatArray]
-    """(frequencies, phases, amplitudes), of shapes (coordinates, features), (features,) and (features,)."""
+    """(Frequencies, phases, amplitudes) of the Fourier features, of shapes (coordinates, features), (features,) and
+    (features,)."""
 
     def at(self, points: NDArray[np.float32]) -> FloatArray:
-        """Return the response at points (m, coordinates), in single precision for speed: errors of 0.001 are negligible."""
+        """Return the response at points of shape (m, coordinates), in single precision for speed, because errors of 0.001 are
+        negligible."""
         scaled = points * self.scale.astype(np.float32)
         similar = squared_distances(scaled, self.points.astype(np.float32))
         similar *= np.float32(-0.5)
@@ -80,7 +82,7 @@ class _ResponseDraw:
 
 
 def _random_function(scaled: NDArray[Any], features: tuple[FloatArray, FloatArray, FloatArray]) -> NDArray[Any]:
-    """Return the values of a random function of the prior at scaled points (random Fourier features of Rahimi and Recht)."""
+    """Return the values of a random function from the prior at scaled points (random Fourier features of Rahimi and Recht)."""
     frequencies, phases, amplitudes = (f.astype(scaled.dtype) for f in features)
     angles = scaled @ frequencies
     angles += phases
@@ -89,7 +91,7 @@ def _random_function(scaled: NDArray[Any], features: tuple[FloatArray, FloatArra
 
 
 class Response:
-    """Draws from the posterior of the response over all hyperparameters."""
+    """Posterior draws of the response to all hyperparameters."""
 
     def __init__(self, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> None:
         """numeric, choices: positions (n,) of each axis, NaN if missing; costs: (n,), NaN for failed trials; n >= 2."""
@@ -107,18 +109,18 @@ class Response:
         self._draws = self._draw_responses()
 
     def p(self, others: Sequence[tuple[FloatArray, bool]] = ()) -> float:
-        """Return the probability (p-value) that shuffled results depend on the axes at least as strongly; never below 0.01.
+        """Return the p-value: the probability that shuffled results depend on the axes at least as strongly; never below 0.01.
 
-        Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to 19
-        shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a numeric axis) of each axis
-        that was left out of the response because its effect is weaker. If there are any, only single axes are tested, including
-        these, to correct the p-value for the selection of axes.
+        First, each axis is tested alone. If no axis is significant, the likelihood of the whole response is compared with that
+        of up to 19 shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a numeric
+        axis) of each axis that is not in the response because its effect is weaker. If there are other axes, only single axes
+        are tested, including these, to correct the p-value for the selection of axes.
         """
         rng = np.random.default_rng(SEED + 2)
         other_blocks = [coordinates(u[self.subset], numeric) for u, numeric in others]
-        p_single = p_of_blocks([*self.blocks, *other_blocks], self.values, rng)
-        if p_single <= _MIN_P or other_blocks:
-            return max(p_single, _MIN_P)
+        p_single = p_value_of_blocks([*self.blocks, *other_blocks], self.values, rng)
+        if p_single <= _MIN_P_VALUE or other_blocks:
+            return max(p_single, _MIN_P_VALUE)
         subset = np.sort(choose_evenly_by_rank(self.values, _MAX_SHUFFLED_TRIALS))
         values, distances = self.values[subset], self._distances[:, subset[:, None], subset[None, :]]
         losses = []
@@ -129,10 +131,11 @@ class Response:
                 return 2 / (shuffle + 1)
         return 1 / (_MAX_SHUFFLES + 1)
 
-    def p_within(self, axis: int, selected_trials: BoolArray) -> float:
-        """Return the p-value of an axis's effect among some of the trials; 1 for fewer than `MIN_TRIALS` trials.
+    def p_value_within(self, axis: int, selected_trials: BoolArray) -> float:
+        """Return the p-value of the effect of an axis among some of the trials; 1 for fewer than `MIN_TRIALS` trials.
 
-        selected_trials: mask (n,) of these trials. The effects of the other axes, fitted to all trials, are removed first.
+        selected_trials: mask of these trials, shape (n,). The effects of all other axes, fitted to all trials, are removed
+        first.
         """
         members = selected_trials[self.subset]
         if members.sum() < MIN_TRIALS:
@@ -141,12 +144,12 @@ class Response:
             self.values, np.delete(self._distances, axis, axis=0), np.delete(self.mode, axis)
         )[members]
         scores = stats.norm.ppf((stats.rankdata(unexplained) - 0.5) / len(unexplained))
-        return p_of_blocks([self.blocks[axis][members]], scores, np.random.default_rng(SEED + 3))
+        return p_value_of_blocks([self.blocks[axis][members]], scores, np.random.default_rng(SEED + 3))
 
     def _draw_responses(self) -> list[_ResponseDraw]:
         rng = np.random.default_rng(SEED)
         curvatures, directions = np.linalg.eigh(self._curvature())
-        curvatures = np.maximum(curvatures, _MAX_SD**-2)
+        curvatures = np.maximum(curvatures, _MAX_LOG_RELEVANCE_SD**-2)
         low, high = np.array([_BOUNDS[0]] * self.axes + list(_BOUNDS[1:])).T
         steps = rng.standard_normal((DRAWS, len(self.mode))) / np.sqrt(curvatures)
         return [self._draw_response(np.clip(self.mode + step @ directions.T, low, high), rng) for step in steps]
@@ -163,7 +166,7 @@ class Response:
         return np.asarray((curvature + curvature.T) / 2, dtype=np.float64)
 
     def _draw_response(self, parameters: FloatArray, rng: np.random.Generator) -> _ResponseDraw:
-        """Return a posterior draw of the response for these log relevances, signal and noise, by Matheron's rule."""
+        """Return a posterior draw of the response for these log relevances, log signal and log noise, by Matheron's rule."""
         n, p = self.points.shape
         signal, noise = np.exp(parameters[-2:])
         scale = np.sqrt(np.exp(parameters[:-2]))[self.axis_of]
@@ -177,10 +180,10 @@ class Response:
         )
 
     def _replacement_trials(self) -> IntArray:
-        """For each point and axis, return the trials whose positions replace the point's position, shape (axes, points,
+        """Return, for each point and axis, the trials whose positions replace the position of the point, shape (axes, points,
         repetitions).
 
-        The other trials are evenly spaced in rank along the axis, which reduces the sampling error.
+        These trials are evenly spaced in rank along the axis, which reduces the sampling error.
         """
         rng, n = np.random.default_rng(SEED + 1), len(self.points)
         trials = []
@@ -192,14 +195,15 @@ class Response:
         return np.array(trials)
 
     def _responses_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return responses at the trials, responses after the coordinates in each set of axes are replaced by those of other
-        trials, and total variances.
+        """Return (responses at the trials, responses after the coordinates in each set of axes are replaced by those of other
+        trials, total variances).
 
-        Shapes of the three results: (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). Total variance: the
-        noise variance plus the variance of the response over points that take each coordinate from a different trial.
+        The three results have the shapes (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). The total
+        variance is the noise variance plus the variance of the response over points whose coordinates come from different
+        trials.
         """
         n = len(self.points)
-        count = min(n, max(_EVALUATIONS // (_REPETITIONS * (len(sets) + 1)), _MIN_PLACES))
+        count = min(n, max(_COMPARED_POINTS // (_REPETITIONS * (len(sets) + 1)), _MIN_COMPARED_POINTS))
         base = np.linspace(0, n - 1, count).round().astype(np.int64)
         other_positions = self._replacement_trials()[:, base]
         same_position = np.broadcast_to(base[:, None], other_positions.shape[1:])
@@ -222,12 +226,14 @@ class Response:
         return unchanged, changed[:, :-1], changed[:, -1].var(axis=(1, 2)) + np.array([d.noise for d in self._draws])
 
     def total(self) -> FloatArray:
-        """Return the importance of each axis with its interactions, shape (draws, axes): a share of the variance between trials."""
+        """Return the importance of each axis, including interactions, as a share of the variance between trials, shape (draws,
+        axes)."""
         base, swapped, variance = self._responses_at([(a,) for a in range(self.axes)])
         return np.asarray(0.5 * ((base - swapped) ** 2).mean((2, 3)) / variance[:, None], dtype=np.float64)
 
     def pairs(self, axes: Sequence[int]) -> dict[tuple[int, int], FloatArray]:
-        """Return the importance of each pair's interaction, shape (draws,): a share of the variance between trials."""
+        """Return the importance of the interaction of each pair of axes, as a share of the variance between trials, shape
+        (draws,)."""
         pairs = list(combinations(sorted(axes), 2))
         base, swapped, variance = self._responses_at([*((a,) for a in axes), *pairs])
         single = dict(zip(axes, np.moveaxis(swapped, 1, 0), strict=False))
@@ -235,16 +241,20 @@ class Response:
         return {pair: np.asarray(0.25 * (c**2).mean((1, 2)) / variance) for pair, c in zip(pairs, crossed, strict=True)}
 
 
-def p_of_blocks(blocks: Iterable[FloatArray], values: FloatArray, rng: np.random.Generator) -> float:
-    """Return the p-value of the hypothesis that the values (n,) depend on no block of coordinates (n, c) (HSIC, smooth kernels)."""
+def p_value_of_blocks(blocks: Iterable[FloatArray], values: FloatArray, rng: np.random.Generator) -> float:
+    """Return the p-value of the hypothesis that values, shape (n,), depend on no block of coordinates, shape (n, c) (HSIC with
+    smooth kernels)."""
     rows = np.vstack([values, rng.permuted(np.tile(values, (_PERMUTATIONS, 1)), axis=1)])
-    return p_of_kernels(rows, (kernel(block, relevance) for block, relevance in product(blocks, _TEST_RELEVANCES)))
+    return p_value_of_kernels(
+        rows, (kernel(block, relevance) for block, relevance in product(blocks, _TEST_RELEVANCES))
+    )
 
 
-def p_of_kernels(rows: FloatArray, kernels: Iterable[FloatArray]) -> float:
-    """Return the p-value of the hypothesis that the first row is unrelated to all kernels (n, n).
+def p_value_of_kernels(rows: FloatArray, kernels: Iterable[FloatArray]) -> float:
+    """Return the p-value of the hypothesis that the first row is unrelated to all kernels, each of shape (n, n).
 
-    The other rows (k, n) are draws from the null distribution. The statistic is a row's smallest p-value over the kernels.
+    The other k rows, each of shape (n,), are draws from the null distribution. The test statistic is the smallest p-value of a
+    row over all kernels.
     """
     p = np.ones(len(rows))
     for k in kernels:
@@ -254,16 +264,16 @@ def p_of_kernels(rows: FloatArray, kernels: Iterable[FloatArray]) -> float:
 
 
 def kernel(block: FloatArray, relevance: float) -> FloatArray:
-    """Return the similarity of points (n, c) along an axis, doubly centred, shape (n, n)."""
+    """Return the similarity of points, shape (n, c), along an axis, as a doubly centred matrix of shape (n, n)."""
     k = np.exp(-0.5 * relevance * squared_distances(block, block))
     return np.asarray(k - k.mean(0) - k.mean(1)[:, None] + k.mean(), dtype=np.float64)
 
 
 def coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
-    """Return coordinates (n, c) of an axis. Distances between coordinates equal distances between positions; any two different
-    choices have the same distance.
+    """Return the coordinates of an axis, shape (n, c). Distances between coordinates equal distances between positions; all
+    pairs of different choices have the same distance.
 
-    A point without a position is half a range away from all points that have one.
+    A point without a position on the axis is half a range away from all points with a position.
     """
     is_known = np.isfinite(positions)
     if numeric:
@@ -276,7 +286,8 @@ def coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
 
 
 def squared_distances(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """Return squared distances between points a (n, p) and b (m, p), shape (n, m), with the dtype of the inputs."""
+    """Return the squared distances between points a, shape (n, p), and b, shape (m, p), as an array of shape (n, m) with the
+    dtype of the inputs."""
     distances: NDArray[Any] = a @ (-2 * b.T)
     distances += (a**2).sum(1)[:, None]
     distances += (b**2).sum(1)

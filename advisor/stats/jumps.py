@@ -1,6 +1,7 @@
-"""Detects sudden changes of noisy losses: jumps, and a rise early in training. `spikes` finds outliers of gradient norms.
+"""Detects sudden changes of noisy losses: jumps, and rises early in training. The module `spikes` finds outliers of gradient
+norms.
 
-No test here assumes normal noise: the tail of the series' own changes (`tails`) bounds the largest change.
+No test in this module assumes normal noise: the tail of the changes of the series itself (`tails`) bounds the largest change.
 """
 
 from __future__ import annotations
@@ -16,30 +17,28 @@ from scipy.ndimage import median_filter
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import wandering
-from advisor.stats.curve import HUGE
+from advisor.stats.curve import MAX_FINITE_VALUE
 from advisor.stats.tails import MIN_CHANGES, MIN_POINTS, level_tail
 
 _TENFOLD = 10.0
-_MIN_BLOWUP = 3.0
-"""Minimum ratio of a loss to its start at which the loss has blown up."""
-_WIDTHS = (2, 6, 18, 54)
-"""Minimum durations of a jump to search for, in points. A duration of 1 is left out, because one atypical minibatch is
-not a jump.
-"""
+_MIN_BLOWUP_RATIO = 3.0
+"""A loss has blown up if it is at least this multiple of its first value."""
+_JUMP_WIDTHS = (2, 6, 18, 54)
+"""Minimum durations of the jumps to search for, in points. A duration of 1 is left out, because a single atypical minibatch is
+not a jump."""
 _PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
 _MIN_NORMAL_POINTS = 9
-"""Minimum number of points whose median has approximately normal noise; medians of fewer points are sensitive to atypical
-minibatches.
-"""
+"""Minimum number of points whose median has approximately normal noise; a median of fewer points is sensitive to atypical
+minibatches."""
 _MIN_LOST_SHARE = 0.5
-"""Minimum share of a loss's earlier fall that is undone at the end of a collapsed curve."""
-_LASTING_SHARE = 0.9
-"""Minimum share of the levels after a collapse that must lie above the noise."""
+"""A curve has collapsed if at least this share of the loss's earlier fall is undone at its end."""
+_MIN_SHARE_ABOVE_NOISE = 0.9
+"""After a collapse, at least this share of the levels must lie above the noise."""
 _STEEPEST_SHARE = 0.05
-"""Share of the changes of a loss that count as its steepest rises."""
+"""The largest changes of a loss, up to this share of all changes, count as its steepest rises."""
 _MIN_RATE_GROWTH = 1.5
-"""Minimum growth factor of the learning rate at which the schedule explains a rise of the loss."""
+"""The schedule explains a rise of the loss if the learning rate grows by at least this factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,56 +46,59 @@ class Jump:
     """A sudden rise of a loss that had fallen before."""
 
     index: int
-    """Index of the first point after the rise."""
+    """Index of the first point after the rise of the loss."""
     before: float
-    """Level of the loss just before the jump, in the loss's unit."""
+    """Level of the loss just before the jump."""
     after: float
-    """Level of the loss just after the jump, in the loss's unit."""
+    """Level of the loss just after the jump."""
     points: int
-    """Minimum number of points that the rise lasts."""
+    """Minimum number of points for which the loss stays high."""
     share: float
-    """Size of the rise as a share of the loss's fall since the start of training."""
+    """Size of the jump as a share of the loss's fall since the start of training."""
     p: float
     """p-value: probability that noise alone causes a jump at least this large anywhere in the series."""
     limit: float
-    """Level that noise alone would reach from `before` in one of 20 series without jumps."""
+    """Level that noise alone would reach from `before` in one of 20 loss curves without jumps."""
     log: bool
-    """True if `share` refers to the logarithm of the loss, because the loss had fallen tenfold or blew up."""
+    """True if `share` refers to the logarithm of the loss, because the loss fell tenfold or blew up."""
 
 
 def largest_jump(
     values: FloatArray, first: int, rates: FloatArray | None = None, explained_jumps: Sequence[Jump] = ()
 ) -> Jump | None:
-    """Return the most significant jump of a finite loss (n,) at index `first` or later.
+    """Return the most significant jump at index `first` or later in a finite loss, shape (n,).
 
-    Return None for fewer than 20 points or without a fall. rates: learning rate at each point (n,). If the rate grows by half or
-    more across a rise, the schedule explains the rise. explained_jumps: jumps of this loss to leave out.
+    Return None for fewer than 20 points or if the loss never fell. rates: learning rate at each point, shape (n,). If the
+    learning rate grows by half or more across a rise, the schedule explains this rise. explained_jumps: jumps of the loss to
+    ignore.
     """
     if len(values) < MIN_POINTS:
         return None
     y, log = _choose_scale(values, first)
-    jumps = [j for width in _WIDTHS if (j := _largest_rise(y, width, first, rates, explained_jumps)) is not None]
+    jumps = [j for width in _JUMP_WIDTHS if (j := _largest_rise(y, width, first, rates, explained_jumps)) is not None]
     return _most_significant_rise(jumps, log=log)
 
 
 def lasting_jump(values: FloatArray, first: int, explained_jumps: Sequence[Jump] = ()) -> Jump | None:
-    """Return the rise of a finite loss (n,) at index `first` or later that undoes half of the fall and lasts to the curve's end.
+    """Return a rise at index `first` or later in a finite loss, shape (n,), that undoes half of the earlier fall and lasts to
+    the end of the curve.
 
-    Return None if no rise qualifies. explained_jumps: jumps of this loss to leave out. The noise is estimated from points before
-    the rise, because a collapsed loss scatters more. Noise that grows does not undo half of the fall, so it does not count as a
-    collapse.
+    Return None if there is no such rise. explained_jumps: jumps of the loss to ignore. The noise is estimated from points
+    before the rise, because a collapsed loss scatters more. Noise that grows does not undo half of the earlier fall, so it does
+    not count as a collapse.
     """
     if len(values) < MIN_POINTS:
         return None
     y, log = _choose_scale(values, first)
-    jumps = [j for width in _WIDTHS[:3] if (j := _lasting_rise(y, width, first, explained_jumps)) is not None]
+    jumps = [j for width in _JUMP_WIDTHS[:3] if (j := _lasting_rise(y, width, first, explained_jumps)) is not None]
     return _most_significant_rise(jumps, log=log)
 
 
 def _most_significant_rise(
     rises: Sequence[tuple[float, int, float, float, float, int, float]], *, log: bool
 ) -> Jump | None:
-    """Return the rise with the lowest p-value (corrected for the number of rises) in the unit of the loss; None without rises."""
+    """Return the rise with the lowest p-value, corrected for the number of rises, in the unit of the loss; None if there are no
+    rises."""
     if not rises:
         return None
     p, index, level_before, level_after, limit, width, share = min(rises)
@@ -117,7 +119,7 @@ def _lasting_rise(
     y: FloatArray, width: int, first: int, explained_jumps: Sequence[Jump]
 ) -> tuple[float, int, float, float, float, int, float] | None:
     back = width + 1
-    # Leave these levels out: levels just after an explained jump would count as a collapse.
+    # Skip these levels, because levels just after an explained jump would count as a collapse.
     first_clear = max((jump.index + jump.points + back for jump in explained_jumps), default=0)
     at = np.arange(max(back + width + MIN_POINTS // 2, first, first_clear), len(y) - width + 1)
     if not len(at):
@@ -130,22 +132,23 @@ def _lasting_rise(
     final = float(np.median(y[index:]))
     if final - level < _MIN_LOST_SHARE * fall:
         return None
-    # Only the changes shortly before the rise count, because earlier in training the steeper trend would count as noise.
+    # Only changes shortly before the rise count, because the steeper trend earlier in training would count as noise.
     moves = levels_after[back : index - width + 1] - levels_before[: index - width + 1 - back]
     moves = moves[-max(len(moves) // 2, MIN_POINTS // 2) :]
     tail = level_tail(moves, width)
     if tail is None or tail.p(fall) > 0.05:
         return None
     tail = replace(tail, tries=tail.tries * max(len(at) / len(moves), 1.0))
-    rise = float(np.quantile(levels_after[index:], 1 - _LASTING_SHARE)) - level
+    rise = float(np.quantile(levels_after[index:], 1 - _MIN_SHARE_ABOVE_NOISE)) - level
     return tail.p(rise), index, level, final, tail.limit(0.05), width, (final - level) / max(fall, 1e-300)
 
 
 def steep_rises(values: FloatArray, width: int) -> BoolArray:
-    """Return a mask (n,) of the points of a finite loss that are at most one point away from its steepest rises (the steepest 5 %
-    of all changes).
+    """Return a mask, shape (n,), of the points of a finite loss that are at most one point away from its steepest rises (the
+    steepest 5 % of all changes).
 
-    width: number of points in the levels that are compared. The mask is all False for fewer than 20 points.
+    width: number of points whose median is a level; levels are compared with each other. The mask is all False for fewer than
+    20 points.
     """
     steep = np.zeros(len(values), dtype=np.bool_)
     if len(values) < MIN_POINTS or len(values) < 2 * width + 2:
@@ -157,16 +160,19 @@ def steep_rises(values: FloatArray, width: int) -> BoolArray:
 
 
 def _choose_scale(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
-    """Return (the loss on the scale on which its changes are measured, True if this scale is logarithmic).
+    """Return (loss on the scale for measuring its changes, True if this scale is logarithmic).
 
-    Values are clipped so that squares are finite. The scale is logarithmic if the loss fell tenfold, or if it blew up after index
-    `first`: after a blow-up, noise is proportional to the loss and would hide the earlier fall on a linear scale.
+    Values are clipped so that their squares are finite. The scale is logarithmic if the loss fell tenfold or blew up after
+    index `first`: after a blow-up, noise is proportional to the loss, and would hide the earlier fall on a linear scale.
     """
     start, known = max(float(values[0]), float(np.median(values[:3]))), levels(values, 3)
-    fell, blew_up = start > _TENFOLD * float(known.min()), float(known[first:].max(initial=start)) > _MIN_BLOWUP * start
+    fell, blew_up = (
+        start > _TENFOLD * float(known.min()),
+        float(known[first:].max(initial=start)) > _MIN_BLOWUP_RATIO * start,
+    )
     if (values > 0).all() and (fell or blew_up):
         return np.log(values), True
-    return np.clip(values, -HUGE, HUGE), False
+    return np.clip(values, -MAX_FINITE_VALUE, MAX_FINITE_VALUE), False
 
 
 def _clipped_exp(value: float) -> float:
@@ -207,7 +213,8 @@ def _largest_rise(
 
 
 def _spans_explained_jump(explained_jumps: Sequence[Jump], at: IntArray, width: int) -> BoolArray:
-    """Return a mask of the indices `at` for which an explained jump separates the levels of `width` points before and after."""
+    """Return a mask of the indices in `at` for which an explained jump lies between the `width` points before and the `width`
+    points after."""
     mask = np.zeros(len(at), dtype=np.bool_)
     for jump in explained_jumps:
         mask |= np.abs(at - jump.index) <= width + jump.points + 1
@@ -215,16 +222,16 @@ def _spans_explained_jump(explained_jumps: Sequence[Jump], at: IntArray, width: 
 
 
 def _learning_rate_grew(rates: FloatArray, points_before: int, width: int) -> BoolArray:
-    """Return a mask of window pairs, True if the learning rate grew from the `points_before` points of the first window to the
-    `width` after it.
-    """
+    """Return a mask of pairs of windows; True if the learning rate grew from the first window of `points_before` points to the
+    next window of `width` points."""
     min_before = sliding_window_view(rates, points_before).min(axis=1)[: len(rates) - points_before - width + 1]
     max_after = sliding_window_view(rates, width).max(axis=1)[points_before:]
     return np.asarray(max_after > _MIN_RATE_GROWTH * np.maximum(min_before, 1e-300))
 
 
 def levels(values: FloatArray, width: int) -> FloatArray:
-    """Return the lower medians of windows of `width` points, shape (n - width + 1,); item k belongs to values[k : k + width]."""
+    """Return the lower median of each window of `width` points, shape (n - width + 1,); item k belongs to values[k : k +
+    width]."""
     width = min(width, len(values))
     middle = (width - 1) // 2
     windows = sliding_window_view(values, width)
@@ -236,35 +243,35 @@ def levels(values: FloatArray, width: int) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class EarlyRise:
-    """The rise of a loss above its first value early in training."""
+    """A rise of the loss above its first value, early in training."""
 
     index: int
-    """Index of the first point of the highest level."""
+    """Index of the first point of the window with the highest level."""
     start: float
-    """First value of the loss, in the loss's unit."""
+    """First value of the loss curve."""
     level: float
-    """The highest level early in training, in the loss's unit."""
+    """Highest level of the loss early in training."""
     share: float
-    """Size of the rise as a share of the later gain of training below the first value; infinite if there was no gain."""
+    """Size of the rise as a share of the loss's later fall below its first value; infinite if it never falls below."""
     p: float
-    """p-value: probability that noise in the first value and in the level causes a rise at least this large."""
+    """p-value: probability that noise in the first loss and in the highest level causes a rise at least this large."""
     limit: float
-    """Level that noise alone exceeds in one of 20 runs."""
+    """Level of the loss that noise alone exceeds in one of 20 runs."""
 
 
 def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise | None:
-    """Return the largest rise of a finite loss (n,) above its first value within its first `early_points` points.
+    """Return the largest rise of a finite loss, shape (n,), above its first value within the first `early_points` points.
 
-    Return None if there are too few points. width: points in a level. The noise is estimated from the early part of the curve or
-    from the part after it, whichever is quieter, because an unstable start is itself noisy. If all values are positive, a log scale
-    is used, because noise grows with the loss. Noise may lower the first value (with a normal tail, because this value is a mean
-    over a batch) or raise the highest level. The p-value is at least `wandering.p_of_unusual_start`, because autocorrelated noise
-    may rise as far.
+    Return None if there are too few points. width: number of points whose median is a level. The noise is estimated from the
+    early part of the curve or from the later part, whichever is quieter, because an unstable start is itself noisy. If all
+    losses are positive, a log scale is used, because noise grows with the loss. Noise may lower the first value (with a normal
+    tail, because this value is the mean over a batch) or raise the highest level. The p-value is at least that of
+    `wandering.p_value_of_unusual_start`, because autocorrelated noise may rise as far.
     """
     if early_points < 2 or len(values) < 8:
         return None
     log = bool((values > 0).all())
-    y = np.log(values) if log else np.clip(values, -HUGE, HUGE)
+    y = np.log(values) if log else np.clip(values, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     to_unit = _clipped_exp if log else float
     start = float(y[0])
     noise = residuals(y)
@@ -283,18 +290,18 @@ def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise |
         )
     p, level, index, limit = min(candidates)
     gain = float(values[0]) - float(levels(values, 3).min())
-    rise = min(to_unit(-level), HUGE) - float(values[0])
+    rise = min(to_unit(-level), MAX_FINITE_VALUE) - float(values[0])
     share = rise / gain if gain > 0 else math.inf
-    p = max(min(1.0, len(candidates) * p), wandering.p_of_unusual_start(y, early_points))
+    p = max(min(1.0, len(candidates) * p), wandering.p_value_of_unusual_start(y, early_points))
     return EarlyRise(index, to_unit(start), to_unit(-level), share, p, to_unit(start + limit))
 
 
 def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
-    """Return, for each of `_PROBABILITIES`, the rise above the first value that the highest of `tries` levels exceeds by chance
-    with this probability.
+    """For each probability in `_PROBABILITIES`, return the rise above the first value that the highest of `tries` levels
+    exceeds by chance with this probability.
 
-    The median of many points is approximately normal. The median of few points may contain atypical minibatches; for few points,
-    half of the probability is therefore assigned to an exponential tail of the median, and half to the first value.
+    The median of many points is approximately normal. The median of few points may contain atypical minibatches, so half of the
+    probability is then assigned to an exponential tail of the median, and half to the first value.
     """
     deviation, freedom = _noise_scale(noise)
     tail = level_tail(-noise, 1) if len(noise) >= MIN_CHANGES else None
@@ -314,7 +321,7 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
 
 
 def _quieter_series(one: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the longer of two noise series, or the shorter one if it has enough points and less than half the scatter."""
+    """Return the longer one of two noise series, or the shorter one if it has enough points and less than half the scatter."""
     long, short = (one, other) if len(one) > len(other) else (other, one)
     if len(long) < MIN_POINTS:
         return np.concatenate([one, other])
@@ -322,16 +329,15 @@ def _quieter_series(one: FloatArray, other: FloatArray) -> FloatArray:
 
 
 def _noise_scale(noise: FloatArray) -> tuple[float, float]:
-    """Return (standard deviation, degrees of freedom) of the noise, estimated from its lower half, or from all points if there are
-    few.
-    """
+    """Return (standard deviation, degrees of freedom) of noise, estimated from its lower half, or from all points if there are
+    few."""
     if len(noise) < MIN_POINTS:
         return float(noise.std(ddof=1)), len(noise) - 1.0
     return (float(np.median(noise)) - float(np.quantile(noise, 0.25))) / _NORMAL_QUARTILE, 0.37 * len(noise)
 
 
 def residuals(values: FloatArray, width: int = 9) -> FloatArray:
-    """Return values minus the median of their `width` - 1 neighbours, shape (n,); a smooth trend cancels out."""
+    """Return each value minus the median of its `width` - 1 neighbours, shape (n,); a smooth trend cancels out."""
     neighbours = np.ones(width, dtype=np.bool_)
     neighbours[width // 2] = False
     return np.asarray(values - median_filter(values, footprint=neighbours, mode="mirror"), dtype=np.float64)

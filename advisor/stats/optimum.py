@@ -1,9 +1,10 @@
-"""The best position on one axis, with its uncertainty, from a Gaussian process whose parameters are integrated over, not fitted.
+"""Estimates the best position on one axis, with its uncertainty, by a Gaussian process whose parameters are averaged over
+instead of fitted.
 
-With about eight positions in a sweep, fitted parameters understate the uncertainty, because a response that passes through every
-point seems to have no noise. Sweeps of one training task at several model or data sizes have similar responses, so they share the
-parameters of the response's shape, but not the noise. Credible intervals are valid for smooth responses. A kink at the lowest point
-shifts the estimate by up to a third of the distance between positions.
+A sweep has about eight positions, so fitted parameters would understate the uncertainty: a response that passes through every
+point seems to have no noise. Sweeps of one training task at several model or data sizes have similar responses, so they share
+the parameters of the response's shape, but not of the noise. The credible intervals are valid if the response is smooth. A kink
+at the lowest point shifts the estimate by up to a third of the distance between positions.
 """
 
 from __future__ import annotations
@@ -22,23 +23,22 @@ from advisor.stats.surface import compress_costs
 SEED = 0
 DRAWS = 1000
 """Number of draws of the optimum from its posterior distribution."""
-_GRID = 101
-_LENGTHS = np.geomspace(1.0, 6.0, 6) * math.log(2)
-"""Length scales of the response on the natural log scale; they correspond to factors of 2 to 64."""
+_GRID_SIZE = 101
+_LENGTH_SCALES = np.geomspace(1.0, 6.0, 6) * math.log(2)
+"""Length scales of the response on the natural-log scale, corresponding to factors of 2 to 64."""
 _SIGNALS = np.geomspace(0.1, 3.0, 4)
 _NOISES = np.geomspace(0.02, 1.0, 8)
-"""Standard deviations of the response's deviation from a parabola, and of the noise of one value, if the values have standard
-deviation 1.
-"""
-_PARABOLA = 4.0
-"""Prior variance of the coefficients of the parabola, for positions from -1 to 1."""
+"""Standard deviations of the noise of one value, and of the response's deviation from a parabola, for values with standard
+deviation 1."""
+_PARABOLA_VARIANCE = 4.0
+"""Prior variance of the coefficients of the parabola, with positions scaled to -1 to 1."""
 _NOISE_PRIOR = (math.log(0.2), 1.0)
-"""Mean and standard deviation of the normal prior of the log noise."""
-_FARTHEST = 10.0
-"""Maximum distance of a drawn value from the best one, on the compressed scale of the costs."""
+"""Mean and standard deviation of the normal prior of the logarithm of the noise."""
+_MAX_COST_DISTANCE = 10.0
+"""Maximum distance of a drawn value from the best value, on the compressed scale of costs."""
 
 Parameters = tuple[float, float, float]
-"""(length scale, signal, noise)."""
+"""(Length scale, signal, noise) of a Gaussian process."""
 
 
 class Optimum(NamedTuple):
@@ -46,26 +46,27 @@ class Optimum(NamedTuple):
 
     positions: FloatArray
     costs: FloatArray
-    """Noise-free cost at the drawn position."""
+    """Noise-free cost at the drawn best position."""
 
 
 class _Sweep(NamedTuple):
     positions: FloatArray
     values: FloatArray
-    """Compressed and standardised costs."""
+    """Costs, compressed and standardised."""
     costs: FloatArray
     mean: float
     spread: float
 
 
 def optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
-    """Return the optimum of each sweep, (positions, costs), both (n,) and finite, with at least three different positions.
+    """Return the optimum of each sweep. A sweep is (positions, costs), both of shape (n,) and finite, with at least three
+    different positions.
 
-    positions: natural logarithms, such as those of learning rates. Positions outside the swept range are not considered, so draws
-    that pile up at an end mean that the optimum may lie beyond this end.
+    The positions are natural logarithms, such as those of learning rates. Positions outside the sweep are not considered, so if
+    many draws lie at an end, the optimum may lie beyond this end.
     """
     known = [_standardise_sweep(*sweep) for sweep in sweeps]
-    shapes = list(itertools.product(_LENGTHS, _SIGNALS))
+    shapes = list(itertools.product(_LENGTH_SCALES, _SIGNALS))
     likelihoods = np.array([[[_log_likelihood(s, (*at, n)) for n in _NOISES] for at in shapes] for s in known])
     posterior = likelihoods - 0.5 * ((np.log(_NOISES) - _NOISE_PRIOR[0]) / _NOISE_PRIOR[1]) ** 2
     rng = np.random.default_rng(SEED)
@@ -89,10 +90,10 @@ def _standardise_sweep(positions: FloatArray, costs: FloatArray) -> _Sweep:
 
 
 def _optimum(sweep: _Sweep, parameters: Sequence[tuple[Parameters, int]], rng: np.random.Generator) -> Optimum:
-    points = np.linspace(sweep.positions.min(), sweep.positions.max(), _GRID)
+    points = np.linspace(sweep.positions.min(), sweep.positions.max(), _GRID_SIZE)
     drawn = np.concatenate([_draws(sweep, at, points, count, rng) for at, count in parameters if count])
     best, middle = float(sweep.costs.min()), float(np.median(sweep.costs))
-    lowest = np.clip(sweep.mean + sweep.spread * drawn.min(1), -_FARTHEST, _FARTHEST)
+    lowest = np.clip(sweep.mean + sweep.spread * drawn.min(1), -_MAX_COST_DISTANCE, _MAX_COST_DISTANCE)
     return Optimum(points[drawn.argmin(1)], best + ((middle - best) or 1.0) * np.sinh(lowest))
 
 
@@ -107,12 +108,12 @@ def _noisy_covariance(sweep: _Sweep, at: Parameters) -> FloatArray:
 
 
 def _covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: Parameters) -> FloatArray:
-    """Return the covariance of the response, a parabola and a smooth deviation from it, shape (len(a), len(b))."""
+    """Return the covariance, shape (len(a), len(b)), of a response that is the sum of a parabola and a smooth deviation."""
     length, signal, _ = at
     middle, half = sweep.positions.mean(), np.ptp(sweep.positions) / 2
     parabola = [np.vander((p - middle) / half, 3) for p in (a, b)]
     smooth = signal**2 * np.exp(-0.5 * ((a[:, None] - b[None, :]) / length) ** 2)
-    return np.asarray(smooth + _PARABOLA * parabola[0] @ parabola[1].T, dtype=np.float64)
+    return np.asarray(smooth + _PARABOLA_VARIANCE * parabola[0] @ parabola[1].T, dtype=np.float64)
 
 
 def _draws(sweep: _Sweep, at: Parameters, points: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:

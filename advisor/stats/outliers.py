@@ -1,4 +1,4 @@
-"""The values of a hyperparameter beyond which trials fail."""
+"""Finds the values of a hyperparameter beyond which trials fail."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from scipy import special
 from advisor.model.space import BoolArray, FloatArray, IntArray, Side
 
 _Labels: TypeAlias = NDArray[np.int8]
-"""Label of each trial: 1 for a failed trial, -1 for the best trial, 0 for others. Eight bits suffice and save memory: there are
-thousands of permutations of thousands of trials.
-"""
+"""Label of each trial: 1 for a failed trial, -1 for the best trial, 0 for any other. Eight bits per label save memory, because
+there are thousands of permutations of thousands of trials."""
 
 SEED = 0
 PERMUTATIONS = 4999
@@ -26,29 +25,28 @@ _MAX_EXACT = 6000
 
 
 def chance_of_failed_share(failed: float, total: float, share: float) -> float:
-    """Return the probability that the true failure rate is at least `share`, after `failed` of `total` trials failed (Jeffreys
-    prior).
-    """
+    """Return the probability that the true failure rate is at least `share` if `failed` of `total` trials failed (Jeffreys
+    prior)."""
     return float(special.betaincc(failed + 0.5, total - failed + 0.5, share))
 
 
 @dataclass(frozen=True)
 class FailureRegion:
-    """All values of one hyperparameter beyond a threshold, where trials fail."""
+    """All values of a hyperparameter beyond a threshold, where trials fail."""
 
     axis: int
     side: Side
-    """End of the axis (low or high) that the region includes."""
+    """End of the axis, low or high, that lies in the region."""
     edge: float
-    """Position of the failed trial in the region that is nearest to the trials outside the region."""
+    """Position of the failed trial in the region that is closest to the trials outside the region."""
     inside: float
-    """Position of the nearest trial outside the region; NaN if all trials lie in the region."""
+    """Position of the closest trial outside the region; NaN if all trials are in the region."""
     failed: int
     """Number of failed trials in the region."""
     total: int
     """Number of all trials in the region."""
     p: float
-    """p-value: probability that, by chance, any axis and side has a region that separates failed trials as clearly as this one."""
+    """p-value: probability that any axis and end has, by chance, a region that separates failed trials as clearly as this one."""
 
 
 def find_failure_regions(
@@ -60,14 +58,14 @@ def find_failure_regions(
     near: FloatArray | None = None,
     sides: tuple[tuple[Side, ...], ...] | None = None,
 ) -> list[FailureRegion]:
-    """Return the regions beyond a threshold where trials fail, lowest p-value first; at most one per axis and side.
+    """Return the regions beyond a threshold where trials fail, lowest p-value first, at most one per axis and end.
 
-    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed from other trials
-    as well as possible (Kolmogorov-Smirnov statistic). If `purity` is set, the region contains as many failed trials as possible,
-    provided that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2) distances. If `best`
-    and `near` are set, a region counts only if the best trial lies within the first distance of its edge, or is the nearest trial
-    outside it and within the second distance. sides: the ends of each axis to examine. The p-value is the share of permutations of
-    the labels in which any region scores as high.
+    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed trials from
+    the others as well as possible (Kolmogorov-Smirnov statistic). If `purity` is set, the region contains as many failed trials
+    as possible, provided that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2)
+    distances. If `best` and `near` are set, a region counts only if the best trial lies within the first distance in `near` of
+    its edge, or is the nearest trial outside it and within the second distance. sides: ends of each axis to examine. The
+    p-value is the share of permutations of the labels for which any region scores as high.
     """
     n, d = positions.shape
     m = int(failed.sum())
@@ -81,12 +79,12 @@ def find_failure_regions(
     scored, largest = [], np.zeros(len(table))
     for axis, side in [(i, side) for i in range(d) for side in (_BOTH_SIDES if sides is None else sides[i])]:
         u = positions[:, axis] if side == "high" else -positions[:, axis]
-        order = _ascending(u)
+        order = _ascending_order(u)
         if len(np.unique(u[order])) < 2:
             continue
         max_distances = (near[axis, 0], near[axis, 1]) if best is not None and near is not None else None
-        largest = np.maximum(largest, _best_cut(table[:, order], u[order], penalty, max_distances)[0])
-        score, cut = _best_cut(labels[order][None, :], u[order], penalty, max_distances)
+        largest = np.maximum(largest, _best_failure_region(table[:, order], u[order], penalty, max_distances)[0])
+        score, cut = _best_failure_region(labels[order][None, :], u[order], penalty, max_distances)
         if score[0] > 0:
             scored.append(
                 (float(score[0]), _failure_region(axis, side, positions[order, axis], failed[order], int(cut[0])))
@@ -95,16 +93,17 @@ def find_failure_regions(
     return [replace(region, p=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
 
 
-def _ascending(positions: FloatArray) -> IntArray:
-    """Return the indices of the finite positions (n,) in ascending order."""
+def _ascending_order(positions: FloatArray) -> IntArray:
+    """Return the indices of the finite positions, shape (n,), in ascending order of position."""
     order = np.argsort(np.where(np.isnan(positions), -np.inf, positions), kind="stable")
     return order[np.isfinite(positions[order])]
 
 
-def _best_cut(
+def _best_failure_region(
     labels: _Labels, positions: FloatArray, penalty: float, max_distances: tuple[float, float] | None
 ) -> tuple[FloatArray, IntArray]:
-    """Return (score, start) of the best region at the high end for each row of labels (rows, n); positions (n,) ascend."""
+    """Return (score, first index) of the best region at the high end for each row of labels, shape (rows, n). positions: shape
+    (n,), ascending."""
     weights = np.where(labels == 1, 1.0, -penalty)
     sums = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
     sums[:, 0] = -np.inf  # exclude the region of all trials
@@ -136,9 +135,8 @@ def _failure_region(axis: int, side: Side, positions: FloatArray, has_failed: Bo
 
 
 def _label_permutations(labels: _Labels) -> _Labels:
-    """Return permutations of the labels, shape (rows, n): all permutations if there are few, else the observed order followed by
-    random orders.
-    """
+    """Return permutations of the labels, shape (rows, n): all permutations if they are few, else the observed order and random
+    orders."""
     n, m = len(labels), int((labels == 1).sum())
     has_best = 1 if (labels == -1).any() else 0
     places = n if has_best else 1

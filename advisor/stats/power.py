@@ -1,9 +1,9 @@
-"""Power of the test for a hyperparameter's effect: the smallest effect that a study can detect, and the number of trials needed for
-a given effect.
+"""Computes the power of the test for a hyperparameter's effect: the smallest detectable effect, and the number of trials needed
+for a given effect.
 
-An effect is the difference between the response at both ends of a range, in standard deviations of the noise. The test is an F-test
-of a quadratic response along one of several ranges with uniformly spread trials. The noncentrality of an effect x in n trials is n
-x² / 12, because a straight line that rises by x has the variance x² / 12.
+An effect is the difference of the response between the ends of a range, in standard deviations of the noise. The test is an
+F-test of a quadratic response along one of several ranges, in which trials are spread uniformly. An effect x in n trials has
+noncentrality n x² / 12, because a straight line that rises by x has the variance x² / 12.
 """
 
 from __future__ import annotations
@@ -13,27 +13,26 @@ import math
 from scipy import optimize, stats
 
 LEVEL = 0.01
-"""Significance level at which `importance.Response.p` detects the effect of a single hyperparameter."""
+"""Significance level of `importance.Response.p` for the effect of a single hyperparameter."""
 POWER = 0.8
-"""Probability with which a study must detect an effect."""
-_TERMS = 2
-"""Number of terms of the fitted response along one range: linear and quadratic."""
+"""Probability with which a study should detect an effect."""
+_RESPONSE_TERMS = 2
+"""Number of terms (linear and quadratic) of the fitted response along one range."""
 _MAX_TRIALS = 100_000
 
 
 def detectable_effect(trials: int, axes: int) -> float:
-    """Return the smallest effect that a study of `trials` trials detects with probability `POWER`; infinite for fewer than 5
-    trials.
+    """Return the smallest effect that `trials` trials detect with probability `POWER`; infinite for fewer than 5 trials.
 
     axes: number of searched hyperparameters, by which `LEVEL` is divided (Bonferroni).
     """
-    freedom = trials - _TERMS - 1
-    if freedom < _TERMS:
+    freedom = trials - _RESPONSE_TERMS - 1
+    if freedom < _RESPONSE_TERMS:
         return math.inf
-    critical = float(stats.f.isf(LEVEL / max(axes, 1), _TERMS, freedom))
+    critical = float(stats.f.isf(LEVEL / max(axes, 1), _RESPONSE_TERMS, freedom))
 
     def power_shortfall(noncentrality: float) -> float:
-        return float(stats.ncf.sf(critical, _TERMS, freedom, noncentrality)) - POWER
+        return float(stats.ncf.sf(critical, _RESPONSE_TERMS, freedom, noncentrality)) - POWER
 
     high = 10.0
     while power_shortfall(high) < 0:
@@ -44,7 +43,7 @@ def detectable_effect(trials: int, axes: int) -> float:
 
 def trials_needed(effect: float, axes: int) -> int:
     """Return the smallest number of trials that detects this effect with probability `POWER`; at most 100,000."""
-    low, high = _TERMS + 2, 8
+    low, high = _RESPONSE_TERMS + 2, 8
     while high < _MAX_TRIALS and detectable_effect(high, axes) > effect:
         low, high = high, 2 * high
     while high - low > 1:

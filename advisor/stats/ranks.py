@@ -1,4 +1,4 @@
-"""Ranks of costs: their normal scores, and a selection of trials that is even in rank."""
+"""Functions on ranks of costs: normal scores, and a selection of trials that is evenly spaced in rank."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from scipy import stats
 from advisor.model.space import FloatArray, IntArray
 
 MAX_TRIALS = 128
-"""Maximum number of trials to fit a response to; the fitted trials are evenly spaced in rank."""
+"""Maximum number of trials to which a response is fitted; they are evenly spaced in rank."""
 
 
 def normal_scores(costs: FloatArray) -> FloatArray:
-    """Return the ranks of costs (n,), converted to quantiles of the standard normal distribution; NaN costs tie as the worst."""
+    """Convert the ranks of costs, shape (n,), to quantiles of the standard normal distribution; NaN costs tie as the worst."""
     ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
     scores = stats.norm.ppf((ranks - 0.5) / len(ranks))
     spread = scores.std()
@@ -20,7 +20,7 @@ def normal_scores(costs: FloatArray) -> FloatArray:
 
 
 def choose_evenly_by_rank(costs: FloatArray, max_number: int = MAX_TRIALS) -> IntArray:
-    """Return indices of at most `max_number` of the costs (n,), evenly spaced in rank."""
+    """Return the indices of at most `max_number` of the costs, shape (n,), evenly spaced in rank."""
     order = np.argsort(costs, kind="stable")
     return (
         order
@@ -29,7 +29,7 @@ def choose_evenly_by_rank(costs: FloatArray, max_number: int = MAX_TRIALS) -> In
     )
 
 
-def rank_scores(costs: FloatArray) -> FloatArray:
+def log_rank_scores(costs: FloatArray) -> FloatArray:
     """Return the centred logarithms (n,) of each cost's rank divided by n; NaN costs tie as the worst.
 
     The logarithm spreads good trials out and compresses bad ones.
@@ -48,7 +48,9 @@ def log_p_values(numeric: list[FloatArray], choices: list[FloatArray], costs: Fl
     term for each value of a choice; a missing position counts as a value.
     """
     values = normal_scores(costs)
-    logs = [_log_p(_quadratic_features(u), values) for u in numeric] + [_log_p_levels(u, values) for u in choices]
+    logs = [_log_p_value(_quadratic_features(u), values) for u in numeric] + [
+        _log_p_value_of_choice(u, values) for u in choices
+    ]
     return np.array(logs, dtype=np.float64)
 
 
@@ -60,21 +62,21 @@ def _quadratic_features(positions: FloatArray) -> FloatArray:
     return np.stack([ranks, np.where(is_known, ranks**2, 0.0), (~is_known).astype(np.float64)], axis=1)
 
 
-def _log_p(design: FloatArray, values: FloatArray) -> float:
+def _log_p_value(design: FloatArray, values: FloatArray) -> float:
     centred = design - design.mean(0)
     centred = centred[:, np.abs(centred).max(axis=0) > 1e-9]  # without constant columns
     fitted_values = centred @ np.linalg.lstsq(centred, values, rcond=None)[0]
-    return _log_p_of_fit(float(fitted_values @ fitted_values), int(np.linalg.matrix_rank(centred)), values)
+    return _log_p_value_of_fit(float(fitted_values @ fitted_values), int(np.linalg.matrix_rank(centred)), values)
 
 
-def _log_p_levels(positions: FloatArray, values: FloatArray) -> float:
+def _log_p_value_of_choice(positions: FloatArray, values: FloatArray) -> float:
     _, level = np.unique(positions, return_inverse=True)
     sizes = np.bincount(level)
     means = np.bincount(level, values) / sizes
-    return _log_p_of_fit(float(sizes @ means**2), len(sizes) - 1, values)
+    return _log_p_value_of_fit(float(sizes @ means**2), len(sizes) - 1, values)
 
 
-def _log_p_of_fit(explained_share: float, terms: int, values: FloatArray) -> float:
+def _log_p_value_of_fit(explained_share: float, terms: int, values: FloatArray) -> float:
     """Return the log p-value of the F-test of a fit that explains this sum of squares; 0 if the fit has no terms or leaves no
     degrees of freedom.
     """

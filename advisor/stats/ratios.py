@@ -1,4 +1,4 @@
-"""Shares of counts and ratios of sums, with their uncertainty."""
+"""Computes shares of counts and ratios of sums, with their uncertainty."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from scipy import special
 from advisor.model.space import FloatArray
 
 _BLOCKS = 10
-"""Maximum number of segments into which the jackknife divides a series."""
+"""Maximum number of segments of a series, of which the jackknife leaves out one at a time."""
 
 
-def p_of_share(share: float, points: int, limit: float) -> float:
-    """Return the binomial probability that at least `share` of `points` independent points have a property if its true share is
-    `limit`.
+def p_value_of_share(share: float, points: int, limit: float) -> float:
+    """Return the binomial probability that at least the share `share` of `points` independent points has a property if the true
+    share is `limit`.
 
-    The product `share` * `points` is rounded, because a weighted share need not be a whole number of points.
+    `share` * `points` is rounded, because a weighted share need not be a whole number of points.
     """
     if points < 1:
         return 1.0
@@ -26,17 +26,17 @@ def p_of_share(share: float, points: int, limit: float) -> float:
 
 
 def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
-    """Return the standard errors (k,) of shares of right answers (k,), each computed from n (k,) examples.
+    """Return the standard errors, shape (k,), of shares of right answers, each computed from n examples.
 
-    Half an example is added to the right and to the wrong answers, so that the standard error is positive even for shares of 0 and
-    1.
+    Half an example is added to the right and to the wrong answers, so that the standard error is positive even for a share of 0
+    or 1.
     """
     p = (share * n + 0.5) / (n + 1)
     return np.asarray(np.sqrt(p * (1 - p) / n), dtype=np.float64)
 
 
 class Ratio(NamedTuple):
-    """A ratio of sums over a series, with its uncertainty."""
+    """A ratio of two sums over a series, with its uncertainty."""
 
     value: float
     error: float
@@ -45,7 +45,7 @@ class Ratio(NamedTuple):
     """Degrees of freedom of the standard error."""
 
     def chance_above(self, limit: float) -> float:
-        """Return the probability that the ratio of an infinitely long series exceeds `limit`; 0 if the error is unknown."""
+        """Return the probability that the ratio exceeds `limit` in an infinitely long series; 0 if the error is unknown."""
         if not math.isfinite(self.error):
             return 0.0
         if self.error <= 0:
@@ -54,10 +54,11 @@ class Ratio(NamedTuple):
 
 
 def ratio(numerators: FloatArray, denominators: FloatArray, weights: FloatArray) -> Ratio:
-    """Return the weighted sum of `numerators` (n,) divided by that of `denominators` (n,), n >= 1, positive sum, with a jackknife
-    error.
+    """Return the weighted sum of `numerators` divided by that of `denominators`, with a jackknife error. Arrays have shape
+    (n,), n >= 1; the sum of denominators is positive.
 
-    The jackknife leaves out one of up to 10 segments instead of single points, so that drift and autocorrelation count as noise.
+    This jackknife leaves out one of up to 10 segments instead of single points, so that drift and autocorrelation count as
+    noise.
     """
     above, below = numerators * weights, denominators * weights
     value = float(above.sum() / below.sum())

@@ -1,7 +1,7 @@
-"""Estimates how far a running trial's cost can still fall, from its own recent slope and from the gains of completed trials after
-the same step.
+"""Estimates how far the cost of a running trial can still fall, from its own recent slope and from the later falls of completed
+trials.
 
-Lower costs are better; costs may be infinite or NaN. Steps increase strictly.
+A lower cost is better; costs may be infinite or NaN. Steps increase strictly.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 from advisor.model.space import FloatArray, IntArray
 
 MIN_POINTS = 3
-"""Minimum number of points to estimate the slope of a cost curve; also the number of points whose median is a level."""
-RECENT = 1 / 3
-"""Share of the steps so far that counts as recent. The value was chosen on the curves of `benchmarks/quality/guard.py`."""
-_SPAN = 0.1
-"""Minimum distance between the two points from which a slope is computed, as a share of the points so far; closer points differ
-mostly by noise.
-"""
+"""Minimum number of points to estimate the slope of a cost curve, and number of points whose median is a level of the curve."""
+RECENT_SHARE = 1 / 3
+"""Share of the steps so far, at the end, that counts as recent. This share was chosen on the curves of
+`benchmarks/quality/guard.py`."""
+_MIN_SLOPE_SPAN = 0.1
+"""Minimum distance of the two points that determine a slope, as a share of the points so far; closer points differ mostly by
+noise."""
 
 
 def best_so_far(costs: FloatArray) -> FloatArray:
@@ -35,16 +35,17 @@ def levels(costs: FloatArray) -> FloatArray:
 
 
 def extrapolated_gain(steps: IntArray | FloatArray, level: FloatArray, end_step: float, at: int) -> float:
-    """Return the fall of the cost from point `at` to step `end_step` at the steepest recent slope; inf if no slope is known.
+    """Extrapolate the fall of the cost from point `at` to step `end_step` at the steepest recent slope; return inf if no slope
+    is known.
 
-    level: `levels` of the curve. The result is never negative.
+    level: level of the curve at each point, as `levels` returns it. The extrapolated fall is never negative.
     """
     if at + 1 < MIN_POINTS:
         return np.inf
     left = max(0.0, end_step - float(steps[at]))
-    first = min(int(np.searchsorted(steps, (1 - RECENT) * steps[at])), at - 2)
+    first = min(int(np.searchsorted(steps, (1 - RECENT_SHARE) * steps[at])), at - 2)
     ends = np.arange(max(first, 1), at + 1)
-    starts = np.maximum(ends - max(1, int(np.ceil(_SPAN * at))), 0)
+    starts = np.maximum(ends - max(1, int(np.ceil(_MIN_SLOPE_SPAN * at))), 0)
     with np.errstate(invalid="ignore"):
         slopes = (level[starts] - level[ends]) / (steps[ends] - steps[starts])
     steepest = float(np.where(np.isnan(slopes), np.inf, slopes).max())
@@ -52,19 +53,20 @@ def extrapolated_gain(steps: IntArray | FloatArray, level: FloatArray, end_step:
 
 
 def lowest_costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, FloatArray]]) -> FloatArray:
-    """Return the lowest cost of each curve up to a step, shape (curves,); inf for a curve without a cost up to that step.
+    """Return the lowest cost of each curve up to a step, shape (curves,); inf for a curve without a cost by then.
 
-    curves: steps and `best_so_far` of each curve.
+    curves: (steps, `best_so_far`) of each curve.
     """
     ends = (int(steps.searchsorted(step, "right")) - 1 for steps, _ in curves)
     return np.array([costs[end] if end >= 0 else np.inf for end, (_, costs) in zip(ends, curves, strict=True)])
 
 
 def later_gain(best: float, costs: FloatArray, final_costs: FloatArray) -> float:
-    """Return the largest fall of any completed curve after a step, below the lower of `best` and the curve's own cost by that step.
+    """Return the largest fall of any completed curve after a step, measured from `best` or, if lower, from that curve's own
+    cost at the step.
 
-    costs: `lowest_costs_by` that step. final_costs: lowest cost of each whole curve. Return inf if a curve had no cost by that
-    step.
+    costs: the result of `lowest_costs_by` at this step. final_costs: lowest cost of each whole curve. Return inf if a curve has
+    no cost up to this step.
     """
     if not np.isfinite(costs).all():
         return np.inf

@@ -1,6 +1,5 @@
-"""Growth of a quantity with a size, such as of throughput with the batch size, and the size at which the quantity stops growing.
-The quantity is the mean of a noisy series and is compared on a log scale.
-"""
+"""Tests how a quantity grows with a size, such as throughput with batch size, and at which size it stops growing. The quantity
+is the mean of a noisy series, compared on a log scale."""
 
 from __future__ import annotations
 
@@ -14,18 +13,18 @@ from scipy import stats
 from advisor.model.space import FloatArray
 
 _BLOCKS = 10
-"""Maximum number of segments of a series, from whose scatter its error is estimated."""
+"""Maximum number of segments of a series; their scatter yields the standard error of its mean."""
 
 
 class Mean(NamedTuple):
-    """A mean with its standard error and the error's degrees of freedom; the error is NaN if there is only one value."""
+    """A mean with its standard error and the degrees of freedom of this error; the error is NaN for a single value."""
 
     value: float
     error: float
     freedom: float
 
     def chance_above(self, limit: float) -> float:
-        """Return the probability that the true mean exceeds `limit`; NaN if the error is unknown."""
+        """Return the probability that the true mean exceeds `limit`; NaN if the standard error is unknown."""
         if not math.isfinite(self.error):
             return math.nan
         if self.error <= 0:
@@ -34,14 +33,13 @@ class Mean(NamedTuple):
 
 
 def series_mean(values: FloatArray) -> Mean:
-    """Return the median of a finite series (n,), n >= 1; its error comes from the scatter of segments of the series, so that drift
-    counts as noise.
-    """
+    """Return the median of a finite series, shape (n,), n >= 1. Its error comes from the scatter of segments of the series, so
+    that drift counts as noise."""
     blocks = min(_BLOCKS, len(values))
     if blocks < 3:
         return Mean(float(np.median(values)), math.nan, 0)
     short_length, long_blocks = divmod(len(values), blocks)
-    split = long_blocks * (short_length + 1)  # same segments as np.array_split: the first ones have one more value
+    split = long_blocks * (short_length + 1)  # segments as np.array_split makes them: the first ones are longer
     parts = np.median(values[split:].reshape(-1, short_length), axis=1)
     if long_blocks:
         parts = np.concatenate([np.median(values[:split].reshape(long_blocks, -1), axis=1), parts])
@@ -49,9 +47,8 @@ def series_mean(values: FloatArray) -> Mean:
 
 
 def pooled_mean(means: Sequence[Mean]) -> Mean:
-    """Return the mean of several means. Its standard error is the larger of two estimates: from the errors of the means, and from
-    their scatter.
-    """
+    """Return the mean of several means, with its standard error. The standard error is the larger one of two estimates: from
+    the errors of the means, and from their scatter."""
     if len(means) == 1:
         return means[0]
     values = np.array([m.value for m in means])
@@ -77,27 +74,27 @@ def difference(one: Mean, other: Mean) -> Mean:
 
 
 class Growth(NamedTuple):
-    """Growth of a quantity with a size, up to saturation."""
+    """How a quantity grows with a size, up to its saturation."""
 
     chosen: int
-    """Index of the size beyond which larger sizes no longer increase the quantity enough to matter."""
+    """Index of the chosen size; larger sizes no longer increase the quantity enough to matter."""
     saturated: float
-    """Probability that doubling the chosen size does not nearly double the quantity (saturation); NaN if no larger size was
-    measured.
-    """
+    """Probability of saturation, that is, that doubling the chosen size does not nearly double the quantity; NaN if no larger
+    size was measured."""
     max_factor: float
-    """Largest growth factor of the quantity per doubling of the size, over all sizes up to the one after the chosen size."""
+    """Largest factor by which the quantity grows per doubling of the size, up to the size after the chosen one."""
     never: float
-    """Probability that the quantity did not nearly double per doubling of the size between any two neighbouring sizes, up to the
-    one after the chosen size.
-    """
+    """Probability that, between any two neighbouring sizes up to the one after the chosen size, the quantity did not nearly
+    double per doubling of the size."""
 
 
 def growth(sizes: FloatArray, log_means: Sequence[Mean], *, material: float, doubling: float, alpha: float) -> Growth:
-    """Find the size at which a quantity stops growing, from its natural logarithms `log_means` at ascending `sizes` (n,), n >= 2.
+    """Find the size at which a quantity stops growing. log_means: natural logarithms of the quantity at ascending `sizes`,
+    shape (n,), n >= 2.
 
-    material: minimum relative gain from a larger size that matters; a gain must also be significant at level `alpha`. doubling:
-    minimum growth factor per doubling of the size that counts as near-doubling. Probabilities are NaN if the noise is unknown.
+    material: minimum relative increase by a larger size that matters; it must also be significant at level `alpha`. doubling:
+    minimum growth factor per doubling of the size that counts as nearly doubling. All probabilities are NaN if the noise is
+    unknown.
     """
     octaves = np.log2(sizes)
     best_index = 0
@@ -121,6 +118,7 @@ def growth(sizes: FloatArray, log_means: Sequence[Mean], *, material: float, dou
 
 
 def _p_of_slow_growth(log_means: Sequence[Mean], octaves: FloatArray, a: int, b: int, doubling: float) -> float:
-    """Return the probability that from size a to size b the quantity grows by less than `doubling` per doubling of the size."""
+    """Return the probability that, from size a to size b, the quantity grows by less than the factor `doubling` per doubling of
+    the size."""
     gain = difference(log_means[b], log_means[a])
     return 1 - gain.chance_above(math.log(doubling) * float(octaves[b] - octaves[a]))

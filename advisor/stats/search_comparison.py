@@ -39,14 +39,14 @@ class SearchComparison:
 
 
 def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> SearchComparison:
-    """Compare the costs of two searches by subsampling: draw random halves of the settings without replacement, and one run of each
-    setting.
+    """Compare the costs of two searches by subsampling: draw random halves of the settings without replacement, and one run of
+    each setting.
 
-    one, other: for each setting the costs of its runs; lower is better. Both halves have the same size. If a search has only one
-    setting, each half contains it. Halves are used because the bootstrap fails for extremes: 63 % of its samples contain the best
-    trial. The best setting's value is the mean of its other runs, if any, without the run that led to its selection: that run
-    probably had a low cost by chance. In simulations of two equal searches of 3 to 100 settings, `chance_above` exceeds 0.95 in 5
-    to 7 % of cases, or in almost none if the sizes differ.
+    one, other: for each setting the costs of its runs; lower is better. Both halves have the same size. If a search has only
+    one setting, each half contains it. The test uses halves, because the bootstrap fails for extremes: 63 % of its samples
+    contain the best trial. The best setting's value is the mean of its other runs, if any, without the run that led to its
+    selection: that run probably had a low cost by chance. In simulations of two equal searches of 3 to 100 settings,
+    `chance_above` exceeds 0.95 in 5 to 7 % of cases, or in almost none if the sizes differ.
     """
     sizes = [len(s) for s in (one, other) if len(s) > 1]
     budget = max(1, min(sizes, default=1) // 2)

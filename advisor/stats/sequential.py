@@ -1,33 +1,35 @@
 """Evidence for a gain that stays valid however often it is looked at and however many candidates are compared. Lower costs are
 better.
 
-**One candidate, any number of looks.** The runs y of a setting are normal around its mean, and each setting has its own deviation.
-The setting's deviation is drawn around the noise floor s (the pooled deviation of all repeats, with d degrees of freedom: sigma^2 ~
-d s^2 / chi^2_d). With flat priors on both means, the gain g (incumbent mean minus candidate mean) has a posterior density h. It is
-close to Student's t with variance V = v_c / n + v_i / m, v = (d s^2 + sum of squares) / (d + n - 1), and Satterthwaite's degrees of
-freedom. Because the prior is flat, the likelihood ratio of gain x against gain 0 is h(x) / h(0), and
+**One candidate, any number of looks.** The runs y of a setting are normally distributed around its mean, with a standard
+deviation of the setting. The setting's deviation is drawn around the noise floor s (the pooled deviation of all repeats, with d
+degrees of freedom: sigma^2 ~ d s^2 / chi^2_d). With flat priors on both means, the gain g (incumbent mean minus candidate mean)
+has a posterior density h. It is close to Student's t with variance V = v_c / n + v_i / m, v = (d s^2 + sum of squares) / (d + n
+- 1), and Satterthwaite's degrees of freedom. Because the prior is flat, the likelihood ratio of gain x against gain 0 is h(x) /
+h(0), and
 
 E = mean of h(x) / h(0) over a half-Cauchy prior on x > 0
 
 is a Bayes factor whose nuisance parameters are integrated out under the same prior on both sides. Such a ratio is an e-process:
-under the hypothesis of no gain its mean is at most 1 at every stopping rule, and P(E ever >= 1/a) <= a (Ville's inequality). Where
-E exceeds 1, it grows with the observed gain, so with a negative true gain E exceeds 1/a even less often. Mirrored at the smallest
-worthwhile gain, the same ratio is the evidence to discard a candidate. Sources: Grünwald, de Heide and Koolen, "Safe testing", JRSS
-B 2024; Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance", 2023 (arXiv
-2310.03722); deviations drawn around a pooled one: Smyth, "Linear models and empirical Bayes methods", 2004.
+under the hypothesis of no gain its mean is at most 1 at every stopping rule, and P(E ever >= 1/a) <= a (Ville's inequality).
+Where E exceeds 1, it grows with the observed gain, so with a negative true gain E exceeds 1/a even less often. Mirrored at the
+smallest worthwhile gain, the same ratio is the evidence to discard a candidate. Sources: Grünwald, de Heide and Koolen, "Safe
+testing", JRSS B 2024; Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown
+variance", 2023 (arXiv 2310.03722); deviations drawn around a pooled one: Smyth, "Linear models and empirical Bayes methods",
+2004.
 
 **Many candidates.** e-LOND (Xu and Ramdas, "Online multiple testing with e-values", AISTATS 2024) keeps candidate t if E >= 1 /
 (a c_t (R + 1)), where the weights c_t sum to at most 1 and R is the number of other candidates kept. Under arbitrary dependence
 between the questions, on average at most the share a of the kept candidates are no better than what they replaced. The reason:
-each candidate t that is wrongly kept adds at most a c_t E to that share, and the mean of E is at most 1. Here each candidate has
-two e-values, from all its runs and from its runs after the first, each with half of the weight. The e-value from all runs
+each candidate t that is wrongly kept adds at most a c_t E to that share, and the mean of E is at most 1. Here each candidate
+has two e-values, from all its runs and from its runs after the first, each with half of the weight. The e-value from all runs
 numbers the candidates among all settings ever tried, so the best-looking setting may be selected. The e-value from later runs
 numbers them among repeated settings only, because a selection by first runs does not bias later runs.
 
-Assumptions: runs are normal and independent, and deviations scatter around the floor with at most `MAX_FREEDOM` degrees of freedom.
-Two steps are approximate: Student's t for the difference of two such means, and the floor, which is itself estimated (its degrees
-of freedom replace d if they are fewer). A candidate with fewer than `MIN_RUNS` runs is never kept. These two limits protect against
-heavy tails; `benchmarks/quality/gate.py` measures how well.
+Assumptions: runs are normal and independent, and deviations scatter around the floor with at most `MAX_PRIOR_FREEDOM` degrees of
+freedom. Two steps are approximate: Student's t for the difference of two such means, and the floor, which is itself estimated
+(its degrees of freedom replace d if they are fewer). A candidate with fewer than `MIN_RUNS` runs is never kept. These two
+limits protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
 """
 
 from __future__ import annotations
@@ -43,11 +45,11 @@ from scipy import special
 from advisor.model.space import FloatArray
 from advisor.stats.difference import Difference
 
-HORIZON = 30
+HALF_WEIGHT_CANDIDATES = 30
 """Number of first candidates that together get half of the total weight 1. A low number favours loops with few candidates, a high
 number long loops.
 """
-MAX_FREEDOM = 10
+MAX_PRIOR_FREEDOM = 10
 """Maximum degrees of freedom of the noise floor when it serves as the prior for the deviation of one setting. With 10, the
 setting's deviation lies within about 0.7 to 1.8 times the floor (95 %). We chose 10, because deviations of settings differ and runs
 have heavier tails than the normal distribution.
@@ -56,11 +58,11 @@ MIN_RUNS = 2
 """Minimum number of runs of a candidate before it is kept. We require a repeat, because a single result may be an accident."""
 _PRIOR_EDGES = np.append(0.0, np.geomspace(0.1, 1e7, 25))
 """Edges of the cells over which the prior on gains is integrated, in units of the prior's scale; the cells cover huge gains."""
-_NEAR_EDGES = np.linspace(-6, 6, 25)
+_EDGES_AROUND_GAIN = np.linspace(-6, 6, 25)
 """Edges of further cells around the observed gain, where the likelihood changes fast, in standard errors of the gain."""
 _MAX_LOG_EVIDENCE = 600.0
 """Maximum logarithm of an e-value, which avoids overflow."""
-MAX_ERRORS = 1e12
+MAX_HALF_WIDTH = 1e12
 """Maximum half width of an interval, in standard errors of the gain; a wider interval counts as infinite."""
 
 
@@ -75,11 +77,11 @@ class NoiseFloor:
     @property
     def prior(self) -> int:
         """Degrees of freedom with which the floor predicts the deviation of one setting."""
-        return min(self.freedom, MAX_FREEDOM)
+        return min(self.freedom, MAX_PRIOR_FREEDOM)
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RunSample:
     """The runs of one setting: their number, mean cost and sum of squared deviations."""
 
     size: int
@@ -87,9 +89,9 @@ class Sample:
     squares: float
 
     @staticmethod
-    def of(costs: FloatArray) -> Sample:
+    def of(costs: FloatArray) -> RunSample:
         """Return the sample with these costs, shape (n,), n >= 1."""
-        return Sample(len(costs), float(np.mean(costs)), float(np.sum((costs - np.mean(costs)) ** 2)))
+        return RunSample(len(costs), float(np.mean(costs)), float(np.sum((costs - np.mean(costs)) ** 2)))
 
     def freedom(self, floor: NoiseFloor) -> int:
         """Return the degrees of freedom of `variance`."""
@@ -99,12 +101,12 @@ class Sample:
         """Return the variance between runs: a weighted mean of the setting's variance and the noise floor's."""
         return (floor.prior * floor.sd**2 + self.squares) / self.freedom(floor)
 
-    def with_more(self, runs: int, floor: NoiseFloor) -> Sample:
+    def with_more_runs(self, runs: int, floor: NoiseFloor) -> RunSample:
         """Return the expected sample after further runs if the mean and the variance do not change."""
-        return Sample(self.size + runs, self.mean, self.squares + runs * self.variance(floor))
+        return RunSample(self.size + runs, self.mean, self.squares + runs * self.variance(floor))
 
 
-def lead(candidate: Sample, incumbent: Sample, floor: NoiseFloor) -> Difference:
+def lead(candidate: RunSample, incumbent: RunSample, floor: NoiseFloor) -> Difference:
     """Return the candidate's gain over the incumbent; its error follows from the noise floor and both samples."""
     parts = [(s.variance(floor) / s.size, s.freedom(floor)) for s in (candidate, incumbent)]
     variance = sum(v for v, _ in parts)
@@ -121,7 +123,7 @@ def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
         with np.errstate(over="ignore"):  # the density of an infinite distance is 0
             return np.asarray(-(freedom + 1) / 2 * np.log1p((distance / error) ** 2 / freedom), dtype=np.float64)
 
-    edges = np.sort(np.maximum(np.concatenate([scale * _PRIOR_EDGES, gain + error * _NEAR_EDGES]), 0.0))
+    edges = np.sort(np.maximum(np.concatenate([scale * _PRIOR_EDGES, gain + error * _EDGES_AROUND_GAIN]), 0.0))
     weights = np.diff(np.arctan(edges / scale)) * 2 / np.pi
     gains = ((edges[1:] + edges[:-1]) / 2)[weights > 0]
     ratios = np.log(weights[weights > 0]) + log_density(gain - gains) - log_density(np.array([gain]))
@@ -132,14 +134,14 @@ def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
 def half_width(error: float, freedom: float, scale: float, level: float) -> float:
     """Return the half width of an interval around the observed gain that contains the true gain however often it is computed.
 
-    level: probability of this. The half width is infinite if it exceeds `MAX_ERRORS`, which happens if the scale of the prior
+    level: probability of this. The half width is infinite if it exceeds `MAX_HALF_WIDTH`, which happens if the scale of the prior
     is far from the error.
     """
     limit = 2 / (1 - level)
     low, high, scale = 0.0, 1.0, scale / error
     while e_value(high, 1.0, freedom, scale) < limit:
         low, high = high, 2 * high
-        if high > MAX_ERRORS:
+        if high > MAX_HALF_WIDTH:
             return math.inf
     while high - low > 1e-4 * high:
         middle = (low + high) / 2
@@ -149,11 +151,11 @@ def half_width(error: float, freedom: float, scale: float, level: float) -> floa
 
 def weight(number: int) -> float:
     """Return the weight c_t of candidate number t = 1, 2, ...; all weights sum to 1."""
-    return HORIZON / ((number + HORIZON - 1) * (number + HORIZON))
+    return HALF_WEIGHT_CANDIDATES / ((number + HALF_WEIGHT_CANDIDATES - 1) * (number + HALF_WEIGHT_CANDIDATES))
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class SignificanceLevels:
     """Significance levels of one question. The question is decided when a level multiplied by its evidence reaches 1."""
 
     every: float
@@ -164,32 +166,34 @@ class Levels:
     """Probability of discarding a candidate with a worthwhile gain, over all looks."""
 
     @staticmethod
-    def in_loop(number: int, repeat_number: int, number_kept: int, *, error: float, miss: float) -> Levels:
+    def levels_in_loop(
+        number: int, repeat_number: int, number_kept: int, *, error: float, miss: float
+    ) -> SignificanceLevels:
         """Return the levels of the candidate `number` of a loop.
 
         repeat_number: the candidate's position among the repeated ones. number_kept: number of other candidates kept so far.
         """
         half = error * (number_kept + 1) / 2
-        return Levels(half * weight(number), half * weight(repeat_number), miss)
+        return SignificanceLevels(half * weight(number), half * weight(repeat_number), miss)
 
     @staticmethod
-    def alone(*, error: float, miss: float) -> Levels:
+    def alone(*, error: float, miss: float) -> SignificanceLevels:
         """Return the levels of a single question outside a loop."""
-        return Levels(error, 0.0, miss)
+        return SignificanceLevels(error, 0.0, miss)
 
 
 @dataclass(frozen=True, slots=True)
 class SequentialTest:
     """The runs of a candidate and its incumbent."""
 
-    candidate: Sample
-    fresh: Sample | None
+    candidate: RunSample
+    fresh: RunSample | None
     """The candidate's runs after its first; None if there is only one run."""
-    incumbent: Sample
+    incumbent: RunSample
     floor: NoiseFloor
     worthwhile: float
     """Smallest gain worth finding; also the scale of the prior on gains."""
-    levels: Levels
+    levels: SignificanceLevels
 
     @property
     def lead(self) -> Difference:
@@ -234,15 +238,15 @@ class SequentialTest:
             return 0, 0
         return (1, 0) if drops[0] >= drops[1] else (0, 1)
 
-    def with_more(self, runs: tuple[int, int]) -> SequentialTest:
+    def with_more_runs(self, runs: tuple[int, int]) -> SequentialTest:
         """Predict the test after more runs (of the candidate, of the incumbent), for an unchanged gain."""
-        fresh = self.fresh.with_more(runs[0], self.floor) if self.fresh is not None else None
+        fresh = self.fresh.with_more_runs(runs[0], self.floor) if self.fresh is not None else None
         if fresh is None and runs[0]:
-            fresh = Sample(1, self.candidate.mean, 0.0).with_more(runs[0] - 1, self.floor)
+            fresh = RunSample(1, self.candidate.mean, 0.0).with_more_runs(runs[0] - 1, self.floor)
         return SequentialTest(
-            self.candidate.with_more(runs[0], self.floor),
+            self.candidate.with_more_runs(runs[0], self.floor),
             fresh,
-            self.incumbent.with_more(runs[1], self.floor),
+            self.incumbent.with_more_runs(runs[1], self.floor),
             self.floor,
             self.worthwhile,
             self.levels,
@@ -262,5 +266,5 @@ class SequentialTest:
     def _predicted_sample(self, max_runs: int) -> Iterator[tuple[tuple[int, int], SequentialTest]]:
         test, runs = self, (0, 0)
         while (step := test.next_run(max_runs)) != (0, 0):
-            test, runs = test.with_more(step), (runs[0] + step[0], runs[1] + step[1])
+            test, runs = test.with_more_runs(step), (runs[0] + step[0], runs[1] + step[1])
             yield runs, test

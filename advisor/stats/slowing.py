@@ -17,7 +17,7 @@ import numpy as np
 from scipy import optimize, stats
 
 from advisor.model.space import FloatArray, IntArray
-from advisor.stats.curve import HUGE, LATE_POINTS, late_scatter
+from advisor.stats.curve import MAX_FINITE_VALUE, MIN_LATE_POINTS, late_scatter
 
 START = 0.15
 """Share of the steps after the highest cost to leave out, because they contain warmup and the first fall."""
@@ -25,7 +25,7 @@ _WINDOWS = 4
 """Number of windows in which the rate of fall is measured."""
 _MIN_GAIN = 6.0
 """Minimum gain of a run for its curve to be analysed, in standard deviations of the curve's noise."""
-_BROKEN_LEVEL = 0.01
+_CONSTANT_RATE_LEVEL = 0.01
 """Significance level of each of five tests that the curves fall as at a constant learning rate; the sum is 5 %."""
 _NO_GAIN_LEVEL = 0.01
 """Significance level of the test that the learning rate decays and longer training gains nothing."""
@@ -54,12 +54,12 @@ class FallRates:
     def broken(self) -> bool:
         """True if the curves speed up or stop abruptly, which is impossible at a constant learning rate."""
         r, variance = self.rates, self.errors**2
-        tests = [_z(r[i + 1] - r[i], variance[i + 1] + variance[i]) for i in range(_WINDOWS - 1)]
+        tests = [_z_score(r[i + 1] - r[i], variance[i + 1] + variance[i]) for i in range(_WINDOWS - 1)]
         for a, b, c in zip(range(_WINDOWS), range(1, _WINDOWS), range(2, _WINDOWS), strict=False):
             if r[b] > 0:  # log-convex: r[b] ** 2 <= r[a] * r[c]
                 spread = 4 * r[b] ** 2 * variance[b] + r[c] ** 2 * variance[a] + r[a] ** 2 * variance[c]
-                tests.append(_z(r[b] ** 2 - max(r[a], 0.0) * r[c], spread))
-        return max(tests) > float(stats.norm.isf(_BROKEN_LEVEL))
+                tests.append(_z_score(r[b] ** 2 - max(r[a], 0.0) * r[c], spread))
+        return max(tests) > float(stats.norm.isf(_CONSTANT_RATE_LEVEL))
 
     def longer_training_helps(self, material: float) -> bool:
         """Return True if training twice as long gains more than `material`, a share of the gain so far, under any likely schedule.
@@ -67,11 +67,11 @@ class FallRates:
         At a constant rate, curves that still fall gain from longer training. The test is therefore whether a linear or cosine
         decay without a gain from longer training fits worse than a constant rate.
         """
-        constant = self._misfit("constant")
-        decayed = min(self._misfit(kind, material) for kind in ("linear", "cosine"))
+        constant = self._schedule_misfit("constant")
+        decayed = min(self._schedule_misfit(kind, material) for kind in ("linear", "cosine"))
         return decayed - constant > float(stats.norm.isf(_NO_GAIN_LEVEL)) ** 2
 
-    def _misfit(self, kind: str, material: float | None = None) -> float:
+    def _schedule_misfit(self, kind: str, material: float | None = None) -> float:
         """Return the sum of squared errors, in standard errors, of the best model of the rates of fall under a schedule.
 
         Progress is a sum of decaying exponentials in the summed learning rate. A decaying learning rate also lowers the noise of
@@ -108,7 +108,7 @@ def _schedule(kind: str, at: FloatArray) -> tuple[FloatArray, FloatArray, FloatA
     return np.ones_like(at), at, np.zeros_like(at)
 
 
-def _z(value: float, variance: float) -> float:
+def _z_score(value: float, variance: float) -> float:
     return value / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, value) if value else 0.0
 
 
@@ -127,9 +127,9 @@ def pooled_fall_rates(curves: Sequence[tuple[IntArray, FloatArray]]) -> FallRate
 
 def _fall_rates(steps: IntArray, costs: FloatArray, start: float) -> tuple[FloatArray, FloatArray] | None:
     """Return the rates of fall of one curve and their variances, as shares of its gain."""
-    if len(costs) < max(LATE_POINTS, 2 * _WINDOWS) or steps[-1] <= 0:
+    if len(costs) < max(MIN_LATE_POINTS, 2 * _WINDOWS) or steps[-1] <= 0:
         return None
-    t, y = steps / float(steps[-1]), np.clip(costs, -HUGE, HUGE)
+    t, y = steps / float(steps[-1]), np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     y = y / (float(np.abs(y).max()) or 1.0)
     scatter, inflation, _ = late_scatter(t, y)
     gain = float(y[: int(np.argmin(y)) + 1].max() - y.min())

@@ -12,17 +12,17 @@ from scipy import stats
 from scipy.ndimage import median_filter
 
 from advisor.model.space import FloatArray, IntArray
-from advisor.stats.tails import MIN_POINTS, Tail, upper_tail
+from advisor.stats.tails import MIN_POINTS, ExponentialTail, upper_tail
 
-_RANKS = (1, 2, 4, 8, 16)
+_TESTED_RANKS = (1, 2, 4, 8, 16)
 """Ranks of the ratios, largest first, that are tested for outliers."""
-_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(48)
-_NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()
+_NODES, _QUADRATURE_WEIGHTS = np.polynomial.hermite_e.hermegauss(48)
+_QUADRATURE_WEIGHTS = _QUADRATURE_WEIGHTS / _QUADRATURE_WEIGHTS.sum()
 
 
 @dataclass(frozen=True, slots=True)
 class Outliers:
-    """Outliers of a positive series: values far above its running median."""
+    """Outliers of a positive series: points far above its running median."""
 
     indices: IntArray
     """Indices of the outliers, largest ratio first."""
@@ -31,7 +31,7 @@ class Outliers:
     limit: float
     """Ratio that the `count` largest ratios all exceed by chance with the probability passed to `outliers`."""
     count: int
-    """Number of largest ratios that together have the lowest p-value; one of `_RANKS`."""
+    """Number of largest ratios that together have the lowest p-value; one of `_TESTED_RANKS`."""
     p: float
     """p-value: probability that `count` ratios distributed like most of the series are as large as these."""
 
@@ -60,7 +60,9 @@ def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) 
         return None
     test = min(tests, key=lambda t: t.p)
     p = len(tests) * test.p
-    limit = max(_threshold_reached(test.tail, test.rank, len(values), chance / (len(tests) * len(_RANKS))), test.floor)
+    limit = max(
+        _threshold_reached(test.tail, test.rank, len(values), chance / (len(tests) * len(_TESTED_RANKS))), test.floor
+    )
     outlying = order[log_ratios[order] > max(limit, math.log(factor))] if p <= chance else order[:0]
     ratios = np.exp(np.minimum(log_ratios, 700.0))
     return Outliers(outlying, ratios, math.exp(min(limit, 700.0)), test.rank, min(1.0, p))
@@ -77,35 +79,35 @@ class _OutlierTest(NamedTuple):
     p: float
     rank: int
     """Number of largest log ratios that together have the lowest p-value."""
-    tail: Tail
+    tail: ExponentialTail
     floor: float = 0.0
     """Minimum log ratio of an outlier."""
 
 
 def _test_from_median(largest_first: FloatArray) -> _OutlierTest | None:
     tail = upper_tail(largest_first, 0.5)
-    return None if tail is None else _OutlierTest(*_lowest_p(largest_first, tail), tail)
+    return None if tail is None else _OutlierTest(*_lowest_p_value(largest_first, tail), tail)
 
 
 def _test_from_quartile(largest_first: FloatArray) -> _OutlierTest | None:
     tail = upper_tail(largest_first, 0.75)
     if tail is None:
         return None
-    (p, rank), fall = _lowest_p(largest_first, tail), max(float(-largest_first[-1]), 0.0)
+    (p, rank), fall = _lowest_p_value(largest_first, tail), max(float(-largest_first[-1]), 0.0)
     return _OutlierTest(max(p, 0.5 ** int((largest_first > fall).sum())), rank, tail, fall)
 
 
-def _lowest_p(largest_first: FloatArray, tail: Tail) -> tuple[float, int]:
+def _lowest_p_value(largest_first: FloatArray, tail: ExponentialTail) -> tuple[float, int]:
     """Return (p-value, rank) of the rank with the lowest p-value (Bonferroni)."""
-    n, ranks = len(largest_first), [k for k in _RANKS if k <= len(largest_first)]
+    n, ranks = len(largest_first), [k for k in _TESTED_RANKS if k <= len(largest_first)]
     return min((len(ranks) * _chance_of_reaching(tail, float(largest_first[k - 1]), k, n), k) for k in ranks)
 
 
-def _chance_of_reaching(tail: Tail, value: float, count: int, n: int) -> float:
+def _chance_of_reaching(tail: ExponentialTail, value: float, count: int, n: int) -> float:
     """Return the probability that `count` of n values with this tail reach `value`, averaged over the uncertainty of its scale."""
     excess = max(value - tail.base, 0.0) / tail.scale
     shares = tail.tries / n * np.exp(-np.minimum(excess * _possible_scale_ratios(tail.freedom), 700.0))
-    return float(_NODE_WEIGHTS @ stats.binom.sf(count - 1, n, np.minimum(shares, 1.0)))
+    return float(_QUADRATURE_WEIGHTS @ stats.binom.sf(count - 1, n, np.minimum(shares, 1.0)))
 
 
 def _possible_scale_ratios(freedom: float) -> FloatArray:
@@ -117,8 +119,8 @@ def _possible_scale_ratios(freedom: float) -> FloatArray:
     return np.asarray(np.maximum(1 - spread + np.sqrt(spread) * _NODES, 0.0) ** 3, dtype=np.float64)
 
 
-def _threshold_reached(tail: Tail, count: int, n: int, chance: float) -> float:
-    """Return the threshold that at least `count` of n values with this tail reach with probability `chance`."""
+def _threshold_reached(tail: ExponentialTail, count: int, n: int, chance: float) -> float:
+    """Return the threshold that at least `count` of n values with this tail exceed with probability `chance`."""
     low, high = tail.base, tail.base + tail.scale
     if _chance_of_reaching(tail, low, count, n) <= chance:
         return low

@@ -23,7 +23,7 @@ _POSITIONS = np.linspace(0, 1, 21)
 _CHOICE_DISTANCE = 0.25
 """Squared distance between two choices, and between a present and a missing position: half a range, squared."""
 _JITTER = 1e-6
-TREND = 0.3
+TREND_VARIANCE = 0.3
 """Variance of the slopes of a linear trend, for values with variance 1 and axes of length 1. With this variance, forecasts of
 the next study were calibrated on development seeds of the closed loop.
 """
@@ -44,7 +44,7 @@ class End(NamedTuple):
     """p-value: probability that shuffled positions on this axis fit as well by chance; not adjusted for other axes."""
 
 
-def ends_with_optimum(
+def find_ends_with_optimum(
     numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float, certainty: float
 ) -> list[End]:
     """Return the ends of numeric axes, positions (n,) in 0..1, at which the best value lies with probability `certainty` or more.
@@ -71,19 +71,19 @@ def ends_with_optimum(
         if probability >= certainty:
             other_distances = np.delete(distances, axis, axis=0)
             found.append(
-                End(axis, side, probability, _relevance_p(y, other_distances, np.delete(at, axis), columns[axis]))
+                End(axis, side, probability, _p_value_of_axis(y, other_distances, np.delete(at, axis), columns[axis]))
             )
     return found
 
 
-def results_at(
+def draw_results_at(
     numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, new: list[FloatArray]
 ) -> FloatArray:
     """Return draws of the results, with noise, of trials at m other points, shape (DRAWS, m).
 
     Return an empty array if the values carry no information. The response includes a linear trend, because a model without trend
     expects average results beyond an end even if results improve towards that end. numeric, choices, values: n known points, as
-    for `ends_with_optimum`; new: positions (m,) of the other points, numeric axes first, possibly outside 0..1.
+    for `find_ends_with_optimum`; new: positions (m,) of the other points, numeric axes first, possibly outside 0..1.
     """
     centre, spread = float(values.mean()), float(values.std())
     columns = [*numeric, *choices]
@@ -92,9 +92,9 @@ def results_at(
     y = (values - centre) / spread
     distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
     at = fit(y, distances)
-    similar = _similarity_of(distances, at, len(y)) + TREND * _linear_kernel(numeric, numeric)
+    similar = _similarity_of(distances, at, len(y)) + TREND_VARIANCE * _linear_kernel(numeric, numeric)
     precision = _root_and_inverse(similar, math.exp(at[-1]) + _JITTER)[1]
-    mean, root = _prediction(at, columns, len(numeric), precision, y, new, TREND)
+    mean, root = _prediction(at, columns, len(numeric), precision, y, new, TREND_VARIANCE)
     normal = np.random.default_rng(SEED).standard_normal((2, DRAWS, len(mean)))
     drawn = mean + normal[0] @ root.T + math.sqrt(math.exp(at[-1])) * normal[1]
     return np.asarray(centre + spread * drawn, dtype=np.float64)
@@ -110,11 +110,11 @@ def compress_costs(costs: FloatArray) -> FloatArray:
     return np.asarray(np.arcsinh((costs - best) / (unit if unit > 0 else 1.0)), dtype=np.float64)
 
 
-class Surface:
+class ResponseSurface:
     """The response fitted to known points: predicts its value at other points, also outside 0..1."""
 
     def __init__(self, numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> None:
-        """numeric, choices, values: n >= 1 known points, as for `ends_with_optimum`."""
+        """numeric, choices, values: n >= 1 known points, as for `find_ends_with_optimum`."""
         self._columns, self._numeric = [*numeric, *choices], len(numeric)
         self._centre, self._spread = float(values.mean()), float(values.std()) or 1.0
         y = (values - self._centre) / self._spread
@@ -198,7 +198,7 @@ def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
     return np.asarray((x[:, None] - z[None, :]) ** 2 + np.where(one_missing, _CHOICE_DISTANCE, 0.0))
 
 
-def _relevance_p(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:
+def _p_value_of_axis(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:
     """Return the p-value of an axis that the fitted model lacks: the probability that a shuffled axis raises the likelihood as
     much.
     """
@@ -230,7 +230,7 @@ def _prior(count: int) -> tuple[FloatArray, FloatArray]:
     return mean, np.array([*[_PRIOR_VARIANCE[0]] * count, *_PRIOR_VARIANCE[1:]])
 
 
-def _penalty(at: FloatArray) -> float:
+def _log_prior_penalty(at: FloatArray) -> float:
     mean, variance = _prior(len(at) - 2)
     return float(0.5 * np.sum((at - mean) ** 2 / variance))
 
@@ -268,7 +268,7 @@ def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tup
     slopes = 0.25 * relevance * (distances.reshape(len(relevance), n * n) @ weighted.ravel())
     gradient = np.array([*slopes, -0.5 * weighted.sum(), -0.5 * noise * np.trace(likelihood_slopes)])
     mean, variance = _prior(len(relevance))
-    loss = 0.5 * y @ weights + np.log(np.diag(root)).sum() + _penalty(at)
+    loss = 0.5 * y @ weights + np.log(np.diag(root)).sum() + _log_prior_penalty(at)
     return float(loss), gradient + (at - mean) / variance
 
 

@@ -21,7 +21,7 @@ MIN_CHANGES = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class ExponentialTail:
     """The upper tail of a series' values: an exponential tail whose scale comes from the bulk of the values."""
 
     base: float
@@ -41,19 +41,19 @@ class Tail:
         return min(1.0, self.tries * math.exp(-self.freedom * math.log1p(excess / (self.freedom * self.scale))))
 
     def limit(self, chance: float) -> float:
-        """Return the level that the largest value exceeds with probability `chance`."""
+        """Return the level that the largest value exceeds by chance with probability `chance`."""
         grown = math.expm1(math.log(max(self.tries / chance, 1.0)) / self.freedom)
         return self.base + self.freedom * self.scale * grown
 
 
-def upper_tail(values: FloatArray, begin: float = 0.5) -> Tail | None:
+def upper_tail(values: FloatArray, begin: float = 0.5) -> ExponentialTail | None:
     """Return the upper tail of finite values (n,) above their quantile `begin`; None if fewer than 4 values lie above it."""
     base = float(np.quantile(values, begin)) if len(values) else 0.0
     excesses = np.sort(values[values > base]) - base
     return _tail(excesses, base, len(excesses), 1.0) if len(excesses) >= 4 else None
 
 
-def level_tail(moves: FloatArray, width: int) -> Tail | None:
+def level_tail(moves: FloatArray, width: int) -> ExponentialTail | None:
     """Return the upper tail of changes (n,) between levels of `width` points; None if fewer than 4 lie above their median.
 
     The scale is estimated from falls and rises together, because noise causes both alike. If there are many changes, the tail
@@ -73,10 +73,10 @@ def level_tail(moves: FloatArray, width: int) -> Tail | None:
     return _tail(distances[half:] - distances[half], centre + float(distances[half]), above / 2, overlap)
 
 
-def _tail(excess: FloatArray, base: float, tries: float, overlap: float) -> Tail:
+def _tail(excess: FloatArray, base: float, tries: float, overlap: float) -> ExponentialTail:
     """Return the tail of sorted excesses (n,). Of the excesses above the median, only the number counts, so that outliers have no
     effect.
     """
     half = max(len(excess) // 2, 1)
     scale = (float(excess[:half].sum()) + (len(excess) - half) * float(excess[half - 1])) / half
-    return Tail(base, max(scale, 1e-300), tries, max(half / overlap, 1.0))
+    return ExponentialTail(base, max(scale, 1e-300), tries, max(half / overlap, 1.0))

@@ -16,7 +16,7 @@ from scipy import stats
 from scipy.ndimage import median_filter
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
-from advisor.stats.curve import HUGE, LATE_POINTS, late_scatter, noise
+from advisor.stats.curve import MAX_FINITE_VALUE, MIN_LATE_POINTS, late_scatter, noise
 
 MIN_POINTS = 8
 """Minimum number of evaluations to separate the end of a curve from its noise."""
@@ -25,7 +25,7 @@ HIGH_SHAPE = 2.6
 """Bounds of the gain from doubling the training at a constant learning rate, as multiples of its forecast. The bounds hold for
 nine of ten curves without noise, measured on real curves truncated at half their length: `benchmarks/quality/forecasts.py`.
 """
-_QUANTILE_90 = 1.645
+_NORMAL_QUANTILE_90 = 1.645
 """Quantile of the standard normal distribution for central 90 % intervals."""
 _MAX_BINS = 200
 _TENFOLD = 10.0
@@ -85,9 +85,9 @@ class End:
         """
         forecast, z_score = max(self.forecast, 0.0), float(stats.norm.ppf(0.5 + level / 2))
         noise = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error * self.reach
-        low = forecast - math.hypot(noise, forecast * (1 - LOW_SHAPE ** (z_score / _QUANTILE_90)))
+        low = forecast - math.hypot(noise, forecast * (1 - LOW_SHAPE ** (z_score / _NORMAL_QUANTILE_90)))
         high = forecast + math.hypot(
-            noise, z_score * self.scatter, forecast * (HIGH_SHAPE ** (z_score / _QUANTILE_90) - 1)
+            noise, z_score * self.scatter, forecast * (HIGH_SHAPE ** (z_score / _NORMAL_QUANTILE_90) - 1)
         )
         return max(low, 0.0), high
 
@@ -152,7 +152,7 @@ def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | 
     curve = _normalise_curve(steps, costs)
     if curve is None:
         return None
-    window = min(max(tail, 1 - float(curve.t[-LATE_POINTS])), 0.5)
+    window = min(max(tail, 1 - float(curve.t[-MIN_LATE_POINTS])), 0.5)
     in_window = curve.t >= 1 - window - 1e-9
     is_before = (curve.t >= 1 - 2 * window - 1e-9) & (curve.t <= 1 - window + 1e-9)
     gain, error = _gain_of_line(curve, in_window, window)
@@ -165,7 +165,7 @@ def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | 
         scatter=curve.scatter,
         freedom=curve.freedom,
         slowing=gain / earlier if earlier > 0 else 1.0,
-        p=min(1.0, 2 * min(_t_test_p(gain, error, curve.freedom), _sign_test_p(curve.y[in_window]))),
+        p=min(1.0, 2 * min(_t_test_p_value(gain, error, curve.freedom), _sign_test_p_value(curve.y[in_window]))),
     )
 
 
@@ -221,14 +221,14 @@ def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
     """Return the cost after the best cost falls further by `share` times the run's gain, measured on the scale (log or linear) of
     `read_end`.
     """
-    y = np.clip(costs, -HUGE, HUGE)
+    y = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     best = int(np.argmin(y))
-    if _is_tenfold(steps / max(float(steps[-1]), 1.0), y):
+    if _starts_tenfold_higher(steps / max(float(steps[-1]), 1.0), y):
         return float(y[best] * (y[best] / y[: best + 1].max()) ** share)
     return float(y[best] - share * (y[: best + 1].max() - y[best]))
 
 
-def _is_tenfold(t: FloatArray, y: FloatArray) -> bool:
+def _starts_tenfold_higher(t: FloatArray, y: FloatArray) -> bool:
     """Return True if the curve starts at ten times the level of its second half or more."""
     best = int(np.argmin(y))
     return bool(y[best] > 0 and y[: best + 1].max() >= _TENFOLD * y[best] and y[t >= 0.5].max() <= 2 * y[best])
@@ -248,11 +248,11 @@ class _NormalisedCurve:
 
 
 def _normalise_curve(steps: IntArray, costs: FloatArray) -> _NormalisedCurve | None:
-    if len(costs) < MIN_POINTS or steps[-1] <= 0 or steps[-LATE_POINTS] <= 0:
+    if len(costs) < MIN_POINTS or steps[-1] <= 0 or steps[-MIN_LATE_POINTS] <= 0:
         return None
-    t, y = _bin_means(steps / float(steps[-1]), np.clip(costs, -HUGE, HUGE))
+    t, y = _bin_means(steps / float(steps[-1]), np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE))
     best = int(np.argmin(y))
-    if _is_tenfold(t, y):
+    if _starts_tenfold_higher(t, y):
         y = np.log(y)
     y = y / (float(np.abs(y).max()) or 1.0)
     # A window of a twentieth of the curve is long enough to remove a single bad evaluation, and too short to shift the start of the
@@ -275,13 +275,13 @@ def _bin_means(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     return t / t[-1], y
 
 
-def _t_test_p(gain: float, error: float, freedom: float) -> float:
+def _t_test_p_value(gain: float, error: float, freedom: float) -> float:
     if error <= 0:
         return 0.0 if gain > 0 else 1.0
     return float(stats.t.sf(gain / error, freedom))
 
 
-def _sign_test_p(y: FloatArray) -> float:
+def _sign_test_p_value(y: FloatArray) -> float:
     """Return the p-value of a sign test that falls of the values outnumber rises."""
     steps = np.diff(y)
     falls, moves = int(np.sum(steps < 0)), int(np.sum(steps != 0))
@@ -306,7 +306,7 @@ def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[
     """
     best = int(np.argmin(costs))
     first_late = max(min(len(costs) // 2, len(costs) - 10), 0)
-    sigma = noise(np.clip(costs[first_late:], -HUGE, HUGE))
+    sigma = noise(np.clip(costs[first_late:], -MAX_FINITE_VALUE, MAX_FINITE_VALUE))
     equals_best = costs <= costs[best] + (3 * sigma if math.isfinite(sigma) else 0.0)
     return float(steps[best]) / total, float(steps[int(np.argmax(equals_best))]) / total
 
@@ -321,7 +321,7 @@ def chance_of_at_least(hits: int, chances: FloatArray) -> float:
 
 def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
     """Return the share of the gain (first minus best of `costs` (n,)) that came after step `after`; 0 without a gain."""
-    costs = np.clip(costs, -HUGE, HUGE)
+    costs = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     gain = float(costs[0] - costs.min())
     before = costs[steps <= after]
     if gain <= 0 or not len(before):
@@ -329,7 +329,7 @@ def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
     return float(before.min() - costs.min()) / gain
 
 
-def p_of_fall(x: FloatArray, y: FloatArray) -> float:
+def p_value_of_fall(x: FloatArray, y: FloatArray) -> float:
     """Return the one-sided p-value of a fall of y with rising x (Spearman's rank correlation); 1 for fewer than 3 points.
 
     x, y: (n,), finite.

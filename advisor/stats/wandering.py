@@ -13,22 +13,23 @@ _MIN_POINTS = 10
 """Minimum number of points in the second half to estimate the autocorrelation."""
 _LEVEL_POINTS = 5
 """Number of the highest early values whose mean measures the height of a rise."""
-_MAX_STRONG_SHARE = 1 / 3
+_MAX_INDEPENDENT_SHARE = 1 / 3
 """Maximum number of independent values, as a share of all values, at which noise counts as strongly autocorrelated; corresponds to
 a lag-1 autocorrelation of one half.
 """
-_MAX_LAG = 0.97
+_MAX_AUTOCORRELATION = 0.97
 """Maximum lag-1 autocorrelation that counts as noise; a higher autocorrelation means that the curve drifts."""
 
 
-def p_of_unusual_start(values: FloatArray, early_points: int) -> float:
+def p_value_of_unusual_start(values: FloatArray, early_points: int) -> float:
     """Return the probability that a curve without trend starts as low, or rises as high within its first `early_points` points
     (p-value).
 
     values: (n,), finite. A line is fitted to the second half and extrapolated to the start; its residuals give the noise. The
     first half is left out, because the loss may have blown up there. The number of independent values follows from the lag-1
-    autocorrelation. A curve that falls below its start has a trend, which makes a rise less likely. For such a curve, return the
-    probability that strongly autocorrelated noise alone rises as far; 0 for other noise, or if the second half is too short.
+    autocorrelation. If a curve falls below its start, it has a trend, which makes a rise less likely. For such a curve, return
+    the probability that strongly autocorrelated noise alone rises as far; 0 for other noise, or if the second half is too
+    short.
     """
     second_half = values[max(early_points, len(values) // 2) :]
     if early_points < 2 or len(second_half) < _MIN_POINTS:
@@ -42,7 +43,7 @@ def p_of_unusual_start(values: FloatArray, early_points: int) -> float:
     if float(np.median(second_half)) < values[0] - 2 * spread:
         independent, spread = _independent_values(second_half - np.polyval(np.polyfit(at, second_half, 3), at))
         rise = float(np.sort(values[:early_points])[-min(_LEVEL_POINTS, early_points) :].mean() - values[0])
-        if independent > _MAX_STRONG_SHARE * len(second_half) or not (spread > 0 and rise > 0):
+        if independent > _MAX_INDEPENDENT_SHARE * len(second_half) or not (spread > 0 and rise > 0):
             return 0.0
         tries = max(early_points * independent / len(second_half), 1.0)
         chance = tries * float(stats.t.sf(rise / (math.sqrt(2) * spread), max(independent - 2, 1.0)))
@@ -65,6 +66,6 @@ def _independent_values(residual: FloatArray) -> tuple[float, float]:
     n, squares = len(residual), float(residual @ residual)
     lag = float(residual[1:] @ residual[:-1]) / squares if squares > 0 else 0.0
     # Fitting the line reduces the autocorrelation by about (1 + 4 lag) / n.
-    lag = min(max(lag + (1 + 4 * lag) / n, 0.0), _MAX_LAG)
+    lag = min(max(lag + (1 + 4 * lag) / n, 0.0), _MAX_AUTOCORRELATION)
     independent = n * (1 - lag) / (1 + lag)
     return independent, math.sqrt(squares / (n * max(1 - 2 / independent, 0.2)))

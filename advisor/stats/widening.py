@@ -6,13 +6,21 @@ import math
 
 import numpy as np
 
-from advisor.model.space import Domain, Side, as_number, hard_limits, is_learning_rate, round_significant, to_scale
+from advisor.model.space import (
+    Domain,
+    Side,
+    as_number,
+    is_learning_rate,
+    limits_of_name,
+    round_significant,
+    transform_to_scale,
+)
 
 MIN_FACTOR = 3.0
 """Minimum factor by which the end of a range of learning rates moves. Our choice: half a decade."""
 MAX_DECADES = 1.0
 """Maximum number of decades by which the end of a range on a log scale moves. The next round can move the end again."""
-MAX_LINEAR = 0.5
+MAX_LINEAR_STEP = 0.5
 """Maximum distance by which the end of a range on a linear scale moves, as a share of the range's width."""
 MAX_ROUNDING = 0.02
 """Maximum share of a range's width by which rounding to two digits may move an end; otherwise the end has three digits."""
@@ -33,7 +41,7 @@ def widen_range(name: str, domain: Domain, side: Side, step: float) -> tuple[flo
     assert domain.high is not None
     minimum, maximum = _step_bounds(domain, is_rate=is_rate)
     share = min(max(step, minimum), maximum)
-    floor, ceiling = hard_limits(name, domain.type)
+    floor, ceiling = limits_of_name(name, domain.type)
     try:
         end = float(domain.from_unit(-share if side == "low" else 1 + share))
     except OverflowError:
@@ -46,7 +54,7 @@ def widen_range(name: str, domain: Domain, side: Side, step: float) -> tuple[flo
     old_end, limit = (domain.low, floor) if side == "low" else (domain.high, ceiling)
     if math.isfinite(limit) and not floor < end < ceiling:
         end = 0.0 if limit == -1e-300 else old_end + 0.9 * (limit - old_end)
-    end = round_end(end, domain)
+    end = round_range_end(end, domain)
     if domain.type == "int" and floor >= 0:
         end = max(end, floor + 1)
     minimum, maximum = domain.reach
@@ -62,8 +70,8 @@ def _step_bounds(domain: Domain, *, is_rate: bool) -> tuple[float, float]:
     assert domain.high is not None
     if domain.scale == "linear":
         minimum = 1 / (domain.high - domain.low) if domain.type == "int" else 0.0
-        return max(MAX_LINEAR / 2, minimum), max(MAX_LINEAR, minimum)
-    ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
+        return max(MAX_LINEAR_STEP / 2, minimum), max(MAX_LINEAR_STEP, minimum)
+    ends = transform_to_scale(np.array([domain.low, domain.high]), domain.scale)
     decades = float(ends[1] - ends[0]) / math.log(10)
     minimum = max(min(decades / 2, MAX_DECADES), math.log10(MIN_FACTOR) if is_rate else 0)
     return minimum / decades, max(min(decades, MAX_DECADES), minimum) / decades
@@ -80,16 +88,16 @@ def _to_log_scale(domain: Domain, side: str, step: float) -> float:
     return abs(math.log(new_end / end)) / math.log(domain.high / domain.low)
 
 
-def range_between(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:
+def range_of_span(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:
     """Return the rounded range (low, high) between two positions in the domain, truncated to the domain."""
     assert domain.low is not None
     assert domain.high is not None
-    low = domain.low if span[0] <= 0 else max(round_end(float(domain.from_unit(span[0])), domain), domain.low)
-    high = domain.high if span[1] >= 1 else min(round_end(float(domain.from_unit(span[1])), domain), domain.high)
+    low = domain.low if span[0] <= 0 else max(round_range_end(float(domain.from_unit(span[0])), domain), domain.low)
+    high = domain.high if span[1] >= 1 else min(round_range_end(float(domain.from_unit(span[1])), domain), domain.high)
     return (low, high) if low < high else (domain.low, domain.high)
 
 
-def round_end(value: float, domain: Domain) -> float:
+def round_range_end(value: float, domain: Domain) -> float:
     """Round the end of a range to two significant digits, or to three if two would move the end too far; round to an integer in an
     int domain.
     """

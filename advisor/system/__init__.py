@@ -1,1 +1,1 @@
-"""Utilities for atomic files, shell quoting, packaged resources, memory mapping, local processes and Ray clusters."""
+"""Utilities for atomic file writes, shell quoting, packaged resources, memory mapping, local processes and Ray clusters."""

@@ -10,18 +10,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-if sys.platform != "win32":  # Windows lacks these locks, so temporary files of killed processes remain there
+if sys.platform != "win32":  # Windows lacks these locks, so temporary files of killed processes stay on disk there
     import fcntl
 
 UNFINISHED_SUFFIX = ".advisor-unfinished"
-"""File name suffix of temporary files."""
+"""File name suffix of temporary files that are not complete yet."""
 
 
 def write_files(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool = True) -> None:
-    """Replace files in the given order, after the new content of all of them has been written to temporary files next to them.
+    """Replace files in the given order, once the new content of all files is in temporary files next to them.
 
-    File modes are preserved; folders must exist. durable: flush to disk, so that files survive a power loss. sweeps: first
-    remove temporary files of killed processes from the folders. Raises OSError. If the disk is full, no file is changed.
+    File modes are preserved; the folders must exist. durable: flush to disk, so that the files survive a power failure. sweeps:
+    first remove temporary files of killed processes from the folders. Raises OSError. If the disk becomes full, no file is
+    changed.
     """
     with ExitStack() as stack:
         for folder in sorted({path.parent for path in texts}):
@@ -49,7 +50,8 @@ def _write_temporary(path: Path, text: str, temporary_files: dict[Path, Path], *
 
 
 def _file_mode(path: Path) -> int:
-    """Return the permissions of an existing file, or the default permissions for a new file: mkstemp creates private files."""
+    """Return the permissions of an existing file; for a new file, return the default permissions, because mkstemp creates
+    private files."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(path.stat().st_mode)
     return 0o666 & ~_current_umask()
@@ -63,7 +65,7 @@ def _current_umask() -> int:
 
 @contextmanager
 def _lock_folder(folder: Path, *, sweeps: bool) -> Iterator[None]:
-    """Hold a lock that keeps other processes from removing this process's temporary files in the folder."""
+    """Hold a lock on the folder, so that other processes do not remove this process's temporary files from it."""
     if sys.platform == "win32":
         yield
         return
@@ -82,6 +84,6 @@ def _lock_folder(folder: Path, *, sweeps: bool) -> Iterator[None]:
 
 
 def remove_unfinished_files(folder: Path) -> None:
-    """Remove temporary files of killed processes from a folder. The folder need not exist."""
+    """Remove the temporary files of killed processes from a folder, which need not exist."""
     with suppress(OSError), _lock_folder(folder, sweeps=True):
         pass

@@ -1,4 +1,4 @@
-"""Runs a command of the user for each message of a launch or a live report, with the message as JSON on its standard input."""
+"""Runs a command of the user for each message of a launch or a live report; the message is passed as JSON on standard input."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError
 from advisor.system.processes import KILL_SIGNAL, signal_group
 
-EVENTS = ("stopped", "not_finite", "doomed", "stuck", "diverging", "failed", "ended")
-"""Events to notify of. stopped: the guard stopped a trial · failed: a trial crashed or gave no result · ended: no trial is left to
-train, or the launch failed · all others: verdicts of `advisor.engine.guard` on a trial that continues."""
+NOTIFICATION_EVENTS = ("stopped", "not_finite", "doomed", "stuck", "diverging", "failed", "ended")
+"""Events to notify of. stopped: the guard stopped a trial · failed: a trial crashed or has no result · ended: all trials have
+ended, or the launch failed · other events: verdicts of `advisor.engine.guard` on a trial that continues."""
 INTERVAL_S = 60.0
-"""Minimum seconds between two messages. Messages that arrive sooner are bundled into one."""
+"""Minimum seconds between two messages to the user. Messages that arrive within this time are combined into one message."""
 TIMEOUT_S = 30.0
-"""Seconds after which the command is killed."""
+"""Seconds after which the user's command is killed."""
 _MAX_MESSAGE_CHARS = 500
-_MAX_BUNDLED = 20
-"""Maximum number of messages whose text a bundle contains."""
+_MAX_BUNDLED_MESSAGES = 20
+"""Maximum number of messages whose text a combined message contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,14 @@ class Notice:
     """One of `EVENTS`."""
     study: str
     trial: str | None
-    """Name of the trial; None if the message is about the study."""
+    """Name of the trial; None if the message is about the whole study."""
     step: int | None
     message: str
 
 
 def parse_command(text: str) -> list[str]:
-    """Return the program and arguments of a notification command. Raises AdvisorError if it cannot be run. No shell is involved."""
+    """Return the program and the arguments of a notification command, without using a shell. Raises AdvisorError if the program
+    cannot be run."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -57,7 +58,7 @@ def parse_command(text: str) -> list[str]:
 class Notifier:
     """Sends messages in the background: at most one for each event of a trial, and at most one every `interval_s` seconds.
 
-    If the command fails, only `print_line` is called, with one line about the failure.
+    If the command fails, the only effect is a call of `print_line` with one line about the failure.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Notifier:
         self._thread.start()
 
     def send(self, notice: Notice) -> None:
-        """Send a message soon, unless the same event of the same trial was sent before."""
+        """Send a message soon, unless the same event of the same trial was already sent."""
         if self._closing.is_set() or (notice.event, notice.trial) in self._sent:
             return
         self._sent.add((notice.event, notice.trial))
@@ -103,17 +104,17 @@ class Notifier:
 
     def _run_loop(self, notices: Sequence[Notice]) -> None:
         try:
-            status = self._run_command(json.dumps(as_message(notices)) + "\n")
+            status = self._run_command(json.dumps(to_message(notices)) + "\n")
             failure = f"exit status {status}" if status else ""
         except subprocess.TimeoutExpired:
-            failure = f"it took longer than {self._timeout_s:.0f} s"
+            failure = f"the command took longer than {self._timeout_s:.0f} s"
         except OSError as error:
             failure = error.strerror or str(error)
-        if failure:  # do not show the command or its output, because they may contain a webhook's secret address
+        if failure:  # do not show the command or its output, because they may contain the secret address of a webhook
             self._say(f"The command of --notify failed: {failure}.")
 
     def _run_command(self, text: str) -> int:
-        """Run the command with this text as its standard input and return its exit status."""
+        """Run the command with this text as its standard input, and return its exit status."""
         process = subprocess.Popen(
             list(self._words),
             stdin=subprocess.PIPE,
@@ -121,7 +122,7 @@ class Notifier:
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
-            start_new_session=True,  # Ctrl-C must interrupt only the launcher, not this command
+            start_new_session=True,  # Ctrl-C must interrupt only the launcher, not the user's command
         )
         try:
             process.communicate(text, timeout=self._timeout_s)
@@ -132,13 +133,12 @@ class Notifier:
         return process.returncode
 
 
-def as_message(notices: Sequence[Notice]) -> dict[str, Any]:
-    """Return one JSON object for all messages: the first message with the texts of all; if there are several, also a list
-    of them.
-    """
+def to_message(notices: Sequence[Notice]) -> dict[str, Any]:
+    """Return one JSON object for all messages: the first message with the texts of all messages; if there are several, also a
+    list of them."""
     first = asdict(notices[0])
     if len(notices) == 1:
         return first
-    shown = notices[:_MAX_BUNDLED]
+    shown = notices[:_MAX_BUNDLED_MESSAGES]
     more = [f"and {len(notices) - len(shown)} more"] if len(notices) > len(shown) else []
     return {**first, "message": "\n".join([*(n.message for n in shown), *more]), "bundled": [asdict(n) for n in shown]}

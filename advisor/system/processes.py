@@ -1,4 +1,4 @@
-"""Distributes tasks over processes on this machine. A crashing process fails only its current task."""
+"""Distributes tasks over several processes on this machine. If a process crashes, only its current task fails."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Result = TypeVar("Result")
 
 
 def usable_cpus() -> int:
-    """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 KILL_SIGNAL = getattr(signal, "SIGKILL", signal.SIGTERM)
-"""The signal that no process can ignore. On Windows, SIGTERM is such a signal."""
+"""The signal that no process can ignore; on Windows, SIGTERM is such a signal."""
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Send a signal to the process group of `leader`. On Windows, which has no process groups, end the process and its children."""
+    """Send a signal to the process group whose leader has the id `leader`. On Windows, which has no process groups, kill the
+    process and its children."""
     if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError, PermissionError):  # all processes of the group have ended
+        with suppress(ProcessLookupError, PermissionError):  # all processes of the group have exited
             os.killpg(leader, number)
         return
     with suppress(psutil.Error):
@@ -43,10 +43,11 @@ def signal_group(leader: int, number: int) -> None:
 def map_in_processes(
     work: Callable[[Task], Result], tasks: Iterable[Task], *, jobs: int, failed: Callable[[Task, BaseException], Result]
 ) -> Iterator[Result]:
-    """Yield `work(task)` for each task in order of completion, computed by up to `jobs` processes.
+    """Compute `work(task)` in up to `jobs` processes, and yield the results in order of completion.
 
-    work: must be picklable, like its tasks and results. failed: returns the result for a task that raised an exception, or whose
-    process ended (BrokenProcessPool) or failed to start (OSError). If the system limits processes, fewer than `jobs` are used.
+    work: must be picklable, like its tasks and results. failed: returns the result for a task that raised an exception, or
+    whose process ended (BrokenProcessPool) or failed to start (OSError). If the system limits the number of processes, fewer
+    than `jobs` processes are used.
     """
     before = set(multiprocessing.active_children())
     idle: list[ProcessPoolExecutor] = []
@@ -57,7 +58,7 @@ def map_in_processes(
                 yield from _yield_completed(running, idle, failed)
             while True:
                 try:
-                    # One process per pool: a broken pool then identifies the failed task and affects no other task.
+                    # Each pool has one process: a broken pool then identifies the failed task and does not affect other tasks.
                     pool = idle.pop() if idle else _new_pool()
                     running[pool.submit(work, task)] = pool, task
                     break
@@ -80,7 +81,7 @@ def _yield_completed(
     idle: list[ProcessPoolExecutor],
     failed: Callable[[Any, BaseException], Result],
 ) -> Iterator[Result]:
-    """Wait for the next tasks to complete, yield their results, and return working processes to `idle`."""
+    """Wait until one or more tasks are complete, yield their results, and return working processes to `idle`."""
     for future in wait(running, return_when=FIRST_COMPLETED).done:
         pool, task = running.pop(future)
         error = future.exception()
@@ -92,7 +93,7 @@ def _yield_completed(
 
 
 def _new_pool() -> ProcessPoolExecutor:
-    # Use spawn, because a forked process would inherit locks held by its parent's threads.
+    # Use spawn, because a forked process would inherit locks that threads of its parent hold.
     return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_initialize_worker)
 
 
@@ -100,12 +101,12 @@ def _initialize_worker() -> None:
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C reaches all processes, but the parent stops its children itself
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes already use all CPUs
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread, because the processes already use all CPUs
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
 def _exit_with_parent() -> None:
-    """End this process when its parent ends, because a killed parent cannot stop its children."""
+    """Exit when the parent process exits, because a killed parent cannot stop its children."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait_for_exit([parent.sentinel])

@@ -1,4 +1,4 @@
-"""Connects to Ray clusters. It needs only Ray Core."""
+"""Connects to Ray clusters, with Ray Core only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from advisor.model.errors import AdvisorError
 _CONNECT_TIMEOUT_S = 10.0
 
 
-class Cluster:
-    """A connection to a Ray cluster. `disconnect` closes the connection, unless the process was connected before."""
+class RayCluster:
+    """`disconnect` closes the connection to the Ray cluster, unless this process was already connected before."""
 
     def __init__(self, address: str | None) -> None:
-        """address: address of the cluster's head node; or "auto"; or None for RAY_ADDRESS, or else a new cluster on this machine.
+        """address: address of the cluster's head node; "auto" to find a running cluster; None for RAY_ADDRESS or, if this is
+        not set, a new cluster on this machine.
 
         Raises AdvisorError if Ray is not installed or no cluster responds.
         """
@@ -29,25 +30,24 @@ class Cluster:
                 _check_listening(where)
                 self.ray.init(address=address, log_to_driver=False, configure_logging=False)
             except (OSError, ValueError, RuntimeError) as error:
-                raise AdvisorError(f"no Ray cluster answers at {where}: {str(error).splitlines()[0]}") from None
+                raise AdvisorError(f"no Ray cluster responds at {where}: {str(error).splitlines()[0]}") from None
 
     def disconnect(self) -> None:
-        """Close the connection. Ray then cancels all tasks and actors submitted through this connection."""
+        """Close the connection. Ray then cancels all tasks and actors that were submitted through this connection."""
         if self._connected_here:
             self.ray.shutdown()
 
 
 def _check_listening(address: str) -> None:
-    """Raise OSError if no process listens at `host:port` or `ray://host:port`. Without this check, Ray would retry for ten
-    minutes.
-    """
+    """Raise OSError if no process listens at the address `host:port` or `ray://host:port`. If the address were not checked
+    first, Ray would retry the connection for ten minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()
 
 
 def _import_ray() -> Any:
-    # We report crashed workers in one line, while Ray prints half a page.
+    # We report a crashed worker in one line; Ray's own output would fill half a page.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         import ray

@@ -1,4 +1,4 @@
-"""Distributes tasks over the nodes of a Ray cluster. The nodes need this package but share no disk with this machine."""
+"""Distributes tasks over the nodes of a Ray cluster. The nodes must have this package installed, but need no shared disk."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 
 from advisor import __version__
 from advisor.model.errors import AdvisorError
-from advisor.system.ray_cluster import Cluster
+from advisor.system.ray_cluster import RayCluster
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _MIN_SUBMITTED_TASKS = 64
-"""Minimum number of tasks that are submitted at a time, so that an autoscaling cluster grows."""
+"""Minimum number of tasks to submit at a time, so that an autoscaling cluster adds nodes."""
 _MAX_NODE_FAILURES = 3
-"""Number of node failures after which a task counts as failed. More than one failure is allowed, because spot machines fail often.
-"""
+"""A task counts as failed after `_MAX_NODE_FAILURES` node failures. The maximum is more than one failure, because spot machines
+fail often."""
 
 
 def map_on_ray(
@@ -28,14 +28,14 @@ def map_on_ray(
     address: str | None,
     failed: Callable[[Task, str], Result],
 ) -> Iterator[Result]:
-    """Yield `work(task)` for each task in order of completion.
+    """Compute `work(task)` on the cluster, and yield the results in order of completion.
 
     work: must be picklable, like its tasks and results; if it raises AdvisorError, the whole iteration ends. jobs: maximum
-    parallel tasks (None: the number of CPUs in the cluster). address: as for `Cluster`. failed: returns the result for a task
-    whose process or node failed, given the reason. Raises AdvisorError if Ray is not installed, no cluster responds, or
+    parallel tasks (None: the number of CPUs in the cluster). address: as for `Cluster`. failed: returns the result of a task
+    whose process or node failed; it receives the reason. Raises AdvisorError if Ray is not installed, no cluster responds, or
     the nodes cannot run `work`.
     """
-    cluster = Cluster(address)
+    cluster = RayCluster(address)
     try:
         cpus = int(cluster.ray.cluster_resources().get("CPU", 0))
         yield from _RayTasks(cluster.ray, work, tasks, failed).results(jobs or max(_MIN_SUBMITTED_TASKS, 2 * cpus))
@@ -44,11 +44,12 @@ def map_on_ray(
 
 
 class _RayTasks:
-    """Tasks that are waiting for submission or running on Ray."""
+    """Tasks that wait for submission to Ray or run on it."""
 
     def __init__(self, ray: Any, work: Callable[[Any], Any], tasks: Iterable[Any], failed: Callable[[Any, str], Any]):
         self._ray, self._failed = ray, failed
-        # Ray's own retries would repeat out-of-memory tasks forever. SPREAD distributes the tasks' disk and network load.
+        # Ray's own retries would repeat a task that runs out of memory forever. The SPREAD strategy distributes the tasks' disk
+        # and network load over the nodes.
         self._remote = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(_call_work)
         self._work = ray.put(work)
         self._waiting = deque((task, _MAX_NODE_FAILURES) for task in tasks)
@@ -68,7 +69,8 @@ class _RayTasks:
                 self._ray.cancel(reference, force=True)
 
     def _yield_result(self, done: Any) -> Iterator[Any]:
-        """Yield a task's result. Yield nothing if the task's node failed and another node will run the task."""
+        """Yield a task's result. Yield the result of a task; yield nothing if its node failed and another node will run the
+        task."""
         errors = self._ray.exceptions
         task, nodes = self._submitted.pop(done)
         try:
@@ -97,7 +99,7 @@ def _call_work(work: Callable[[Task], Result], task: Task) -> Result:
 
 
 def _unusable_nodes_error(error: Any) -> AdvisorError:
-    """Return the AdvisorError for nodes that cannot start the work."""
+    """Return the error to raise if the nodes cannot run the work."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, AdvisorError):
         return AdvisorError(str(cause))

@@ -1,4 +1,4 @@
-"""Formats command lines for display and copying: quoted for a POSIX shell, without terminal control characters."""
+"""Formats command lines to show and copy: quoted for a POSIX shell, without terminal control characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ def command_line(words: Iterable[str]) -> str:
 
 
 def quote_word(word: str) -> str:
-    """Return the word, quoted if necessary. Unprintable characters use the `$'...'` syntax of bash, zsh and ksh."""
+    """Return the word, with quotes if a shell needs them. A word with unprintable characters is quoted as `$'...'`, which bash,
+    zsh and ksh understand."""
     return shlex.quote(word) if word.isprintable() else "$'" + "".join(map(_escape_char, word)) + "'"
 
 

@@ -1,7 +1,7 @@
 """Moves large numeric columns from memory to temporary memory-mapped files.
 
-The files have no names, so each is freed with the last array that uses it, even if the process is killed. The operating
-system keeps their pages in memory only while there is free memory.
+The files have no names, so the system deletes a file with the last array that uses it, even if the process is killed. The
+operating system keeps the files' pages in memory only while memory is free.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 from advisor.model.errors import AdvisorError
 
 Columns = tuple[NDArray[Any], ...]
-"""Arrays of the same shape (n,), one per column."""
+"""Arrays of shape (n,), one per column."""
 MAX_POINTS_IN_MEMORY = 10_000_000
-"""Maximum number of points of a study that stay in memory; each takes 32 bytes."""
+"""Maximum number of points of a study to keep in memory; each point takes 32 bytes."""
 _MIN_FILE_POINTS = 20_000
 """Minimum number of points of a metric for its columns to be moved to a file."""
 
 
 def move_to_file(columns: Columns, *, fits: bool) -> Columns:
-    """Move columns to a file and return them read-only. Columns are returned unchanged if `fits` is True or if they are short.
+    """Move columns to a file, and return them as read-only arrays. If `fits` is True or the columns are short, they are
+    returned unchanged.
 
     fits: True if the whole study fits into memory. Raises AdvisorError if the file cannot be written.
     """
@@ -34,8 +35,9 @@ def move_to_file(columns: Columns, *, fits: bool) -> Columns:
 
 
 def move_all_to_file(tables: Sequence[Columns]) -> list[Columns]:
-    """Move tables with equal column types to one file and return them read-only. Raises AdvisorError if writing fails."""
-    if os.name != "posix":  # Windows cannot delete an open file
+    """Move tables whose columns have the same types to one file, and return them as read-only arrays. Raises AdvisorError if
+    the file cannot be written."""
+    if os.name != "posix":  # on Windows, an open file cannot be deleted
         return list(tables)
     folder = _temporary_folder()
     try:
@@ -43,7 +45,7 @@ def move_all_to_file(tables: Sequence[Columns]) -> list[Columns]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise AdvisorError(
-            f"cannot keep the study's curves, which are too many for memory, in {folder}: {reason}; set TMPDIR to another folder"
+            f"cannot write the study's curves, which are too large for memory, to {folder}: {reason}; set TMPDIR to another folder"
         ) from error
 
 
@@ -57,7 +59,7 @@ def _map_through_file(tables: Sequence[Columns], folder: Path) -> list[Columns]:
             for batch in batches:
                 writer.write_batch(batch)
         file.flush()
-        # Arrow's memory map stays valid after both files are closed, so columns use no file descriptors.
+        # Arrow's memory map stays valid after both files are closed, so the columns use no file descriptors.
         with pa.memory_map(f"/dev/fd/{file.fileno()}") as mapped:
             reader = pa.ipc.open_file(mapped)
             mapped_batches = [reader.get_batch(i) for i in range(len(tables))]
@@ -65,11 +67,11 @@ def _map_through_file(tables: Sequence[Columns], folder: Path) -> list[Columns]:
 
 
 def _temporary_folder() -> Path:
-    """Return a folder for temporary files that is on disk, because /tmp is in memory on many systems."""
+    """Return a folder for temporary files that is on disk, because on many systems /tmp is in memory."""
     large = Path("/var/tmp")  # noqa: S108 - the files there have no names
     return Path(tempfile.gettempdir()) if "TMPDIR" in os.environ or not os.access(large, os.W_OK) else large
 
 
 def fits_in_memory(counts: Sequence[int]) -> bool:
-    """Return True if a study stays in memory. counts: number of points of each metric."""
+    """Return whether the points of a study may stay in memory. counts: number of points of each metric."""
     return int(np.sum(counts, dtype=np.int64)) <= MAX_POINTS_IN_MEMORY

@@ -1,4 +1,4 @@
-"""Reads an MLflow experiment and returns a `Study`. No other part of `advisor` reads a tracking store."""
+"""Reads an MLflow experiment and returns a `Study`. No other part of `advisor` reads from a tracking store."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from advisor.tracking.study_tags import latest_spec
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
-    """A study and the earlier rounds (studies) that it was derived from."""
+class StudyRounds:
+    """A study and its earlier rounds, which are the studies that it was derived from."""
 
     own: Study
     earlier: tuple[Study, ...]
     """The earlier rounds, oldest first."""
     notes: tuple[str, ...] = ()
-    """One sentence for each earlier round that could not be read, with the reason."""
+    """One sentence about each earlier round that could not be read, with the reason."""
 
 
 class ReadOptions(TypedDict, total=False):
@@ -45,14 +45,14 @@ def read_study(experiment: str, **options: Unpack[ReadOptions]) -> Study:
     return _read_own_study(experiment, options)[1]
 
 
-def read_rounds(experiment: str, **options: Unpack[ReadOptions]) -> Rounds:
-    """Read a study as `read_study` does, and the earlier rounds in the same store that its study file refers to."""
+def read_rounds(experiment: str, **options: Unpack[ReadOptions]) -> StudyRounds:
+    """Read a study as `read_study` does, and also its earlier rounds, which the study file names and the same store holds."""
     reader, own = _read_own_study(experiment, options)
-    return Rounds(own, *reader.ancestors(own))
+    return StudyRounds(own, *reader.ancestors(own))
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
-    """Return the URL of a run's page in MLflow's UI without its last part, the run's id; None if the store is not a server."""
+    """Return the URL of a run's page in MLflow's UI without the run's id at its end; None if the store is not a server."""
     return links.runs_url(experiment, tracking_uri=tracking_uri)
 
 
@@ -60,8 +60,8 @@ def _read_own_study(experiment: str, options: ReadOptions) -> tuple[Reader, Stud
     reader = Reader(options.get("tracking_uri"), options.get("filter"), options.get("on_progress"))
     everything, spec = reader.experiment(experiment), options.get("spec")
     declared = spec or latest_spec(everything.tags)
-    # A study file from another source may name the study differently. In a study with a parent, the parent's trials must not be
-    # counted, so the runs must carry the study's name.
+    # A study file from a different source may give the study a different name. In a study with an earlier round, that round's
+    # trials must not be counted, so the runs must carry the study's name.
     strict = spec is None or spec.parent is not None
     part = everything if declared is None else runs_of_study(everything, declared.study, strict=strict)
     objective, direction, reading = options.get("objective"), options.get("direction"), options.get("reading")

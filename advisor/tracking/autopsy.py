@@ -1,4 +1,4 @@
-"""Reads the autopsy of one run (`advisor.contract.AUTOPSY_PATH`)."""
+"""Reads the autopsy of a run: facts about its first non-finite value (`advisor.contract.AUTOPSY_PATH`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from advisor.tracking.stores.location import Location
 MAX_RUNS = 5
 """Maximum number of runs of the same name that an error message lists."""
 MAX_BYTES = 1_000_000
-"""Maximum size of an autopsy in bytes."""
+"""Maximum bytes of an autopsy file."""
 
 
 class RunFile(NamedTuple):
@@ -27,7 +27,7 @@ class RunFile(NamedTuple):
 
 
 def read_autopsy(run: str, location: Location) -> RunFile:
-    """Return the autopsy of the run with this id or name. Raises AdvisorError if there is no such run, or no autopsy."""
+    """Return the autopsy file of the run with this id or name. Raises AdvisorError if the run does not exist or has no autopsy."""
     with connect(location) as client:
         found = _find_run(client, run, location)
         root, tags = found.info.artifact_uri, dict(found.data.tags)
@@ -35,14 +35,14 @@ def read_autopsy(run: str, location: Location) -> RunFile:
         try:
             with open_artifact(root, contract.AUTOPSY_PATH, location.uri) as path:
                 if path.stat().st_size > MAX_BYTES:
-                    raise UnusableFileError("is larger than an autopsy can be")
+                    raise UnusableFileError("is larger than any autopsy can be")
                 text = path.read_bytes()
         except UnusableFileError as error:
-            raise AdvisorError(_missing_text(name, str(error))) from error
+            raise AdvisorError(_missing_autopsy_message(name, str(error))) from error
         return RunFile(text, name, found.info.run_id, tags, _exists(root, location))
 
 
-def _missing_text(name: str, why: str) -> str:
+def _missing_autopsy_message(name: str, why: str) -> str:
     if why != "is missing":
         return f"the autopsy of run {name!r} {why}; check the store of its artifacts"
     return (
@@ -67,7 +67,7 @@ def _find_run(client: Any, run: str, location: Location) -> Any:
     except MlflowException as error:
         if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             raise
-    quoted = run.replace("'", "")  # MLflow's filters cannot escape quotes
+    quoted = run.replace("'", "")  # MLflow's filters have no escape syntax for quotes
     ids = [experiment.experiment_id for experiment in client.search_experiments()]
     named = client.search_runs(ids, f"attributes.run_name = '{quoted}'", max_results=MAX_RUNS) if ids else []
     if not named:

@@ -1,4 +1,4 @@
-"""Stores the decision about a setting as a tag of one of the setting's runs."""
+"""Stores the decision about a setting (adopt it or not) as a tag of one of the setting's runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ _WRITE = "INSERT INTO tags (key, value, run_uuid) VALUES (?, ?, ?) ON CONFLICT (
 
 
 def write_record(run: str, text: str, *, tracking_uri: str | None = None) -> None:
-    """Write the tag `contract.TAG_GATE` of a run. Raises AdvisorError if the store refuses the write, for example if it is
-    read-only.
-    """
+    """Write the tag `contract.TAG_GATE` of a run. Raises AdvisorError if the store refuses to write, for example because it is
+    read-only."""
     location = parse_tracking_uri(tracking_uri)
     if location.kind == "sqlite" and location.path is not None:
         _write_sqlite(location.path, run, text)

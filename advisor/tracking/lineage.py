@@ -1,8 +1,8 @@
-"""Finds the studies of a store, the experiment that holds each study, and the earlier round that each study was derived from.
+"""Finds the studies of a store, the experiment of each study, and the earlier round from which each study was derived.
 
-The study file in an experiment's tags names the preceding study. An experiment without a study file is a study of the same
-name. If several studies share an experiment, a tag of each run names its study; a run without that tag belongs to the study
-that has the experiment's name.
+The study file, which is stored in the experiment's tags, names the preceding study. An experiment without a study file is a
+study with the name of the experiment. If several studies share an experiment, a tag of each run names the run's study; a run
+without this tag belongs to the study with the experiment's name.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ MAX_ANCESTORS = 100
 
 @dataclass(frozen=True, slots=True)
 class StudyInExperiment:
-    """A study and the experiment that holds it."""
+    """A study and the MLflow experiment that holds its runs."""
 
     study: str
     experiment: str
-    """Name of the MLflow experiment."""
     spec: StudySpec | None
     """The study file; None if the experiment has none."""
 
     @property
     def parent(self) -> str | None:
-        """Name of the preceding study, the earlier round."""
+        """Name of the preceding study (the earlier round); None if there is none."""
         return self.spec.parent if self.spec is not None else None
 
 
@@ -47,7 +46,7 @@ def places(tracking_uri: str | None = None) -> tuple[StudyInExperiment, ...]:
     """Return all studies of a store, in the order in which their experiments were created."""
     studies = []
     for name, tags in open_store(parse_tracking_uri(tracking_uri)).study_files():
-        specs = study_tags.specs_of(tags)
+        specs = study_tags.all_stored_specs(tags)
         if name not in {s.study for s in specs}:
             studies.append(StudyInExperiment(name, name, None))
         studies += [StudyInExperiment(s.study, name, s) for s in specs]
@@ -56,7 +55,7 @@ def places(tracking_uri: str | None = None) -> tuple[StudyInExperiment, ...]:
 
 @dataclass
 class Reader:
-    """Reads the studies of one store; caches experiments, so that each is read only once."""
+    """Reads the studies of one store; experiments are cached, so that each is read only once."""
 
     tracking_uri: str | None
     filter: str | None = None
@@ -72,7 +71,7 @@ class Reader:
         return self._places
 
     def experiment(self, name_or_id: str) -> Experiment:
-        """Return all runs of an experiment. Raises AdvisorError as `read_experiment` does."""
+        """Return an experiment with all its runs. Raises the same AdvisorErrors as `read_experiment`."""
         if name_or_id not in self._experiments:
             experiment = read_experiment(
                 name_or_id, tracking_uri=self.tracking_uri, filter=self.filter, on_progress=self.on_progress
@@ -81,26 +80,25 @@ class Reader:
         return self._experiments[name_or_id]
 
     def study(self, place: StudyInExperiment, objective: Objective) -> Study:
-        """Return a study with only its own trials, without the trials of other studies in the same experiment. Raises AdvisorError
-        if the study's objective is not `objective`, or if no trial logged it.
-        """
+        """Return a study with its own trials, without the trials of other studies in the same experiment. Raises AdvisorError
+        if the study has a different objective than `objective`, or if no trial logged the objective."""
         everything = self.experiment(place.experiment)
         if place.spec is not None and place.spec.objective != objective:
             other = place.spec.objective
-            raise AdvisorError(f"its objective was to {other.direction} {other.metric}")
+            raise AdvisorError(f"the study's objective was to {other.direction} {other.metric}")
         part = runs_of_study(everything, place.study)
         try:
             return assemble(part, spec=place.spec, objective=objective.metric, direction=objective.direction)
         except AdvisorError:
             if place.spec is None:
                 raise
-        # If the study file does not fit the trials, infer the search space from the trials.
+        # If the study file does not fit the trials, the search space is inferred from the trials.
         study = assemble(replace(part, tags={}), objective=objective.metric, direction=objective.direction)
         identity = {"study": place.spec.study, "round": place.spec.round, "parent": place.spec.parent}
         return replace(study, spec=study.spec.model_copy(update=identity))
 
     def ancestors(self, study: Study) -> tuple[tuple[Study, ...], tuple[str, ...]]:
-        """Return the earlier rounds of a study, oldest first, and one message for each round that could not be read."""
+        """Return (earlier rounds of a study, oldest first; one message for each round that could not be read)."""
         studies: list[Study] = []
         notes: list[str] = []
         seen, parent = {study.name}, study.spec.parent
@@ -108,18 +106,21 @@ class Reader:
             seen.add(parent)
             place = find_study(self.places, parent)
             if place is None:
-                notes.append(f"The study that this one follows from, {parent}, is in no experiment of this store.")
+                notes.append(
+                    f"The study {parent}, from which this study was derived, is in no experiment of this store."
+                )
                 break
             try:
                 studies.insert(0, self.study(place, study.spec.objective))
             except AdvisorError as error:
-                notes.append(f"The earlier round {parent} is left out: {error}.")
+                notes.append(f"The earlier round {parent} is omitted: {error}.")
             parent = place.parent
         return tuple(studies), tuple(notes)
 
 
 def lineages(places: Sequence[StudyInExperiment]) -> list[list[StudyInExperiment]]:
-    """Group the studies into lineages. Each lineage starts with its first round; lineages keep the order of the experiments."""
+    """Group the studies into lineages: sequences of rounds in which each study was derived from its predecessor. Each lineage
+    starts with its first round; the lineages are in the order of their experiments."""
     studies = [p for p in places if find_study(places, p.study) is p]
     groups: dict[str, list[StudyInExperiment]] = {}
     for place in studies:
@@ -128,7 +129,7 @@ def lineages(places: Sequence[StudyInExperiment]) -> list[list[StudyInExperiment
 
 
 def _study_and_ancestors(place: StudyInExperiment, studies: Sequence[StudyInExperiment]) -> list[StudyInExperiment]:
-    """Return the study of `place` and its earlier rounds, latest first."""
+    """Return the study at `place` and its earlier rounds, latest first."""
     by_name = {p.study: p for p in studies}
     line = [place]
     while (parent := by_name.get(line[-1].parent or "")) is not None and parent not in line:
@@ -137,25 +138,27 @@ def _study_and_ancestors(place: StudyInExperiment, studies: Sequence[StudyInExpe
 
 
 def _first_round_name(place: StudyInExperiment, studies: Sequence[StudyInExperiment]) -> str:
-    """Return the name of the first round of the study's lineage. The store need not hold the first round."""
+    """Return the name of the first study in the chain of studies from which the given study was derived. The store need not
+    contain that first study."""
     line = _study_and_ancestors(place, studies)
     parent = line[-1].parent
-    if parent in {p.study for p in line}:  # a cycle caused by manual edits of study files
+    if parent in {p.study for p in line}:  # study files that were edited by hand can form a cycle
         return min(line, key=studies.index).study
     return parent if parent is not None else line[-1].study
 
 
 def find_study(places: Sequence[StudyInExperiment], study: str) -> StudyInExperiment | None:
-    """Return the study with this name. If several studies have this name, return the last one that has a study file; if none has
-    one, return the last study."""
+    """Return the study with this name. If several studies have this name, prefer the last study with a study file, else the
+    last study."""
     matches = [p for p in places if p.study == study]
     return max(reversed(matches), key=lambda p: p.spec is not None) if matches else None
 
 
 def runs_of_study(experiment: Experiment, study: str, *, strict: bool = True) -> Experiment:
-    """Return the runs of one study and a warning with the number of runs of other studies; return all runs if no tag names a study.
+    """Return the runs of one study, with a warning that counts the runs of other studies; if no tag names a study, return all
+    runs.
 
-    strict: raise AdvisorError if tags name only other studies; if not strict, return all runs.
+    strict: if tags name only other studies, raise AdvisorError; otherwise return all runs in this case.
     """
     names = [run.tags.get(contract.TAG_STUDY, experiment.name) for run in experiment.runs]
     if set(names) == {study} or not any(contract.TAG_STUDY in run.tags for run in experiment.runs):

@@ -1,4 +1,4 @@
-"""URLs of runs in the web UI of a tracking server."""
+"""Builds URLs of runs in the web UI of a tracking server."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from advisor.tracking.stores.store import open_store
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
-    """Return the URL of a run's page without its last part, the run's id, and without user and password.
+    """Return the URL of a run's page without the run's id at its end, and without user and password.
 
-    None if the store is not a server. Raises AdvisorError as `read_experiment` does.
+    Returns None if the store is not a server. Raises the same AdvisorErrors as `read_experiment`.
     """
     location = parse_tracking_uri(tracking_uri)
     if location.kind != "server":

@@ -1,4 +1,4 @@
-"""Logs files and tags about an experiment to its report run, which does not count as a trial."""
+"""Logs files and tags about an experiment to its report run, an MLflow run that does not count as a trial."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from advisor.tracking.stores.store import open_store
 
 REPORT_RUN_NAME = "advisor"
 MAX_TAG_CHARACTERS = 5000
-"""Maximum number of characters in a tag's value that every MLflow store accepts."""
+"""Maximum number of characters that every MLflow store accepts in a tag's value."""
 _TAGS_PER_REQUEST = 100
 _BEGIN_MARK, _END_MARK = "<!-- advisor -->", "<!-- end of advisor -->"
-"""Marks at the beginning and the end of our part of an experiment's description."""
+"""Marks at the beginning and the end of the part of an experiment's description that this program writes."""
 _REPORT_PAGE_PATH = "#/experiments/{}/runs/{}/artifacts/report.html"
-"""Path of the report's page in MLflow's web UI. The path is relative, so that it is valid wherever the UI is served."""
+"""Path of the report page in MLflow's web UI. The path is relative, so it is valid at any address at which the UI is served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ReportRun:
     url: str | None
     """URL of the run's page; None if the store is not a server."""
     changed: bool
-    """False if the report run already held the same files and tags."""
+    """False if the report run already contained the same files and tags."""
 
 
 def publish(
@@ -46,10 +46,11 @@ def publish(
     summary: str | None = None,
     tracking_uri: str | None = None,
 ) -> ReportRun:
-    """Log `files` (artifact path: text) and `tags` to the experiment's report run. Create that run if necessary.
+    """Log `files` (text by artifact path) and `tags` to the experiment's report run. If the report run does not exist, it is
+    created.
 
-    The new files and tags replace those of the previous call. summary: Markdown to show in the experiment's description, with a
-    link to the report. Raises AdvisorError with a one-line instruction.
+    The new files and tags replace those of the previous call. summary: Markdown text for the experiment's description, which
+    also gets a link to the report. Raises AdvisorError with a one-line instruction.
     """
     location = parse_tracking_uri(tracking_uri)
     chosen = choose_experiment(experiment, open_store(location).experiments(), location)
@@ -73,7 +74,8 @@ def publish(
 
 
 def _describe_experiment(client: Any, experiment_id: str, text: str) -> None:
-    """Replace our part of the experiment's description by the text. The rest of the description belongs to the user."""
+    """Replace the part of the experiment's description that this program wrote by the text. The rest of the experiment's
+    description belongs to the user."""
     before = client.get_experiment(experiment_id).tags.get(contract.TAG_NOTE, "")
     start, _, rest = before.partition(_BEGIN_MARK)
     _, _, end = rest.partition(_END_MARK)
@@ -108,9 +110,7 @@ def _log_files_and_tags(
 
 
 def _delete_stale_files(client: Any, run: Any, files: Mapping[str, str], location: Location) -> None:
-    """Delete study files (next/*.yaml) that an earlier report wrote and the present report did not, if the store can delete
-    artifacts.
-    """
+    """Delete study files (next/*.yaml) of earlier reports that the new report did not write, if the store can delete artifacts."""
     from mlflow.exceptions import MlflowException
 
     folders = {path.rpartition("/")[0] for path in files if "/" in path} | {"next"}

@@ -1,6 +1,5 @@
-"""The raw data of an experiment, before corrections: points are unsorted and may be duplicated; numbers in parameters and tags are
-text.
-"""
+"""The raw data of an experiment, as stored: points are unsorted and may be duplicated, and numbers in parameters and tags are
+text."""
 
 from __future__ import annotations
 
@@ -19,42 +18,40 @@ RunStatus: TypeAlias = Literal["FINISHED", "FAILED", "KILLED", "RUNNING", "SCHED
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of an experiment."""
-
     id: str
     name: str
     status: RunStatus
     params: Mapping[str, str]
     tags: Mapping[str, str]
     started: float | None = None
-    """Start time in seconds since the epoch; None if unknown."""
+    """Start time in seconds since 1970; None if unknown."""
     ended: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """All points of one metric as logged, in arrays of the same shape (n,)."""
+    """All logged points of one metric, in arrays of the same shape (n,)."""
 
     runs: NDArray[np.int64]
-    """Index in `Experiment.runs` of each point's run."""
+    """Index in `Experiment.runs` of the run that logged each point."""
     steps: NDArray[np.int64]
     values: FloatArray
     times: FloatArray
-    """Time of each point in seconds since the epoch; NaN if unknown."""
+    """Time of each point in seconds since 1970; NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """The runs, points and tags of one experiment as read from its store."""
+    """The runs, points and tags of one experiment, as read from its store."""
 
     name: str
     runs: tuple[Run, ...]
     points: Mapping[str, Points]
     tags: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    """Problems that did not prevent reading the experiment, one sentence each."""
+    """Problems that did not prevent the experiment from being read, one sentence each."""
 
     @property
     def fits_in_memory(self) -> bool:
-        """True if the experiment's points and curves stay in memory instead of being spilled to disk."""
+        """Whether the points and curves of the experiment stay in memory instead of being moved to disk."""
         return spill.fits_in_memory([len(p.runs) for p in self.points.values()])

@@ -1,7 +1,7 @@
 """Stores a study file in an experiment's tags, so that later analyses know the search space of its trials.
 
-Every store accepts 5,000 characters per tag: a longer file is compressed and split over several tags. If an experiment holds
-several studies, its tags hold the study file of each study.
+Every store accepts 5,000 characters per tag, so a longer study file is compressed and split over several tags. If an experiment
+contains several studies, its tags contain the study file of each study.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_TAG_CHARACTERS = 5000
 """Maximum number of characters in a tag's value."""
 _PACKED_PREFIX = "zlib+base64, parts: "
 _MAX_FILE_BYTES = 2_000_000
-"""Maximum size of a decompressed study file, in bytes."""
+"""Maximum bytes of a decompressed study file."""
 
 
 def tags_of(spec: StudySpec) -> dict[str, str]:
@@ -41,10 +41,10 @@ def latest_spec(tags: Mapping[str, str]) -> StudySpec | None:
     return _parse_or_none(latest_file(tags))
 
 
-def specs_of(tags: Mapping[str, str]) -> tuple[StudySpec, ...]:
+def all_stored_specs(tags: Mapping[str, str]) -> tuple[StudySpec, ...]:
     """Return all valid study files in the tags, sorted by round and name."""
     specs: dict[str, StudySpec] = {}
-    for tag in (contract.TAG_STUDY_FILE, *sorted(t for t in tags if _is_first_part(t))):
+    for tag in (contract.TAG_STUDY_FILE, *sorted(t for t in tags if _is_first_file_tag(t))):
         spec = _parse_or_none(_unpack_from_tags(tag, tags))
         if spec is not None:
             specs.setdefault(spec.study, spec)
@@ -59,13 +59,12 @@ def _parse_or_none(text: str | None) -> StudySpec | None:
 
 
 def _tag_of_study(study: str) -> str:
-    """Return the tag name for one study's file. The tag name contains a digest, because a study's name may exceed the limit for tag
-    names.
-    """
+    """Return the name of the tag that holds the file of one study. The name of the tag contains a digest, because a study's
+    name may be too long for a tag name."""
     return f"{contract.TAG_STUDY_FILE}.of-{hashlib.sha256(study.encode()).hexdigest()[:12]}"
 
 
-def _is_first_part(tag: str) -> bool:
+def _is_first_file_tag(tag: str) -> bool:
     return tag.startswith(contract.TAG_STUDY_FILE + ".of-") and ".part-" not in tag
 
 

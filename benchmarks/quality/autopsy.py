@@ -45,13 +45,13 @@ class Observer:
     def __init__(self) -> None:
         self.history, self.record = History(), ""
 
-    def hand_over(self, chunk: PendingChunk) -> None:
+    def submit_chunk(self, chunk: PendingChunk) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         for table in chunk.tables():
             self.history.add(table)
 
-    def on_fact(self, tag: str, value: str) -> None:
+    def on_observed_tag(self, tag: str, value: str) -> None:
         pass
 
     def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
@@ -76,9 +76,9 @@ class Observer:
             self.capture.add_loss(training.step(i, batch))
             if i % LAG == LAG - 1:
                 self.capture.flush()
-                watch.late_step = self.history.bad_step
+                watch.late_step = self.history.first_bad_step
         self.capture.stop()
-        watch.late_step = self.history.bad_step
+        watch.late_step = self.history.first_bad_step
         watch.stop()
         return read_record(self.record) if self.record else None
 

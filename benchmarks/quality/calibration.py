@@ -28,7 +28,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from truths import TRUTHS, world
 
-from advisor.engine.calibration import Knot, corrected, path_of_table, table
+from advisor.engine.calibration import CalibrationPoint, corrected, path_of_table, table
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 
@@ -61,7 +61,7 @@ def findings_of_worlds(seeds: Iterable[int], jobs: int, names: frozenset[str]) -
     return answers
 
 
-def fit_confidence_map(rule: str, answers: Sequence[tuple[float, bool]]) -> list[Knot]:
+def fit_confidence_map(rule: str, answers: Sequence[tuple[float, bool]]) -> list[CalibrationPoint]:
     """Fit and return the calibration map of one rule, given its findings."""
     if len(answers) < MIN_FINDINGS:
         return []
@@ -74,7 +74,7 @@ def fit_confidence_map(rule: str, answers: Sequence[tuple[float, bool]]) -> list
     for b, share in zip(bins, rising, strict=True):
         merged[round(float(stated[b].mean()), 3)].append((float(share), len(b)))
     return [
-        Knot(
+        CalibrationPoint(
             rule,
             at,
             round(float(np.average([s for s, _ in some], weights=[n for _, n in some])), 3),
@@ -84,14 +84,14 @@ def fit_confidence_map(rule: str, answers: Sequence[tuple[float, bool]]) -> list
     ]
 
 
-def write(maps: Mapping[str, Sequence[Knot]]) -> None:
+def write(maps: Mapping[str, Sequence[CalibrationPoint]]) -> None:
     with path_of_table().open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
-        lines.writerow([f.name for f in fields(Knot)])
+        lines.writerow([f.name for f in fields(CalibrationPoint)])
         lines.writerows(astuple(knot) for rule in sorted(maps) for knot in maps[rule])
 
 
-def report(answers: Answers, maps: Mapping[str, tuple[Knot, ...]], names: Sequence[str]) -> str:
+def report(answers: Answers, maps: Mapping[str, tuple[CalibrationPoint, ...]], names: Sequence[str]) -> str:
     """Return a table of these rules, followed by the reliability table of the shown confidences."""
     lines = [
         f"{'rule':24} {'findings':>8} {'stated':>7} {'shown':>7} {'right':>7} {'Brier stated':>13} {'Brier shown':>12}"

@@ -39,7 +39,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from advisor.engine.judge import judge
-from advisor.engine.measured import SIZES, Measured, path_of_table, size
+from advisor.engine.measured import SIZES, MeasuredCounts, path_of_table, size
 from advisor.engine.registry import load_rules
 from advisor.engine.rule import Rule
 from advisor.model.finding import Verdict
@@ -155,21 +155,21 @@ def scores(answers: Iterable[Answer]) -> dict[str, Score]:
     return {rule: score for (rule, _), score in _scores([(a.case, a.fired, a.missing, "") for a in answers]).items()}
 
 
-def measured_scores(answers: Iterable[Answer]) -> list[Measured]:
+def measured_scores(answers: Iterable[Answer]) -> list[MeasuredCounts]:
     """Return the scores of each rule by the number of trials in the study, in the form that the rules' pages quote."""
     by_size = _scores([(a.case, a.fired, a.missing, size(a.trials)) for a in answers])
     order = [words for _, words in SIZES]
     return [
-        Measured(rule, trials, s.positives, s.detected, s.negatives, s.false_alarms, s.not_assessed)
+        MeasuredCounts(rule, trials, s.positives, s.detected, s.negatives, s.false_alarms, s.not_assessed)
         for (rule, trials), s in sorted(by_size.items(), key=lambda item: (item[0][0], order.index(item[0][1])))
     ]
 
 
-def write(rows: Iterable[Measured]) -> None:
+def write(rows: Iterable[MeasuredCounts]) -> None:
     """Write the table of scores that the rules' pages and the reports quote."""
     with path_of_table().open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
-        lines.writerow([f.name for f in fields(Measured)])
+        lines.writerow([f.name for f in fields(MeasuredCounts)])
         lines.writerows(row.row() for row in rows)
 
 

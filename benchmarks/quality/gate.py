@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from cases import REAL
 
 from advisor.history.case import MAX_SEEDS
-from advisor.history.gate import ERROR, MISS, WORTHWHILE
+from advisor.history.gate import DEFAULT_WORTHWHILE_GAIN, ERROR, MAX_MISS_PROBABILITY
 from advisor.model.space import FloatArray
 from advisor.stats import difference
-from advisor.stats.sequential import Levels, NoiseFloor, Sample, SequentialTest
+from advisor.stats.sequential import NoiseFloor, RunSample, SequentialTest, SignificanceLevels
 
 FIRST_SEED = 5_000
 LOOPS = 200
@@ -49,8 +49,8 @@ class SimulatedSetting:
         self.costs.append(self.mean + draw(rng, self.deviation))
 
     @property
-    def sample(self) -> Sample:
-        return Sample.of(np.array(self.costs))
+    def sample(self) -> RunSample:
+        return RunSample.of(np.array(self.costs))
 
 
 @dataclass
@@ -170,7 +170,7 @@ def _judge(
     run: Callable[[SimulatedSetting], None],
 ) -> tuple[bool, int]:
     """Ask the gate after each run until it decides. Return (whether the proposal is kept, number of further runs)."""
-    levels = Levels.in_loop(number + 1, repeat, keeps, error=ERROR, miss=MISS)
+    levels = SignificanceLevels.levels_in_loop(number + 1, repeat, keeps, error=ERROR, miss=MAX_MISS_PROBABILITY)
     others = difference.pooled([np.array(s.costs) for s in settings if s is not candidate and s is not incumbent])
     runs = 0
     while True:
@@ -183,8 +183,8 @@ def _judge(
             continue
         squares = sum(s.squares for s in pair) + (others[0] ** 2 * others[1] if others else 0)
         floor = NoiseFloor(math.sqrt(squares / freedom), freedom)
-        fresh = Sample.of(np.array(candidate.costs[1:])) if len(candidate.costs) > 1 else None
-        test = SequentialTest(pair[0], fresh, pair[1], floor, WORTHWHILE * floor.sd, levels)
+        fresh = RunSample.of(np.array(candidate.costs[1:])) if len(candidate.costs) > 1 else None
+        test = SequentialTest(pair[0], fresh, pair[1], floor, DEFAULT_WORTHWHILE_GAIN * floor.sd, levels)
         if test.decision != "not decided":
             return test.decision == "keep", runs
         more = test.next_run(MAX_SEEDS)

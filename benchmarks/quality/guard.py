@@ -43,7 +43,7 @@ from cases import REAL, RECORDED
 from advisor.engine.guard import hindsight
 from advisor.engine.guard.policy import Policy, Progress
 from advisor.engine.guard.replay import Stopper, guard_stopper, not_finite, replay
-from advisor.engine.guard.verdicts import MOVED, lost_share, steps_left
+from advisor.engine.guard.verdicts import MIN_MOVED_SHARE, diverging_lost_share, steps_siblings_left_start
 
 SOURCES: Mapping[str, Sequence[Path]] = {
     "TaskSet": [REAL.folder / "taskset"],
@@ -173,13 +173,13 @@ class FalseAlarms:
         if not trial.best[-1] < trial.best[at]:
             return False
         first = float(trial.costs[0])
-        if not first - trial.best[at] > MOVED * (first - lowest) and self._is_stuck(trial, at, completed):
+        if not first - trial.best[at] > MIN_MOVED_SHARE * (first - lowest) and self._is_stuck(trial, at, completed):
             return True  # the first condition follows from the second and is faster to check
         return not_finite(trial, at) or self._is_diverging(trial, at)
 
     def _is_diverging(self, trial: Progress, at: int) -> bool:
         if trial not in self._diverging:
-            found = [lost_share(trial, k, self._policy) is not None for k in range(len(trial.steps))]
+            found = [diverging_lost_share(trial, k, self._policy) is not None for k in range(len(trial.steps))]
             self._diverging[trial] = found
         return self._diverging[trial][at]
 
@@ -187,7 +187,7 @@ class FalseAlarms:
         siblings = [s for s in completed if np.isfinite(s.best[-1])]
         if len(siblings) < self._policy.siblings or not self._policy.enough_evaluations(siblings):
             return False
-        return steps_left(trial, at, siblings, self._policy) is not None
+        return steps_siblings_left_start(trial, at, siblings, self._policy) is not None
 
 
 # --- other ways to stop ----------------------------------------------------------------------------------------------------------

@@ -31,8 +31,8 @@ import sqlalchemy
 from fault_servers import FaultyProxy, Postgres, TrackingServer, until
 
 from advisor import contract
-from advisor_logging.spool import EVENT, STEPS, Frame, Position, _whole_frames
-from advisor_logging.windows import Windows
+from advisor_logging.spool import EVENT, STEPS, Frame, Position, _complete_frames
+from advisor_logging.windows import WindowReducer
 
 Key = tuple[str, int, int, str]
 """(metric, step, milliseconds since 1970, value as text) of one point."""
@@ -256,7 +256,7 @@ def wait_for_delivery(stage: Stage, training: Training, within_s: float = 300.0)
 
 
 def _read_recorded(path: Path) -> Iterator[Frame]:
-    for kind, payload, _ in _whole_frames(path.read_bytes()):
+    for kind, payload, _ in _complete_frames(path.read_bytes()):
         if kind != EVENT:
             yield Frame(kind, payload, Position(), Position())
 
@@ -267,7 +267,7 @@ def _first_ms(frames: list[Frame]) -> int:
 
 def _points(frames: list[Frame]) -> Counter[Key]:
     """Return the points that the store should have; they are computed from the rows, independently of the shipper."""
-    windows, points = Windows(), []
+    windows, points = WindowReducer(), []
     for frame in frames:
         for step, time_ms, values in frame.rows():
             if frame.kind == STEPS:

@@ -87,7 +87,7 @@ def _page(example: Example) -> str:
             f"The page of the rule {_link(finding.rule)} explains the check; its section of the playbook is “{finding.playbook}”.",
             "## What to do",
             sentence(str(finding.action)),
-            *([f"It waits for a later study: {sentence(why)}"] if (why := report.reason_deferred(finding)) else []),
+            *([f"It waits for a later study: {sentence(why)}"] if (why := report.deferral_reason(finding)) else []),
             _others(report, finding),
             "## The next study",
             _next(report),
@@ -97,7 +97,7 @@ def _page(example: Example) -> str:
 
 def _study(report: Report) -> str:
     shown = ("Study", "Objective", "Trials", "Best value", "Training steps")
-    head, *rows = (f"| {what} | {value} |" for what, value in sheet.study_sheet(report) if what in shown)
+    head, *rows = (f"| {what} | {value} |" for what, value in sheet.study_description_rows(report) if what in shown)
     searched = [
         f"| `{name}` | {domain} |" for name, _, domain, *_ in sheet.space_rows(report) if name in report.spec.searched
     ]

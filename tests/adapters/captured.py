@@ -22,10 +22,10 @@ class Collector:
         self.tags: dict[str, str] = {}
         self.warnings: list[str] = []
 
-    def hand_over(self, chunk: PendingChunk) -> None:
+    def submit_chunk(self, chunk: PendingChunk) -> None:
         self.chunks.append(chunk)
 
-    def on_fact(self, tag: str, value: str) -> None:
+    def on_observed_tag(self, tag: str, value: str) -> None:
         self.tags[tag] = value
 
     def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:

@@ -14,7 +14,7 @@ from advisor_pytorch import TuningLogger
 from advisor_pytorch.facts.observations import Observations
 
 
-class Chunk:
+class RowChunk:
     """A chunk that is ready."""
 
     def __init__(self, table: Table, windowed: bool = True) -> None:
@@ -30,9 +30,9 @@ class Chunk:
         return [self.table]
 
 
-def steps(first: int, count: int) -> Chunk:
+def steps(first: int, count: int) -> RowChunk:
     at = list(range(first, first + count))
-    return Chunk(
+    return RowChunk(
         Table(at, [1_700_000_000_000 + s for s in at], {f"m{i}": [float(s) for s in at] for i in range(8)}), True
     )
 

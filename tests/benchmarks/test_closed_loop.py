@@ -90,4 +90,4 @@ def test_windows_of_a_grid_leave_the_best_out():
     wide = window.start.with_parameter(
         "learning_rate_init", window.start.parameters["learning_rate_init"].model_copy(update={"low": 1e-9})
     )
-    assert window.legal(wide).parameters["learning_rate_init"].low == 1e-5
+    assert window.supported_study(wide).parameters["learning_rate_init"].low == 1e-5

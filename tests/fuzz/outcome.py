@@ -149,7 +149,7 @@ _FORBIDDEN = ("pickle.find_class", "subprocess.Popen", "os.system", "os.exec", "
 _CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.chmod", "os.link", "os.symlink", "os.truncate")
 
 
-def _hook(event: str, args: tuple[Any, ...]) -> None:
+def _hook_unlock(event: str, args: tuple[Any, ...]) -> None:
     if not _armed:
         return
     if event in _FORBIDDEN or event == "socket.connect":
@@ -171,7 +171,7 @@ def _note_change(event: str, path: str | bytes | os.PathLike[str]) -> None:
         _seen.append(f"{event} {absolute!r:.300}")
 
 
-sys.addaudithook(_hook)
+sys.addaudithook(_hook_unlock)
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ def test_a_study_without_earlier_rounds_has_no_such_section(report: Report) -> N
 
 def test_markdown_has_two_lines_on_the_rounds(with_rounds: Report) -> None:
     text = with_rounds.to_markdown()
-    assert "Round 2: 12 trials, and 3 from earlier rounds that lie in this space" in text
+    assert "Round 2: 12 trials, and 3 from earlier rounds in this search space" in text
     assert "1 of 2 came true" in text
     assert "<img" not in text
 

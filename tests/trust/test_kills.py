@@ -14,14 +14,16 @@ from kill_victims import VICTIMS
 from kills import kill_command
 
 pytestmark = pytest.mark.xdist_group("kills")  # one process that has imported all
-ALONE = [command for command in VICTIMS if "server" not in command]
+ANALYZE_ALONE_NOTE = [command for command in VICTIMS if "server" not in command]
 
 
 # What a killed launcher or shipper leaves at work goes on by itself, at a time that depends on the machine.
 SLOW = ("run", "sync")
 
 
-@pytest.mark.parametrize("command", [pytest.param(c, marks=[pytest.mark.slow] * (c in SLOW)) for c in ALONE])
+@pytest.mark.parametrize(
+    "command", [pytest.param(c, marks=[pytest.mark.slow] * (c in SLOW)) for c in ANALYZE_ALONE_NOTE]
+)
 def test_a_few_kills(command: str) -> None:
     seen = kill_command(command, VICTIMS[command], kills=4, seed=0)
     assert seen.clean, seen

@@ -1,9 +1,9 @@
-"""Finds the first operation in the autograd graph of a loss whose result or derivative was not finite.
+"""Finds the operation in the autograd graph of a loss at which the first non-finite result or derivative appears.
 
-Before the backward pass, the graph still holds the tensors that operations saved: `forward_fault` finds the first saved tensor, in
-the order of computation, that is not finite or at which its operation has no finite result. After the backward pass, only the
-operations' names are left: `between` lists the operations between the last parameter with a non-finite gradient and the next
-parameter with a finite gradient.
+Before the backward pass, the graph still holds the tensors that its operations saved: `forward_fault` finds the first saved
+tensor that is not finite or for which its operation has no finite result. After the backward pass, only the operations' names
+remain: `between` lists the operations between the last parameter with a non-finite gradient and the next parameter with a
+finite gradient.
 """
 
 from __future__ import annotations
@@ -18,42 +18,53 @@ Facts = dict[str, Any]
 
 MAX_NODES = 20_000
 MAX_OPERATIONS = 24
-"""Maximum number of operations that `between` lists."""
-_TRANSPARENT = ("T", "Transpose", "ToCopy", "View", "UnsafeView", "Expand", "Permute", "Clone", "Alias", "Squeeze")
-"""Operations that neither create nor remove a non-finite value."""
-_HARMLESS = ("Relu", "Gelu", "LeakyRelu", "Hardtanh", "MaxPool2DWithIndices", "Dropout", "NativeDropout")
-"""Operations that never create a non-finite value, but pass on a non-finite input."""
-_OUTPUTS = ("result", "output", "result0", "result1", "result2", "out")
+_COPYING_OPERATIONS = (
+    "T",
+    "Transpose",
+    "ToCopy",
+    "View",
+    "UnsafeView",
+    "Expand",
+    "Permute",
+    "Clone",
+    "Alias",
+    "Squeeze",
+)
+"""Operations whose result is finite exactly if their input is finite, because they only rearrange or copy values."""
+_FINITE_OPERATIONS = ("Relu", "Gelu", "LeakyRelu", "Hardtanh", "MaxPool2DWithIndices", "Dropout", "NativeDropout")
+"""Operations that never create a non-finite value, but pass a non-finite input on to their output."""
+_OUTPUT_TENSOR_NAMES = ("result", "output", "result0", "result1", "result2", "out")
 
 
-class Graph:
+class AutogradGraph:
     """The operations that compute a loss, in the order of the forward pass."""
 
     def __init__(self, loss: torch.Tensor, parameters: Mapping[str, torch.Tensor]) -> None:
         self._names = {id(p): name for name, p in parameters.items()}
-        self.nodes = sorted(_reachable(loss.grad_fn), key=lambda node: node._sequence_nr())
+        self.nodes = sorted(_reachable_nodes(loss.grad_fn), key=lambda node: node._sequence_nr())
         self._owned = [self._parameters_of(node) for node in self.nodes]
         self.is_of_model = any(self._owned)
-        """Whether the loss depends on one of the given parameters; several trainings may run in one process."""
+        """Whether the loss depends on one of the given parameters; other losses in this process may belong to other models."""
 
     def forward_fault(self) -> Facts | None:
-        """Return facts about the first operation with a non-finite result; None if there is none or the graph was freed."""
+        """Return facts about the first operation with a non-finite result; None if there is no such operation or the graph was
+        freed."""
         for i, node in enumerate(self.nodes):
-            if (fault := _fault_of(node)) is not None:
+            if (fault := _find_fault(node)) is not None:
                 return fault | self._place(i)
         return None
 
     def between(self, bad: Collection[str]) -> Facts:
-        """Return the operations in which a finite gradient became non-finite; if no gradient is non-finite, return the loss's
-        operations.
+        """Return the operations in which a finite gradient became non-finite; if all gradients are finite, return the
+        operations that compute the loss.
 
-        bad: parameters with a non-finite gradient.
+        bad: names of the parameters with a non-finite gradient.
         """
         touched = [i for i, own in enumerate(self._owned) if any(name in bad for name in own)]
         last = touched[-1] if touched else max((i for i, own in enumerate(self._owned) if own), default=-1)
         clean = [i for i, own in enumerate(self._owned) if i > last and own]
         until = clean[0] if clean else len(self.nodes)
-        inside = [node for node in self.nodes[max(last, 0) : until] if _short_name(node) not in _TRANSPARENT]
+        inside = [node for node in self.nodes[max(last, 0) : until] if _short_name(node) not in _COPYING_OPERATIONS]
         return {
             "operations": list(dict.fromkeys(map(_name_with_exponent, inside)))[-MAX_OPERATIONS:],
             "custom": [_short_name(node) for node in inside if _is_custom(node)][:4],
@@ -62,8 +73,8 @@ class Graph:
         }
 
     def _place(self, i: int) -> Facts:
-        """Return the last parameters that the forward pass used up to operation i, and the first parameters that it used after
-        it."""
+        """Return the parameters that the forward pass used last before operation i, and those that it used first after
+        operation i."""
         before = [own[0] for own in self._owned[: i + 1] if own]
         after = [own[0] for own in self._owned[i + 1 :] if own]
         return {"after": before[-1] if before else None, "before": after[0] if after else None}
@@ -72,7 +83,7 @@ class Graph:
         return [self._names[id(p)] for p in _leaf_parameters(node) if id(p) in self._names]
 
 
-def _reachable(root: Any) -> list[Any]:
+def _reachable_nodes(root: Any) -> list[Any]:
     found: dict[Any, None] = {}
     waiting = [root] if root is not None else []
     while waiting and len(found) < MAX_NODES:
@@ -85,11 +96,12 @@ def _reachable(root: Any) -> list[Any]:
 
 
 def _leaf_parameters(node: Any) -> Iterator[torch.Tensor]:
-    """Yield the parameters that are inputs of an operation, directly or through transparent operations."""
+    """Yield the parameters that are inputs of an operation, either directly or via operations that only rearrange or copy
+    values."""
     for parent, _ in node.next_functions:
         if parent is not None and hasattr(parent, "variable"):
             yield parent.variable
-        elif parent is not None and _short_name(parent) in _TRANSPARENT:
+        elif parent is not None and _short_name(parent) in _COPYING_OPERATIONS:
             yield from _leaf_parameters(parent)
 
 
@@ -98,8 +110,8 @@ def _short_name(node: Any) -> str:
 
 
 def _name_with_exponent(node: Any) -> str:
-    """Return the name of an operation, with the exponent as in `Pow(2)` if it is at least 1: the derivative of such a power is
-    finite at 0."""
+    """Return the name of an operation, with its exponent as in `Pow(2)` if the exponent is at least 1: the derivative of such a
+    power is finite at 0."""
     name, exponent = _short_name(node), getattr(node, "_saved_exponent", None) if "Pow" in node.name() else None
     return f"{name}({exponent:g})" if isinstance(exponent, (int, float)) and exponent >= 1 else name
 
@@ -109,7 +121,8 @@ def _is_custom(node: Any) -> bool:
 
 
 def _saved_tensors(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (name, tensor) for each tensor that an operation saved. After the backward pass, no saved tensors exist."""
+    """Yield (name, tensor) for each tensor that an operation saved for the backward pass. After the backward pass, the
+    operation holds no saved tensors."""
     try:
         if isinstance(node, BackwardCFunction):
             yield from (("self", t) for t in getattr(node, "saved_tensors", ()) if t is not None)
@@ -120,24 +133,24 @@ def _saved_tensors(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 for tensor in value if isinstance(value, (list, tuple)) else (value,):
                     if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
                         yield name.removeprefix("_saved_"), tensor.detach()
-    except RuntimeError:  # the tensor was freed, or was changed in place after it was saved
+    except RuntimeError:  # the tensor was freed, or was modified in place after the operation saved it
         return
 
 
-def _fault_of(node: Any) -> Facts | None:
+def _find_fault(node: Any) -> Facts | None:
     op = _short_name(node)
     for name, tensor in _saved_tensors(node):
         if not tensor.numel():
             continue
-        if why := _reason_not_finite(op, name, tensor):
-            return {"operation": op, "why": why, "dtype": _dtype(tensor)}
+        if why := _non_finite_reason(op, name, tensor):
+            return {"operation": op, "why": why, "dtype": _dtype_name(tensor)}
         if bool((torch.isnan(tensor) | torch.isposinf(tensor)).any()):
             return _find_origin(node, op, name, tensor)
     return None
 
 
-def _reason_not_finite(op: str, name: str, tensor: torch.Tensor) -> str | None:
-    """Return the reason why the operation has no finite value at one of its saved tensors; None if the value is finite."""
+def _non_finite_reason(op: str, name: str, tensor: torch.Tensor) -> str | None:
+    """Return why the operation has no finite value at one of its saved tensors; None if its value is finite."""
     if op in ("Log", "Log2", "Log10") and name == "self" and bool((tensor <= 0).any()):
         return "log of 0" if bool((tensor == 0).any()) else "log of a negative number"
     if op == "Div" and name == "other" and bool((tensor == 0).any()):
@@ -152,13 +165,17 @@ def _reason_not_finite(op: str, name: str, tensor: torch.Tensor) -> str | None:
 
 
 def _find_origin(node: Any, op: str, name: str, tensor: torch.Tensor) -> Facts:
-    """Return facts about the operation that created the non-finite tensor: the operation that saved the tensor, or the one before
-    it."""
-    producer = node if name in _OUTPUTS and op not in _HARMLESS else _last_producer(node)
+    """Return facts about the operation that created the non-finite tensor: the operation that saved the tensor, or its
+    predecessor."""
+    producer = node if name in _OUTPUT_TENSOR_NAMES and op not in _FINITE_OPERATIONS else _last_producer(node)
     if producer is None:
-        return {"operation": op, "why": "input", "dtype": _dtype(tensor)}
-    sources = [_dtype(t) for _, t in _saved_tensors(producer)] if producer is not node else []
-    facts = {"operation": _short_name(producer), "why": "result", "dtype": min([_dtype(tensor), *sources], key=_width)}
+        return {"operation": op, "why": "input", "dtype": _dtype_name(tensor)}
+    sources = [_dtype_name(t) for _, t in _saved_tensors(producer)] if producer is not node else []
+    facts = {
+        "operation": _short_name(producer),
+        "why": "result",
+        "dtype": min([_dtype_name(tensor), *sources], key=_width),
+    }
     masked = any(_short_name(n).startswith(("MaskedFill", "Where")) for n in _nearby_nodes(producer, 4))
     return facts | {"masked": masked, "overflow": bool(torch.isinf(tensor).any())}
 
@@ -176,10 +193,10 @@ def _last_producer(node: Any) -> Any:
     if not makers:
         return None
     last = max(makers, key=lambda parent: parent._sequence_nr())
-    return _last_producer(last) if _short_name(last) in _TRANSPARENT else last
+    return _last_producer(last) if _short_name(last) in _COPYING_OPERATIONS else last
 
 
-def _dtype(tensor: torch.Tensor) -> str:
+def _dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 

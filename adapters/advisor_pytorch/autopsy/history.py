@@ -1,4 +1,5 @@
-"""Keeps the last rows of metrics before a training's first non-finite value. All functions are called in the writer thread."""
+"""Keeps the rows of metrics around the first non-finite value of a training run. The writer thread calls all functions of this
+module."""
 
 from __future__ import annotations
 
@@ -11,27 +12,27 @@ from advisor import contract
 from advisor_logging.table import Table
 
 MAX_ROWS, FIRST_ROWS, ROWS_AFTER = 60, 5, 3
-"""Numbers of rows to keep: before the first non-finite value, from the start of the training, and after the first non-finite
+"""Numbers of rows to keep: before the first non-finite value, at the start of the training, and after the first non-finite
 value."""
 COLUMNS = (contract.TRAIN_LOSS, contract.GRAD_NORM, contract.LEARNING_RATE, contract.LOSS_SCALE, contract.SKIPPED_STEPS)
 
 
 class History:
-    """Keeps rows of (step, value of each column in `COLUMNS`)."""
+    """Keeps rows of the form (step, value of each column in `COLUMNS`)."""
 
     def __init__(self) -> None:
-        self.bad_step: int | None = None
+        self.first_bad_step: int | None = None
         """First step whose loss or gradient norm is not finite."""
         self._first: list[list[Any]] = []
         self._last: deque[list[Any]] = deque(maxlen=MAX_ROWS)
         self._after: list[list[Any]] = []
 
     def add(self, table: Table) -> None:
-        """Add the logged rows of a training. Rows of evaluations are ignored."""
+        """Rows of evaluations are ignored."""
         columns = [table.columns.get(name) for name in COLUMNS]
         if len(self._after) >= ROWS_AFTER or (columns[0] is None and columns[1] is None):
             return
-        if self.bad_step is None and _all_finite(columns[0]) and _all_finite(columns[1]):
+        if self.first_bad_step is None and _all_finite(columns[0]) and _all_finite(columns[1]):
             skipped = 0 if len(self._first) < FIRST_ROWS else max(len(table) - MAX_ROWS, 0)
         else:
             skipped = 0
@@ -39,9 +40,9 @@ class History:
             self._add_row([table.steps[i], *(None if column is None else column[i] for column in columns)])
 
     def _add_row(self, row: list[Any]) -> None:
-        if self.bad_step is None and not _all_finite(value for value in row[1:3] if value is not None):
-            self.bad_step = row[0]
-        if self.bad_step is None:
+        if self.first_bad_step is None and not _all_finite(value for value in row[1:3] if value is not None):
+            self.first_bad_step = row[0]
+        if self.first_bad_step is None:
             self._last.append(row)
             if len(self._first) < FIRST_ROWS:
                 self._first.append(row)
@@ -49,7 +50,7 @@ class History:
             self._after.append(row)
 
     def facts(self) -> dict[str, Sequence[Any]]:
-        """Return the rows from the start of the training, before the first non-finite value, and after it."""
+        """Return the rows at the start of the training, just before the first non-finite value, and just after it."""
         return {"columns": ("step", *COLUMNS), "first": self._first, "before": list(self._last), "after": self._after}
 
 

@@ -1,5 +1,5 @@
-"""Counts the non-finite values in a model, in its gradients, in its optimizers' state, and in a batch. Counting blocks until the
-device has finished its queued work."""
+"""Counts the non-finite values in a model, in its gradients, in its optimizers' state, and in a batch. Counting blocks until
+the device has finished its queued operations."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 MAX_TENSORS = 16
-"""Maximum number of tensors in a batch that are inspected."""
+"""Maximum number of a batch's tensors that are inspected."""
 MAX_NAME_LENGTH = 120
 IGNORED_LABEL = -100
-"""Class label that PyTorch's losses ignore by default."""
+"""Class label that PyTorch's cross-entropy loss ignores by default."""
 
 Facts = dict[str, Any]
 
@@ -62,20 +62,21 @@ def named_parameters(model: torch.nn.Module, optimizers: Sequence[torch.optim.Op
     return named | {f"optimizer.{i}": p for i, p in enumerate(trained) if id(p) not in known}
 
 
-def start_norms(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the norm of each parameter, without waiting for the device; an empty list if a parameter is not yet initialised."""
+def initial_norms(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Return the norm of each parameter without waiting for the device; return an empty list if a parameter is not initialised
+    yet."""
     try:
         with torch.no_grad():
             return list(torch._foreach_norm([p.detach() for p in model.parameters()]))
-    except (RuntimeError, TypeError, ValueError):  # lazy or sharded parameters
+    except (RuntimeError, TypeError, ValueError):  # parameters that are not initialised yet or are sharded
         return []
 
 
-def start_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[Facts]:
-    """Return the weights with the largest gains at initialisation. The gain of a weight is its root mean square times the square
-    root of its number of inputs.
+def initial_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[Facts]:
+    """Return the weights with the largest gains at initialisation. The gain of a weight is its root mean square times the
+    square root of its number of inputs.
 
-    With a usual initialisation, the gain is about 1. Embeddings are left out, because they do not sum over inputs.
+    With a usual initialisation, the gain is about 1. Embeddings are omitted, because they do not sum over inputs.
     """
     named = list(model.named_parameters())
     tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
@@ -88,7 +89,8 @@ def start_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[F
 
 
 def loss_scale() -> float | None:
-    """Return the scale of an enabled gradient scaler in this process that has scaled a loss; None if there is none."""
+    """Return the loss scale of an enabled gradient scaler in this process that has already scaled a loss; None if there is no
+    such scaler."""
     for one in gc.get_objects():
         if type(one).__name__ == "GradScaler" and isinstance(one, torch.amp.GradScaler) and one.is_enabled():
             scale = getattr(one, "_scale", None)
@@ -98,12 +100,12 @@ def loss_scale() -> float | None:
 
 
 def gradient_facts(parameters: Mapping[str, torch.Tensor]) -> list[Facts]:
-    """Return `tensor_facts` of each existing gradient, named after its parameter."""
+    """Return `tensor_facts` of each existing gradient, under the name of its parameter."""
     return [tensor_facts(name, p.grad) for name, p in parameters.items() if p.grad is not None]
 
 
 def buffer_facts(model: torch.nn.Module) -> list[Facts]:
-    """Return facts about each buffer with non-finite values, and whether its module is in training mode."""
+    """Return facts about each buffer that contains non-finite values, and whether its module is in training mode."""
     modules = dict(model.named_modules())
     facts = []
     for name, buffer in model.named_buffers():
@@ -113,18 +115,18 @@ def buffer_facts(model: torch.nn.Module) -> list[Facts]:
 
 
 def optimizer_facts(optimizers: Sequence[torch.optim.Optimizer]) -> list[Facts]:
-    """Return, for each optimizer, its class, the plain hyperparameters of each group, and facts about its state."""
+    """Return, for each optimizer, its class, the scalar hyperparameters of each group, and facts about its state."""
     return [
         {
             "class": type(optimizer).__name__,
-            "groups": [_plain_options(group) for group in optimizer.param_groups[:8]],
+            "groups": [_scalar_options(group) for group in optimizer.param_groups[:8]],
             "state": _state_facts(optimizer),
         }
         for optimizer in optimizers[:8]
     ]
 
 
-def _plain_options(group: Mapping[str, Any]) -> Facts:
+def _scalar_options(group: Mapping[str, Any]) -> Facts:
     options = {}
     for name, value in group.items():
         single = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
@@ -134,11 +136,11 @@ def _plain_options(group: Mapping[str, Any]) -> Facts:
 
 
 def _state_facts(optimizer: torch.optim.Optimizer) -> Facts:
-    """Return, for each kind of optimizer moment, the number of tensors, the number with non-finite values, and the smallest
-    positive value.
+    """Return, for each moment that the optimizer stores, the number of tensors, the number of tensors with non-finite values,
+    and the smallest positive value.
 
-    `explained` is the share of non-finite parameter values whose second moment is 0, because an update with epsilon 0 divides by
-    it.
+    `explained` is the fraction of the non-finite parameter values whose second moment is 0: an update with epsilon 0 divides by
+    this moment.
     """
     kinds: dict[str, Facts] = {}
     bad_values = over_zero = 0
@@ -159,12 +161,12 @@ def _state_facts(optimizer: torch.optim.Optimizer) -> Facts:
 
 
 def batch_facts(batch: object) -> list[Facts]:
-    """Return `tensor_facts` of the tensors in a nested batch, named by paths such as `[0]` or `['labels']`."""
-    return [tensor_facts(name, tensor) for name, tensor in list(tensors_of(batch))[:MAX_TENSORS]]
+    """Return `tensor_facts` of the tensors in a nested batch, under paths such as `[0]` or `['labels']`."""
+    return [tensor_facts(name, tensor) for name, tensor in list(named_tensors(batch))[:MAX_TENSORS]]
 
 
-def tensors_of(value: object, name: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the name and the tensor for each tensor in a nested batch."""
+def named_tensors(value: object, name: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield (path, tensor) for each tensor in a nested batch."""
     if isinstance(value, torch.Tensor):
         yield name, value
         return
@@ -175,4 +177,4 @@ def tensors_of(value: object, name: str = "", depth: int = 0) -> Iterator[tuple[
         parts = enumerate(value)
     if depth < 4:
         for key, part in parts:
-            yield from tensors_of(part, f"{name}[{key!r}]", depth + 1)
+            yield from named_tensors(part, f"{name}[{key!r}]", depth + 1)

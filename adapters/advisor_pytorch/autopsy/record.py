@@ -1,4 +1,5 @@
-"""Writes the files of an autopsy to the spool; the shipper stores them as artifacts of the run."""
+"""Writes the files of an autopsy (facts about a non-finite value) to the spool folder; the shipper process stores them as
+artifacts of the run."""
 
 from __future__ import annotations
 
@@ -18,27 +19,26 @@ from advisor_pytorch.autopsy.history import History
 from advisor_pytorch.autopsy.watch import SeenBatch
 
 MAX_BYTES = 60_000
-"""Maximum size of the autopsy's JSON file in bytes. If the JSON text is longer, the least informative entries are omitted."""
-_LEAST_TELLING = ("spikes", "following", "buffers", "batch", "graph", "optimizers", "parameters", "gradients")
+"""Maximum bytes of the autopsy's JSON file. If the JSON text is longer than this, the least informative entries are omitted."""
+_LEAST_INFORMATIVE_KEYS = ("spikes", "following", "buffers", "batch", "graph", "optimizers", "parameters", "gradients")
 SCHEMA = 1
 
 
 class AutopsyFile:
-    """Writes the autopsy's facts together with the training's last rows, which are known only in the writer thread."""
+    """Writes the facts of the autopsy together with the training's last rows, which only the writer thread knows."""
 
     def __init__(self, recorder: Recorder, flush: Callable[[], None], about: Mapping[str, Any]) -> None:
-        """flush: passes the training thread's rows to the writer thread. about: facts about the training."""
+        """flush: passes the rows of the training thread to the writer thread. about: facts about the training run."""
         self._recorder, self._flush, self._about = recorder, flush, about
         self._history = History()
 
     def add_rows(self, table: Table) -> int | None:
-        """Add the logged rows of the training. Return the first step with a non-finite loss or gradient norm; None if there is
-        none."""
+        """Return the first step whose loss or gradient norm is not finite; None if all are finite."""
         self._history.add(table)
-        return self._history.bad_step
+        return self._history.first_bad_step
 
     def write(self, facts: Mapping[str, Any], batches: Sequence[SeenBatch]) -> None:
-        """Write the batches, if any, immediately; the facts are written later, in the writer thread."""
+        """Write the batches immediately, if there are any; the writer thread writes the facts later."""
         self._flush()
         if batches:
             path = self._recorder.folder / contract.AUTOPSY_BATCH_PATH.rpartition("/")[2]
@@ -58,9 +58,9 @@ class AutopsyFile:
 
 
 def to_text(record: Mapping[str, Any]) -> str:
-    """Return the autopsy record as JSON of at most `MAX_BYTES` bytes; non-finite numbers become texts."""
+    """Return the autopsy record as JSON of at most `MAX_BYTES` bytes, with non-finite numbers as strings."""
     small = {key: _to_plain_value(value) for key, value in record.items()}
-    for key in _LEAST_TELLING:
+    for key in _LEAST_INFORMATIVE_KEYS:
         if len(json.dumps(small)) <= MAX_BYTES:
             break
         if small.pop(key, None):

@@ -1,9 +1,9 @@
-"""Watches a training for its first non-finite loss or gradient norm, and then collects facts that explain this value.
+"""Watches a training run for its first non-finite loss or gradient norm, and then collects facts that explain this value.
 
-A healthy step costs almost nothing: one reference to the current batch, and a comparison of numbers that are already in host
-memory. On the CPU, loss and gradient norm are available immediately, so the model is inspected before the bad update. On other
-devices, loss and gradient norm reach the writer thread some steps later. For this case, a ring buffer on the device keeps the norms
-of the single gradients.
+A step with finite values costs almost nothing: one reference to the current batch, and a comparison of numbers that are already
+in host memory. On the CPU, the loss and the gradient norm are available immediately, so the model is inspected before the
+update with non-finite gradients. On other devices, the loss and the gradient norm reach the writer thread some steps later.
+Because the host learns of a non-finite value late, a ring buffer on the device keeps the norms of each parameter's gradient.
 """
 
 from __future__ import annotations
@@ -19,32 +19,35 @@ import torch
 
 from advisor.contract.redact import one_line_error
 from advisor_pytorch.autopsy import inspection
-from advisor_pytorch.autopsy.graph import Graph
+from advisor_pytorch.autopsy.graph import AutogradGraph
 from advisor_pytorch.steps.backward import patches
 
-Mode = Literal[True, False, "batch"]
+AutopsyMode = Literal[True, False, "batch"]
 Facts = dict[str, Any]
 
 MAX_INSPECTIONS = 8
-"""Maximum number of inspections at non-finite losses whose step is skipped, for example by a gradient scaler."""
+"""Maximum number of inspections at a non-finite loss whose step is then skipped, for example by a gradient scaler."""
 MAX_SPIKES, SPIKE_FACTOR, MIN_STEPS = 4, 100.0, 5
-"""After `MIN_STEPS` steps, a gradient norm counts as a spike if it is `SPIKE_FACTOR` times the largest earlier norm. The batches of
-the first `MAX_SPIKES` spikes are described in the autopsy."""
+"""After `MIN_STEPS` steps, a gradient norm counts as a spike if it is at least `SPIKE_FACTOR` times the largest earlier norm.
+The autopsy describes the batches of the first `MAX_SPIKES` spikes of the gradient norm."""
 FOLLOWING_BATCHES, FOLLOWING_STEPS = 2, 3
-"""Number of batches after the first non-finite value that are described for comparison, and number of steps to wait for them."""
+"""Number of batches after the first non-finite value that are described for comparison, and number of steps in which they must
+arrive."""
 RING_VALUES, RING_BATCH_BYTES = 2**18, 2**28
-"""Maximum number of gradient norms kept on the device, and maximum bytes of the batches kept with `autopsy="batch"`."""
-MAX_LISTED = 60
-"""Maximum number of buffers, and of names of non-finite tensors, that the file lists."""
+"""Maximum number of gradient norms in the ring buffer on the device, and maximum bytes of the batches kept with
+`autopsy="batch"`."""
+MAX_LISTED_TENSORS = 60
+"""Maximum number of buffers, and of names of non-finite tensors, that the autopsy file lists."""
 
 
 REPLAY_VARIABLE = "ADVISOR_AUTOPSY"
-"""Environment variable. If its value is "replay", values on all devices are read immediately."""
-Reads = Literal["cpu", "all", "none"]
+"""Environment variable. If the environment variable ADVISOR_AUTOPSY is "replay", values on all devices are read immediately."""
+ReadMode = Literal["cpu", "all", "none"]
 
 
 class SeenBatch(NamedTuple):
-    """A batch of training data: its optimizer step, its epoch, its number in the epoch (both from 0), and the batch itself."""
+    """A batch of training data: its optimizer step, its epoch, its number in the epoch (epoch and number count from 0), and the
+    batch itself."""
 
     step: int
     epoch: int
@@ -67,11 +70,11 @@ class Autopsy:
     ) -> None:
         self._model, self._optimizers, self._write, self._warn = model, optimizers, write, warn
         self._keeps_batches = keeps_batches
-        self.reads: Reads = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
-        """Tensors that are read immediately: only those on the CPU; in a replay, which waits for the device in each step, all
+        self.reads: ReadMode = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
+        """Tensors that are read without delay: tensors on the CPU; in a replay, which waits for the device in each step, all
         tensors."""
         self.late_step: int | None = None
-        """First step with a non-finite value; None until the writer thread has found one."""
+        """First step with a non-finite value that the writer thread has found; None before it finds one."""
         self.next_step = start_step
         self._epoch, self._number = 0, -1
         self._batches: deque[SeenBatch] = deque(maxlen=1)
@@ -86,17 +89,17 @@ class Autopsy:
         self._unfinished: list[Facts] = []
         self._record: Facts | None = None
         self._done = False
-        self._start_norms = inspection.start_norms(model)
+        self._start_norms = inspection.initial_norms(model)
         self._listener = self._guard(self._on_backward)
         patches.listen(self._listener)
 
     def stop(self) -> None:
-        """End the watch and write the facts collected so far."""
+        """Stop watching and write the facts collected so far."""
         if self._record is None and self.late_step is not None:
-            self._guard(self._find_late)()
-        self._finish()
+            self._guard(self._begin_late_record)()
+        self._finish_watch()
 
-    def _finish(self) -> None:
+    def _finish_watch(self) -> None:
         if not self._done and self._record is not None:
             self._write_facts()
         self._done = True
@@ -105,7 +108,8 @@ class Autopsy:
         self._norms.clear()
 
     def _guard(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Wrap a function so that it does nothing after the watch has ended, and an error in it ends the watch with a warning."""
+        """Return a function that calls `function` while the autopsy watches; an error in `function` stops watching and logs a
+        warning."""
 
         def guarded(*args: Any) -> None:
             if self._done:
@@ -114,24 +118,23 @@ class Autopsy:
                 function(*args)
             except Exception as error:
                 self._done = True
-                self._warn("autopsy", f"no autopsy of this run ({one_line_error(error)}); training goes on")
+                self._warn("autopsy", f"no autopsy of this run ({one_line_error(error)}); training continues")
 
         return guarded
 
-    # Called by the loop.
+    # The training loop calls the methods below.
 
     def begin_epoch(self) -> None:
-        """Record that a new epoch of the loader begins."""
         self._epoch, self._number = self._epoch + (self._number >= 0), -1
 
     def on_batch(self, batch: Any) -> None:
-        """Keep the batch until the next batch arrives, or for some steps with `autopsy="batch"`."""
+        """Keep the batch until the next batch arrives; with `autopsy="batch"`, keep it for some steps."""
         if self._done:
             return
         self._number += 1
         self._batches.append(SeenBatch(self.next_step, self._epoch, self._number, batch))
         if self._keeps_batches and self._batches.maxlen == 1:
-            sizes = [t.numel() * t.element_size() for _, t in inspection.tensors_of(batch)]
+            sizes = [t.numel() * t.element_size() for _, t in inspection.named_tensors(batch)]
             self._batches = deque(self._batches, max(min(512, RING_BATCH_BYTES // max(sum(sizes), 1)), 1))
         if self._unfinished:
             self._guard(self._compare_batch)(batch)
@@ -141,10 +144,9 @@ class Autopsy:
             facts["following"].append(inspection.batch_facts(batch))
         self._unfinished = [facts for facts in self._unfinished if len(facts["following"]) < FOLLOWING_BATCHES]
         if self._record is not None and not self._unfinished:
-            self._finish()
+            self._finish_watch()
 
     def on_loss(self, loss: float | torch.Tensor) -> None:
-        """Process the logged loss."""
         if self._done or self.reads == "none" or (isinstance(loss, torch.Tensor) and not self._can_read(loss)):
             return
         loss = float(loss)
@@ -153,7 +155,7 @@ class Autopsy:
         elif self._record is None:
             self._guard(self._begin)("loss", loss, max(self.next_step - 1, 0))
 
-    # Called by PyTorch's hooks.
+    # PyTorch's hooks call the methods below.
 
     def _on_backward(self, loss: torch.Tensor) -> None:
         self._counts["backwards"] += 1
@@ -163,23 +165,23 @@ class Autopsy:
             return
         self._loss = weakref.ref(loss)
         if self.late_step is not None:
-            self._find_late(loss)
+            self._begin_late_record(loss)
         elif self._can_read(loss) and loss.numel() == 1:
             self._backward_loss = value = loss.item()
             if not math.isfinite(value) and self._inspections < MAX_INSPECTIONS and self._candidate is None:
                 self._candidate = (
-                    self._inspect(loss) | {"backward_loss": str(value)} | self._batch_facts(self.next_step)
+                    self._inspect_model(loss) | {"backward_loss": str(value)} | self._batch_facts(self.next_step)
                 )
 
     def on_clip(self, norm: torch.Tensor | None) -> None:
-        """Process the gradient norm before clipping; clipping would spread a non-finite value to all gradients."""
+        """Check the gradient norm before clipping, because clipping would spread a non-finite value to all gradients."""
         if not self._done:
             self._counts["clips"] += 1
-            if self._is_bad(norm):
+            if self._is_non_finite(norm):
                 self._guard(self._add_gradients)()
 
     def on_step(self, step: int, norm: torch.Tensor | None, parts: torch.Tensor | None) -> None:
-        """Process the gradient norm before optimizer step `step`, and the norms of the single gradients."""
+        """Check the global gradient norm before optimizer step `step`; `parts` holds the norm of each parameter's gradient."""
         if self._done:
             return
         self.next_step = step + 1
@@ -187,9 +189,9 @@ class Autopsy:
         if self._record is not None:
             self._steps_left -= 1
             if self._steps_left == 0:
-                self._finish()
+                self._finish_watch()
         elif self.late_step is not None:
-            self._guard(self._find_late)()
+            self._guard(self._begin_late_record)()
         elif norm is not None and self._can_read(norm):
             value = float(norm)
             if value <= self._largest_norm:  # false for NaN
@@ -202,10 +204,10 @@ class Autopsy:
             self._norms.append((step, parts))
 
     def on_skip(self) -> None:
-        """Discard the non-finite values of a step that a gradient scaler skips."""
+        """Discard the non-finite values of a step if a gradient scaler skips this step."""
         self._candidate = None
 
-    def _is_bad(self, norm: torch.Tensor | None) -> bool:
+    def _is_non_finite(self, norm: torch.Tensor | None) -> bool:
         return self._record is None and norm is not None and self._can_read(norm) and not math.isfinite(norm)
 
     def _can_read(self, tensor: torch.Tensor) -> bool:
@@ -225,36 +227,36 @@ class Autopsy:
                 self._unfinished.append(spike)
             self._largest_norm = norm
 
-    # Called after the first non-finite value.
+    # The methods below are called after the first non-finite value.
 
     def _add_gradients(self) -> None:
-        """Add facts about the gradients to the candidate record, before clipping or an update changes the gradients."""
+        """Add facts about the gradients to the candidate record before clipping or an update changes them."""
         if self._candidate is None:
             if self._inspections >= MAX_INSPECTIONS:
                 return
-            self._candidate = self._inspect(None)
+            self._candidate = self._inspect_model(None)
         if "gradients" not in self._candidate:
             parameters = inspection.named_parameters(self._model, self._optimizers)
             self._candidate["gradients"] = _list_tensors(inspection.gradient_facts(parameters))
 
     def _begin(self, metric: str, value: float, step: int) -> None:
-        """Begin the record about the first non-finite value."""
-        facts = self._candidate or self._inspect(None)
+        """Start the record about the first non-finite value."""
+        facts = self._candidate or self._inspect_model(None)
         record = {"step": step, "metric": metric, "value": str(value), "late": False, **self._batch_facts(step)}
         self._record = record | facts
-        self._complete()
+        self._complete_facts()
 
-    def _find_late(self, loss: torch.Tensor | None = None) -> None:
-        """Begin the record of a non-finite value that the writer thread has found in a past step."""
+    def _begin_late_record(self, loss: torch.Tensor | None = None) -> None:
+        """Start the record about a non-finite value of a past step, which the writer thread has found."""
         step = self.late_step or 0
         lag = max(self.next_step - step, 0)
         self._record = {"step": step, "metric": "", "late": True, "lag": lag, **self._batch_facts(step)}
-        self._record |= self._inspect(loss)
+        self._record |= self._inspect_model(loss)
         if (gradients := self._gradients_in_ring(step)) is not None:
             self._record["gradients"] = gradients
-        self._complete()
+        self._complete_facts()
 
-    def _complete(self) -> None:
+    def _complete_facts(self) -> None:
         assert self._record is not None
         self._record |= {"spikes": self._spikes, "counts": dict(self._counts), "losses": [*map(str, self._pair)]}
         loss = self._loss() if self._loss is not None else None
@@ -269,31 +271,31 @@ class Autopsy:
         kept = [seen for seen in self._batches if self._keeps_batches and step - 2 <= seen.step <= step]
         self._write(dict(self._record), kept)
 
-    def _inspect(self, loss: torch.Tensor | None) -> Facts:
-        """Return all facts except those about gradients. loss: given only if its backward pass has not begun."""
+    def _inspect_model(self, loss: torch.Tensor | None) -> Facts:
+        """Return all facts except facts about gradients. loss: passed only if its backward pass has not started."""
         self._inspections += 1
         parameters = inspection.named_parameters(self._model, self._optimizers)
         facts: Facts = {
-            "start": inspection.start_gains(self._model, self._start_norms),
+            "start": inspection.initial_gains(self._model, self._start_norms),
             "start_norm": math.hypot(*map(float, self._start_norms)),
             "scale": inspection.loss_scale(),
             "parameters": _list_tensors([inspection.tensor_facts(name, p) for name, p in parameters.items()]),
-            "buffers": inspection.buffer_facts(self._model)[:MAX_LISTED],
+            "buffers": inspection.buffer_facts(self._model)[:MAX_LISTED_TENSORS],
             "optimizers": inspection.optimizer_facts(self._optimizers)[:4],
             "grad_versions": [p.grad._version for p in parameters.values() if p.grad is not None][:3],
         }
         if loss is not None and loss.grad_fn is not None:
-            graph = Graph(loss, parameters)
+            graph = AutogradGraph(loss, parameters)
             facts["forward_fault"] = graph.forward_fault() if graph.is_of_model else None
         return facts
 
     def _graph_facts(self, loss: torch.Tensor, record: Mapping[str, Any]) -> Facts | None:
         bad = record.get("gradients", {}).get("bad_names", ())
-        graph = Graph(loss, inspection.named_parameters(self._model, self._optimizers))
+        graph = AutogradGraph(loss, inspection.named_parameters(self._model, self._optimizers))
         return graph.between(bad) if graph.is_of_model else None
 
     def _batch_facts(self, step: int) -> Facts:
-        """Return facts about the batch of a step; if the batch was not kept, state only that it existed."""
+        """Return facts about the batch of a step; if the batch was not kept, return only that it existed."""
         seen = next((one for one in reversed(self._batches) if one.step == step), None)
         if seen is None:
             return {"batch": None, "following": []}
@@ -315,14 +317,14 @@ class Autopsy:
 
 
 def _list_tensors(tensors: Sequence[Facts]) -> Facts:
-    """Return the number of tensors, the names of tensors with non-finite values, and the facts about some of these and about the
+    """Return the number of tensors, the names of tensors with non-finite values, and facts about some of these and about the
     largest tensors."""
     bad = [facts for facts in tensors if facts["bad"]]
     scale = sorted((f for f in tensors if "rms" in f), key=lambda f: -f["rms"] * math.sqrt(math.prod(f["shape"][1:])))
     return {
         "tensors": len(tensors),
         "bad": len(bad),
-        "bad_names": [facts["name"] for facts in bad[:MAX_LISTED]],
+        "bad_names": [facts["name"] for facts in bad[:MAX_LISTED_TENSORS]],
         "first": bad[:6],
         "largest": scale[:6],
     }

@@ -1,1 +1,1 @@
-"""Saving checkpoints of a training and resuming from them."""
+"""Saving checkpoints of a training run, and resuming from them."""

@@ -1,4 +1,4 @@
-"""Decides when a training's state is saved and by which ranks, and finds an interrupted run to resume."""
+"""Decides when to save the training state and which ranks take part, and finds an interrupted run to resume."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from advisor_pytorch.checkpoints.state import TrainingState
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count, make_writable_folder
 
-Save = Callable[[Path], object]
-"""The user's function that writes the training's state to a file or folder at the given path."""
+SaveFunction = Callable[[Path], object]
+"""Function, passed by the user, that writes the training state to a file or folder at the given path."""
 Load = Callable[[Path], object]
-"""The user's function that restores the training's state from the given path."""
-Write = Callable[[Path, Mapping[str, object]], object]
+"""Function, passed by the user, that restores the training state from the given path."""
+WriteFunction = Callable[[Path, Mapping[str, object]], object]
 """Function that writes the training state and its metadata to a path."""
-Warn = Callable[[str, str], None]
+WarnFunction = Callable[[str, str], None]
 """Function that logs a one-line warning, at most once per key."""
 _INTERRUPTED_STATUSES = (None, "stopped", "infeasible")
 
 
 class EarlierRun(NamedTuple):
-    """An earlier run to continue: the folder of its checkpoints, its description, and the checkpoint to resume from."""
+    """An earlier run to continue: its checkpoint folder, its description, and the checkpoint to resume from."""
 
     folder: Path
     about: RunInfo
@@ -38,26 +38,28 @@ class EarlierRun(NamedTuple):
 
 
 class CheckpointKeeper:
-    """Saves the state of a training at each evaluation and after the last step; a failure to save becomes a warning.
+    """Saves the training state at each evaluation and after the last step; if saving fails, logs a warning.
 
-    Rank 0 decides when to save and writes the checkpoint. With `together`, all ranks call `save` for each checkpoint that rank 0
-    chooses, so that `save` can gather a sharded state from them.
+    Rank 0 decides when to save and writes the checkpoint. With `together`, all ranks call `save` for each checkpoint that rank
+    0 decides to save, so that `save` can gather a sharded state from them.
     """
 
-    def __init__(self, checkpoints: Checkpoints, write: Write, *, together: bool, leads: bool, warn: Warn) -> None:
+    def __init__(
+        self, checkpoints: Checkpoints, write: WriteFunction, *, together: bool, leads: bool, warn: WarnFunction
+    ) -> None:
         """together: whether all ranks take part in saving a checkpoint. leads: whether this process is rank 0."""
         self.checkpoints, self._write = checkpoints, write
         self._together, self._leads, self._warn = together, leads, warn
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Step and objective value of the best checkpoint; None if no checkpoint was evaluated."""
+        """Step and objective value of the best checkpoint; None if no checkpoint has an objective value."""
         best = next(iter(self.checkpoints.current.best), None)
         return None if best is None or best.value is None else (best.step, best.value)
 
     def on_evaluation(self, step: int, steps_made: int, value: Value | None) -> bool:
-        """Save a checkpoint after an evaluation, if it is worth keeping, and return whether it was saved. Reading the objective's
-        `value` waits for the device.
+        """After an evaluation, save a checkpoint if it is the last one or among the best; return whether it was saved. Reading
+        the objective's `value` blocks until the device has computed it.
 
         `value` is None if the objective could not be read. With `together`, every rank must call this method, because rank 0
         decides for all ranks.
@@ -66,26 +68,26 @@ class CheckpointKeeper:
             return False
         try:
             if self._together:
-                return self._save_together(step, steps_made, value)
-            return self._leads and value is not None and self._save_alone(step, steps_made, float(value))
+                return self._save_on_all_ranks(step, steps_made, value)
+            return self._leads and value is not None and self._save_on_rank_0(step, steps_made, float(value))
         except Exception as error:
-            self._warn("checkpoint", f"a checkpoint could not be kept ({one_line_error(error)}); training goes on")
+            self._warn("checkpoint", f"a checkpoint could not be saved ({one_line_error(error)}); training continues")
             return False
 
     def on_end(self, step: int, steps_made: int) -> None:
-        """Save the training's state at its end, unless all ranks must take part: some ranks may have exited."""
+        """Save the training state after the last step, unless all ranks must take part: some ranks may have exited."""
         last = self.checkpoints.current.last
         if not self.checkpoints.keep or not self._leads or self._together:
             return
         if last is not None and last.steps_made >= steps_made:
             return
         try:
-            self._save_alone(step, steps_made, None)
+            self._save_on_rank_0(step, steps_made, None)
         except Exception as error:
-            self._warn("checkpoint", f"the last checkpoint could not be kept ({one_line_error(error)})")
+            self._warn("checkpoint", f"the last checkpoint could not be saved ({one_line_error(error)})")
 
     def note(self, **fields: str | None) -> None:
-        """Update fields of the run's description, which is stored with the run's checkpoints. Fields whose value is None stay
+        """Update fields of the run's description, which is stored with its checkpoints. Fields whose value is None stay
         unchanged."""
         changes = {name: text for name, text in fields.items() if text is not None}
         about = replace(self.checkpoints.about, **changes)  # type: ignore[arg-type]  # only text fields change
@@ -96,15 +98,15 @@ class CheckpointKeeper:
         except OSError as error:
             self._warn("checkpoint list", f"the list of checkpoints could not be written ({one_line_error(error)})")
 
-    def _save_alone(self, step: int, steps_made: int, value: float | None) -> bool:
-        metadata = self._metadata(step, steps_made, value)
+    def _save_on_rank_0(self, step: int, steps_made: int, value: float | None) -> bool:
+        metadata = self._checkpoint_metadata(step, steps_made, value)
         return self.checkpoints.offer(step, steps_made, value, lambda path: self._write(path, metadata))
 
-    def _metadata(self, step: int, steps_made: int, value: float | None) -> dict[str, object]:
+    def _checkpoint_metadata(self, step: int, steps_made: int, value: float | None) -> dict[str, object]:
         objective = self.checkpoints.about.objective
         return {"step": step, "steps_made": steps_made, "objective": objective, "value": value}
 
-    def _save_together(self, step: int, steps_made: int, value: Value | None) -> bool:
+    def _save_on_all_ranks(self, step: int, steps_made: int, value: Value | None) -> bool:
         from torch import distributed
 
         number = None if value is None or not self._leads else float(value)
@@ -113,13 +115,15 @@ class CheckpointKeeper:
             try:
                 where = [str(self.checkpoints.begin(step))]
             except OSError as error:
-                self._warn("checkpoint", f"a checkpoint could not be kept ({one_line_error(error)}); training goes on")
+                self._warn(
+                    "checkpoint", f"a checkpoint could not be saved ({one_line_error(error)}); training continues"
+                )
         distributed.broadcast_object_list(where, src=0)
         if where[0] is None:
             return False
         failures: list[str | None] = [None] * distributed.get_world_size()
         distributed.all_gather_object(
-            failures, self._try_to_write(Path(where[0]), self._metadata(step, steps_made, number))
+            failures, self._try_to_write(Path(where[0]), self._checkpoint_metadata(step, steps_made, number))
         )
         if not self._leads:
             return not any(failures)
@@ -140,43 +144,44 @@ class CheckpointKeeper:
 
 
 class CheckpointSettings(NamedTuple):
-    """The user's settings for checkpoints and resuming, as described in `TuningLogger`."""
-
     keep: int
     root: Path
-    save: Save | None
+    save: SaveFunction | None
     load: Load | None
     on_all_ranks: bool
     resume: bool | str | os.PathLike[str]
 
     def check(self, model: torch.nn.Module, start_step: int) -> None:
-        """Raise TypeError, ValueError or OSError if the training cannot be saved and resumed with these settings."""
+        """Raise TypeError, ValueError or OSError if these settings do not allow saving and resuming the training."""
         check_count("checkpoints", self.keep, 0)
         for name, function in (("save", self.save), ("load", self.load)):
             if function is not None and not callable(function):
-                raise TypeError(f"{name} must be a function of a path, not {function!r}")
+                raise TypeError(f"{name} must be a function that takes a path, not {function!r}")
         if self.resume and not self.keep:
             raise ValueError("resume needs checkpoints: pass the number to keep, for example checkpoints=3")
         if self.resume and start_step:
-            raise ValueError("resume sets the step itself: omit start_step")
+            raise ValueError("resume determines the first step: omit start_step")
         if self.resume and self.save is not None and self.load is None:
-            raise ValueError("to resume with your own `save`, give `load`, which reads the same path")
+            raise ValueError("to resume with your own `save`, also pass `load`, which reads the path that `save` wrote")
         if self.on_all_ranks and self.save is None:
-            raise ValueError("save_on_all_ranks is for a `save` of your own, which all ranks call")
+            raise ValueError("save_on_all_ranks requires your own `save` function, which all ranks call")
         if self.keep and self.save is None and is_sharded(model):
-            raise ValueError("no rank alone has the whole model: give a `save` of your own and save_on_all_ranks=True")
+            raise ValueError(
+                "no single rank has the whole model: pass your own `save` function and save_on_all_ranks=True"
+            )
         if self.keep:
             make_writable_folder(self.root)
 
     def find(self, run_id: str | None, about: RunInfo) -> EarlierRun | None:
-        """Return the run to continue; None if a new run should begin. Raises FileNotFoundError if `resume` is a path without a
+        """Return the run to continue; None if a new run should start. Raises FileNotFoundError if `resume` is a path without a
         checkpoint."""
         return find_earlier_run(self.root, self.resume, run_id, about) if self.keep else None
 
     def restore(self, earlier_run: EarlierRun | None, state: TrainingState) -> int:
-        """Restore the training's state if an earlier run is to be resumed. Return the number of the next optimizer step.
+        """Restore the training state from the checkpoint of an earlier run, if there is one. Return the number of the next
+        optimizer step.
 
-        Raises ValueError if the checkpoint does not fit the model or optimizer, and any error of the user's `load`.
+        Raises ValueError if the checkpoint does not fit the model or optimizer, and passes on any error of the user's `load`.
         """
         if earlier_run is None or earlier_run.checkpoint is None or not self.resume:
             return 0
@@ -191,16 +196,16 @@ class CheckpointSettings(NamedTuple):
         state: TrainingState,
         *,
         leads: bool,
-        warn: Warn,
+        warn: WarnFunction,
     ) -> CheckpointKeeper:
-        """Return the keeper of this run's checkpoints; it uses the folder of the run to continue, or a new folder."""
+        """Return the object that keeps this run's checkpoints, in the folder of the run to continue or in a new folder."""
         folder = earlier_run.folder if earlier_run is not None else self.root / identity
         keep = self.keep if leads or self.on_all_ranks else 0
         checkpoints = Checkpoints(
             folder, keep, about, ".pt" if self.save is None else "", owner=leads, resumes=bool(self.resume)
         )
         save = self.save
-        write: Write = state.save if save is None else lambda path, _metadata: save(path)
+        write: WriteFunction = state.save if save is None else lambda path, _checkpoint_metadata: save(path)
         return CheckpointKeeper(checkpoints, write, together=self.on_all_ranks, leads=leads, warn=warn)
 
 

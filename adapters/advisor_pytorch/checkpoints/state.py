@@ -1,4 +1,4 @@
-"""The state of a training: model, optimizers, schedulers, gradient scaler and random generators."""
+"""The training state: model, optimizers, schedulers, gradient scaler and random generators."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from advisor.contract.redact import one_line_error
 
 
 class Stateful(Protocol):
-    """A scheduler, gradient scaler or other object with PyTorch's `state_dict` interface."""
-
     def state_dict(self) -> Mapping[str, Any]:
         """Return the object's state."""
 
@@ -24,17 +22,18 @@ class Stateful(Protocol):
 
 
 class TrainingState:
-    """The state of a training that a checkpoint contains.
+    """The training state that a checkpoint contains.
 
     | key | |
     |---|---|
-    | `model`, `scaler` | state dict; `scaler` None without one |
-    | `optimizers`, `schedulers` | list of state dicts, in the order given |
+    | `model`, `scaler` | state dict; `scaler` is None if there is no scaler |
+    | `optimizers`, `schedulers` | list of state dicts, in the order in which they were passed |
     | `rng` | states of the random generators: `torch`, `cuda` (one per device), `python` and `numpy` |
     | `step`, `steps_made`, `objective`, `value` | time of the checkpoint, and name and value of the objective; `value` None if not
     evaluated |
 
-    Read a checkpoint with `torch.load(path, weights_only=True)`. The checkpoint does not contain the position of the data loader.
+    Read a checkpoint file with `torch.load(path, weights_only=True)`. The checkpoint does not contain the data loader's
+    position in the epoch.
     """
 
     def __init__(
@@ -51,24 +50,26 @@ class TrainingState:
         }
 
     def replace_optimizer(self, k: int, optimizer: Stateful) -> None:
-        """From now on, save `optimizer` in place of optimizer number k."""
+        """Save `optimizer` instead of optimizer number k in all later checkpoints."""
         self._several["optimizers"][k] = optimizer
 
     def save(self, path: Path, metadata: Mapping[str, object]) -> None:
-        """Write the training's state and the entries of `metadata` to a checkpoint file."""
+        """Write the training state and the entries of `metadata` to a checkpoint file."""
         states = {name: [one.state_dict() for one in many] for name, many in self._several.items()}
         scaler = None if self._scaler is None else self._scaler.state_dict()
         content = {"model": self._model.state_dict(), "scaler": scaler, "rng": random_states(), **states, **metadata}
         torch.save(content, path)
 
     def load(self, path: Path) -> None:
-        """Restore the training's state from a checkpoint file. Raises ValueError with a one-line message if the state does not fit
-        the model, optimizers or other objects."""
+        """Restore the training state from a checkpoint file. Raises ValueError with a one-line message if the checkpoint does
+        not fit the model, optimizers or other objects."""
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
             for name, many in self._several.items():
                 if len(content[name]) != len(many):
-                    raise ValueError(f"it holds {len(content[name])} {name}, but {len(many)} are given")
+                    raise ValueError(
+                        f"the checkpoint holds {len(content[name])} {name}, but the training has {len(many)}"
+                    )
             self._model.load_state_dict(content["model"])
             for name, many in self._several.items():
                 for one, state in zip(many, content[name], strict=True):
@@ -89,7 +90,7 @@ def _as_list(objects: Stateful | Sequence[Stateful] | None) -> list[Stateful]:
 
 
 def random_states() -> dict[str, Any]:
-    """Return the states of all random generators that a training may use, as tensors and plain values."""
+    """Return the states of all random generators that the training may use, as tensors and plain values."""
     version, words, gauss = random.getstate()
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": (version, list(words), gauss)}
     states["cuda"] = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
@@ -100,7 +101,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: Mapping[str, Any]) -> None:
-    """Restore the states of the random generators. The states of devices that this machine lacks are ignored."""
+    """States of devices that this machine does not have are ignored."""
     torch.set_rng_state(states["torch"])
     for i, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state, i)

@@ -1,11 +1,11 @@
-"""Sends the values of ranks 1, 2, ... to rank 0 through the key-value store of the distributed training.
+"""Sends the metric values of ranks 1, 2, ... to rank 0 through the key-value store of the distributed training.
 
     rank 1, 2, ...: RankSender ──► one slot per rank in the store ──► rank 0: RankReceiver ──► merging ──► spool
 
-No collective is used. Only the threads of this module access the store, over a separate connection if PyTorch can open one. So a
-rank that has exited, hangs or logs nothing never delays the training, and delays the logs of other ranks only for a limited time. A
-rank writes to its slot only after rank 0 has emptied the slot, so the store holds at most one message and one final message per
-rank.
+The module calls no collective operation. Only the threads of this module access the key-value store, over a separate connection
+if PyTorch can open one. A rank that has exited, hangs or logs nothing therefore never delays the training, and delays the logs
+of other ranks only for a limited time. A rank writes to its slot only after rank 0 has emptied this slot, so the key-value
+store holds at most one message and one final message per rank.
 """
 
 from __future__ import annotations
@@ -23,38 +23,39 @@ import torch
 
 from advisor import contract
 from advisor.contract.redact import one_line_error
-from advisor_logging.recorder import Chunk
+from advisor_logging.recorder import RowChunk
 from advisor_logging.table import Row, Table, rows_to_tables
 from advisor_pytorch.distributed import rank_facts
-from advisor_pytorch.distributed.merging import MAX_WAIT_S, Merger, Values
+from advisor_pytorch.distributed.merging import MAX_WAIT_S, StepMerger, Values
 from advisor_pytorch.distributed.rank_facts import Facts
 from advisor_pytorch.steps.shard_names import is_sent_to_rank_0
 
 MIN_SEND_INTERVAL_S = 0.125
 MAX_MESSAGES_PER_S = 256
-"""Maximum messages per second from all ranks together. The more ranks there are, the less often each rank sends."""
+"""Maximum messages per second from all ranks together. If there are more ranks, each rank sends less often."""
 MAX_UNSENT_STEPS = 20_000
-"""Maximum number of unsent steps, and also of unsent chunks, that a rank keeps. Beyond this maximum, the oldest steps and the
-newest chunks are dropped."""
+"""Maximum number of unsent steps, and maximum number of unsent chunks of rows, that a rank keeps in memory. If a rank has more
+unsent data than this, it drops the oldest steps and the newest chunks."""
 MAX_CLOSING_S = 5.0
-"""Maximum seconds for which rank 0 waits for the other ranks at the end of a run."""
+"""Maximum seconds that rank 0 waits for the other ranks at the end of a run."""
 FINAL_MESSAGE_S = 1.0
-"""Seconds of `MAX_CLOSING_S` that are reserved for final messages, after the last steps."""
+"""Seconds of `MAX_CLOSING_S` during which rank 0 only waits for the final messages of other ranks."""
 
 _numbers = itertools.count()
-"""Counts the runs of this process: the n-th run on one rank belongs to the same training as the n-th run on any other rank."""
+"""Counts the runs that this process has recorded: the n-th run on one rank belongs to the same training as the n-th run on any
+other rank."""
 
 
 class _Slots:
-    """The message slots of one run in the key-value store of the distributed training. If the key-value store is unavailable, every
-    method may hang or raise an error."""
+    """Message slots of one run in the key-value store of the distributed training, one per rank. If the key-value store is
+    unavailable, every method may hang or raise an error."""
 
     def __init__(self, number: int) -> None:
         from torch.distributed import distributed_c10d  # some builds of PyTorch lack this module
 
         shared = distributed_c10d._get_default_store()
-        # A separate connection is used, because a thread that waits on the shared one blocks all other threads. Cloning a
-        # connection needs PyTorch 2.8.
+        # A separate connection is used, because a thread that waits on the shared connection blocks all other threads. Cloning
+        # a connection requires PyTorch 2.8.
         own = shared.clone() if hasattr(shared, "clone") else shared
         self._store = distributed_c10d.PrefixStore(f"tuning-advisor/{number}", own)
 
@@ -73,14 +74,13 @@ class _Slots:
 
 
 def _is_store_up() -> bool:
-    """Return whether the key-value store is available. The store closes together with the process group, unless the launcher owns
-    the store."""
+    """The key-value store closes together with the process group, unless the launcher hosts it."""
     launcher_owns_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return torch.distributed.is_initialized() or launcher_owns_it
 
 
 class _ChannelThread:
-    """A thread that calls `_exchange_messages` periodically, from the start of the process group until `stop` is called."""
+    """A thread that calls `_exchange_messages` periodically, from the creation of the process group until `stop` is called."""
 
     def __init__(self, world_size: int) -> None:
         self._interval_s = max(MIN_SEND_INTERVAL_S, world_size / MAX_MESSAGES_PER_S)
@@ -93,7 +93,7 @@ class _ChannelThread:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Stop the thread: if it used the store while the interpreter exits, the process could crash."""
+        """Stop the thread; without this, it could crash the process by using the store while the interpreter exits."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -113,45 +113,44 @@ class _ChannelThread:
                     self._exchange_messages(slots, stopping)
                 if stopping:
                     return
-        except Exception as error:  # the store was closed, or the network failed
+        except Exception as error:  # the key-value store was closed, or the network failed
             self._on_store_lost(error)
 
     def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:
         raise NotImplementedError
 
     def _on_store_lost(self, error: Exception | None) -> None:
-        """React to the loss of the store; subclasses override this method."""
+        """Called when the connection to the key-value store is lost; subclasses override this method."""
 
 
 class RankSender(_ChannelThread):
-    """Sends the steps, facts and warnings of a rank to rank 0. On ranks other than 0, a `RankSender` takes the place of the
-    recorder."""
+    """Sends the steps, facts and warnings of this rank to rank 0. On ranks other than 0, a `RankSender` replaces the recorder."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__(world_size)
         self._rank = rank
-        self._chunks: queue.SimpleQueue[Chunk] = queue.SimpleQueue()
-        self._in_flight: Chunk | None = None
+        self._chunks: queue.SimpleQueue[RowChunk] = queue.SimpleQueue()
+        self._in_flight: RowChunk | None = None
         self._unsent: list[tuple[int, Values]] = []
         self._facts: Facts = {}
         self._warnings: dict[str, str] = {}
         self._last_sent: tuple[Facts, int] = ({}, 0)
 
-    def put(self, chunk: Chunk) -> None:
-        """Queue a chunk of logged rows. Evaluations are ignored, because rank 0 logs its own."""
+    def put(self, chunk: RowChunk) -> None:
+        """Queue a chunk of logged rows. Evaluations are ignored, because rank 0 logs its own evaluations."""
         if chunk.windowed and self._chunks.qsize() < MAX_UNSENT_STEPS and self._thread.is_alive():
             self._chunks.put(chunk)
 
     def send(self, facts: Facts) -> None:
-        """Update the facts that rank 0 receives about this rank."""
+        """Update the facts about this rank that rank 0 receives."""
         self._facts = {**self._facts, **facts}
 
     def warn(self, key: str, message: str) -> None:
-        """Make rank 0 log a one-line warning, at most once per `key` for all ranks together."""
+        """Make rank 0 log a one-line warning; ranks that warn with the same `key` cause only one line."""
         self._warnings = {key: message, **self._warnings}
 
     def close(self, timeout_s: float = MAX_CLOSING_S) -> None:
-        """Send the remaining data, without waiting until rank 0 has read it."""
+        """Send the remaining data, but do not wait until rank 0 has read it."""
         self.stop(timeout_s)
 
     def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:
@@ -195,7 +194,8 @@ def _decode_message_rows(message: Mapping[str, Any]) -> list[tuple[int, Values]]
 
 
 class RankReceiver(_ChannelThread):
-    """Receives the values of other ranks on rank 0, whose steps wait until these values arrive. Implements `table.Completion`."""
+    """Receives the values of other ranks on rank 0, and holds back the steps of rank 0 until these values arrive. Implements
+    `table.Completion`."""
 
     def __init__(
         self,
@@ -212,23 +212,22 @@ class RankReceiver(_ChannelThread):
         self._facts: list[Facts | None] = [{}] + [None] * (world_size - 1)
         self._noted: dict[str, str] = {}
         self._note_after = time.monotonic() + MAX_WAIT_S
-        self._merger = Merger()
+        self._merger = StepMerger()
         self._merger.connect(world_size)
 
     def send(self, facts: Facts) -> None:
-        """Update the facts about rank 0 itself."""
         self._facts[0] = {**(self._facts[0] or {}), **facts}
 
     def take(self, tables: Sequence[Table]) -> list[Table]:
-        """Add new steps of rank 0. Return the steps that have all ranks' values or have waited long enough for them."""
+        """Add steps of rank 0, and return the steps that have all ranks' values or have waited long enough for them."""
         merged = self._merge_received([row for table in tables for row in table.rows()])
         if tags := self._new_tags():
             self._note(tags)
         return rows_to_tables(merged)
 
     def finish(self) -> list[Table]:
-        """Wait at most `MAX_CLOSING_S` seconds for the other ranks, and return the remaining steps. Afterwards, the result of
-        `tags` no longer changes."""
+        """Wait at most `MAX_CLOSING_S` seconds for the other ranks, and return all remaining steps. After this call, the result
+        of `tags` no longer changes."""
         start = time.monotonic()
         rows = self._merge_received([])
         while not self._merger.silent >= self._connected:
@@ -243,7 +242,7 @@ class RankReceiver(_ChannelThread):
         return rows_to_tables(rows + self._merge_received([]))
 
     def tags(self) -> dict[str, str]:
-        """Return tags with the facts of all ranks that have been received so far."""
+        """Return tags with the facts about all ranks that rank 0 has received so far."""
         tags = {contract.TAG_RANKS: rank_facts.describe_ranks(self._parallel, self._backend, self._facts)}
         if (examples := rank_facts.global_batch(self._facts)) is not None:
             tags[contract.TAG_BATCH_SIZE] = str(examples)
@@ -280,12 +279,12 @@ class RankReceiver(_ChannelThread):
         for key, text in message["warnings"].items():
             self._warn(key, f"rank {rank}: {text}")
 
-    # The methods below run in the channel's thread.
+    # The methods below run in the thread of the channel.
 
     def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:  # noqa: ARG002 - the last call does the same as others
         for rank in sorted(self._connected):
             slot = str(rank)
-            is_final = slots.is_full(slot + "/final")  # checked first, because a rank writes its final message last
+            is_final = slots.is_full(slot + "/final")  # check the final message first, because a rank writes it last
             if (message := slots.empty(slot)) is not None:
                 self._inbox.put((rank, message))
             if is_final and (message := slots.empty(slot + "/final")) is not None:
@@ -299,5 +298,5 @@ class RankReceiver(_ChannelThread):
         if error is not None:
             self._warn(
                 "store of ranks",
-                f"the other ranks' values are lost from now on ({one_line_error(error)}); training goes on",
+                f"the other ranks' values are lost from this step on ({one_line_error(error)}); training continues",
             )

@@ -1,5 +1,5 @@
-"""Merges the steps of all ranks on rank 0: global gradient norm, step times of the slowest and the fastest rank, examples per
-second."""
+"""Merges the steps of all ranks on rank 0: the global gradient norm, the step times of the slowest and the fastest rank, and
+the examples per second."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from advisor_logging.table import Row
 from advisor_pytorch.steps.shard_names import LIMIT, NORM, PART_SUFFIX, part_name
 
 MAX_WAIT_S = 10.0
-"""Maximum seconds for which a step waits for the other ranks' values."""
+"""Maximum seconds that a step waits for the values of other ranks."""
 MAX_STEPS_AHEAD = 20_000
-"""Maximum number of stored steps from a rank that is ahead of rank 0. Beyond this maximum, the oldest steps are dropped."""
+"""Maximum number of stored steps of a rank that is ahead of rank 0. If a rank is further ahead than this, its oldest steps are
+dropped."""
 
 Values = Mapping[str, float]
 
 
-class Merger:
+class StepMerger:
     """Keeps the steps of rank 0 until the values of other ranks arrive, and returns the merged steps in order. Times are in
     seconds.
 
-    If a step has waited `wait_s` seconds for a rank, later steps do not wait for this rank until it sends values again.
+    If a step has waited `wait_s` seconds for a rank, later steps do not wait for that rank until it sends values again.
     """
 
     def __init__(self, wait_s: float = MAX_WAIT_S) -> None:
@@ -33,22 +34,21 @@ class Merger:
         self._latest: dict[int, int] = {}
         self._last_released = -1
         self.silent: set[int] = set()
-        """Ranks for which steps do not wait."""
+        """Ranks whose values are late, so that steps no longer wait for them."""
         self.incomplete: int | None = None
-        """First step without a gradient norm because a rank did not send its part of it; None if there is no such step."""
+        """First step without a gradient norm because a rank did not send its part of the norm; None if there is no such step."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether any step is still waiting for the values of a rank."""
         return bool(self._waiting)
 
     def connect(self, world_size: int) -> None:
-        """Make each step wait for all other ranks of a group of `world_size` ranks."""
+        """Make each step wait for the values of all other ranks in a group of `world_size` ranks."""
         self._others = {rank: {} for rank in range(1, world_size)}
         self._latest = dict.fromkeys(self._others, -1)
 
     def add_steps_of_rank(self, rank: int, rows: Sequence[tuple[int, Values]]) -> None:
-        """Add the steps of a rank other than 0, in order."""
+        """Add steps of a rank other than rank 0, in order."""
         known = self._others.get(rank)
         if known is None or not rows:
             return
@@ -59,11 +59,11 @@ class Merger:
         self.silent.discard(rank)
 
     def stop_waiting_for(self, rank: int) -> None:
-        """Stop waiting for a rank that will send no more steps."""
+        """Stop waiting for the values of a rank that will send no more steps."""
         self.silent.add(rank)
 
     def add(self, rows: Sequence[Row], now: float) -> None:
-        """Add the steps of rank 0, in order."""
+        """Add steps of rank 0, in order."""
         self._waiting.extend((now, row) for row in rows)
 
     def take_ready_steps(self, now: float) -> list[Row]:
@@ -89,8 +89,8 @@ class Merger:
 def merge_step(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
     """Merge the values that rank 0 and the other ranks logged at one step. others: None for a rank whose values are missing.
 
-    If the values of a rank are missing, metrics that need all ranks are omitted. Examples per second are summed over the ranks; a
-    missing rank counts with the mean of the others.
+    If the values of a rank are missing, the metrics that need all ranks are omitted. Examples per second are summed over the
+    ranks; a missing rank counts as the mean of the other ranks.
     """
     known = [values for values in others if values is not None]
     complete = len(known) == len(others)

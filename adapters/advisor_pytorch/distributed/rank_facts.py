@@ -17,18 +17,19 @@ from advisor_pytorch.steps.device import model_device
 from advisor_pytorch.steps.sharding import is_flattened_by_fsdp1, is_sharded
 
 Facts = dict[str, Any]
-"""Facts of one rank by name, with JSON-compatible values, for `contract.TAG_RANKS`."""
+"""Facts about one rank by name, with JSON-compatible values, for `contract.TAG_RANKS`."""
 
 
-def own_rank() -> int:
-    """Return the rank of this process: from the process group, else from the launcher's variable RANK, else 0."""
+def current_rank() -> int:
+    """Return the rank of this process: from the process group, else from the launcher's environment variable RANK, else 0."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
     return _integer_variable("RANK", 0)
 
 
-def own_world_size() -> int:
-    """Return the number of ranks in the training: from the process group, else from the launcher's variable WORLD_SIZE, else 1."""
+def current_world_size() -> int:
+    """Return the number of ranks in the training: from the process group, else from the launcher's environment variable
+    WORLD_SIZE, else 1."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
     return _integer_variable("WORLD_SIZE", 1)
@@ -42,8 +43,8 @@ def _integer_variable(variable: str, default: int) -> int:
 
 
 def process_facts(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
-    """Return the facts about this process that are known before the training. seed: None means PyTorch's seed. leads: whether this
-    is rank 0."""
+    """Return the facts about this process that are known before the training starts. seed: None stands for PyTorch's seed.
+    leads: whether this is rank 0."""
     device = model_device(model)
     facts: Facts = {
         "seed": torch.initial_seed() if seed is None else seed,
@@ -59,11 +60,11 @@ def process_facts(model: torch.nn.Module, seed: int | None, *, leads: bool, chec
 
 
 def loader_facts(loader: object) -> Facts:
-    """Return the training loader's shuffle seed and this rank's number of examples per epoch, if known."""
+    """Return facts about the training loader: its shuffle seed and this rank's number of examples per epoch, if known."""
     facts: Facts = {}
     with contextlib.suppress(Exception):  # a user-defined sampler can raise any error
         facts["loader_seed"] = _loader_seed(loader)
-    with contextlib.suppress(Exception):  # a stream has no length
+    with contextlib.suppress(Exception):  # an iterable data set (stream) has no length
         facts["shard_examples"] = len(loader.sampler)  # type: ignore[attr-defined]
     return facts
 
@@ -72,7 +73,7 @@ def _loader_seed(loader: Any) -> int:
     sampler = loader.sampler
     if isinstance(sampler, torch.utils.data.RandomSampler):
         return torch.initial_seed() if sampler.generator is None else int(sampler.generator.initial_seed())
-    return int(sampler.seed)  # `seed` is an attribute of DistributedSampler
+    return int(sampler.seed)  # DistributedSampler has an attribute `seed`
 
 
 def has_own_logging() -> bool:
@@ -86,7 +87,8 @@ def has_own_logging() -> bool:
 
 
 def parallelism(model: torch.nn.Module) -> str:
-    """Return the kind of parallelism: "fsdp", "ddp" or "other". A DDP model that is passed without its wrapper is "other"."""
+    """Return the kind of parallelism: "fsdp", "ddp" or "other". If the inner module of a DDP model is passed, the result is
+    "other"."""
     parameters = list(model.parameters())
     if any(is_sharded(p) for p in parameters) or is_flattened_by_fsdp1(parameters):
         return "fsdp"
@@ -96,7 +98,8 @@ def parallelism(model: torch.nn.Module) -> str:
 
 
 def describe_ranks(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None]) -> str:
-    """Return the value of `contract.TAG_RANKS`. Missing facts become null; a list that is too long for a tag is truncated."""
+    """Return the value of the tag `contract.TAG_RANKS`. Unknown facts become null; a list that is too long for a tag is
+    truncated."""
     length = len(by_rank)
     while True:
         text = _ranks_json(parallel, backend, by_rank, length)
@@ -118,7 +121,7 @@ def _ranks_json(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any]
 
 
 def global_batch(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
-    """Return the number of examples that all ranks together process per optimizer step. A rank with unknown batch size counts with
-    the mean of the other ranks."""
+    """Return the number of examples that all ranks process together per optimizer step. A rank with unknown batch size counts
+    as the mean of the other ranks."""
     known = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
     return round(sum(known) / len(known) * len(by_rank)) if known else None

@@ -1,19 +1,19 @@
 """The role of this process in a distributed training.
 
-Rank 0 records one run for all ranks. The other ranks send their values to rank 0 (`channel`, `merging`). The logged loss,
-evaluations, data wait and device memory are those of rank 0. The logged gradient norm, batch size and examples per second cover all
-ranks.
+Rank 0 records one run for all ranks. The other ranks send their metric values to rank 0 (`channel`, `merging`). The logged
+loss, evaluations, data wait and device memory are the values of rank 0. The logged gradient norm, batch size and examples per
+second cover all ranks.
 
 | training | logged gradient norm |
 |---|---|
-| DistributedDataParallel, also with `no_sync` | rank 0's: reduced gradients are the same on all ranks |
+| DistributedDataParallel, also with `no_sync` | the norm on rank 0: reduced gradients are the same on all ranks |
 | `fully_shard` (FSDP2), on any mesh, also beside tensor parallelism as DTensors | merged from all ranks' shards (`sharding`) |
 | pipeline parallelism of DTensors | over all stages |
-| pipeline parallelism of plain tensors | that of rank 0's stage |
+| pipeline parallelism of plain tensors | the norm over rank 0's stage |
 | FullyShardedDataParallel (FSDP1) | none, with a warning |
 
-Examples per second and batch size are sums over ranks. If ranks share a batch, as in tensor and pipeline parallelism, the batch
-counts once for each rank that loads it.
+The logged examples per second and batch size are sums over all ranks. If several ranks load the same batch, as in tensor and
+pipeline parallelism, the batch counts once for each of these ranks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from advisor_logging.recorder import Chunk
+from advisor_logging.recorder import RowChunk
 from advisor_pytorch.distributed import rank_facts
 from advisor_pytorch.distributed.channel import RankReceiver, RankSender
 
@@ -34,12 +34,12 @@ class Ranks:
     def __init__(
         self, model: torch.nn.Module, note: Callable[[Mapping[str, str]], None], warn: Callable[[str, str], None]
     ) -> None:
-        """note: logs tags on rank 0. warn: logs a one-line warning with a key on rank 0."""
+        """note: function that logs tags on rank 0. warn: function that logs a one-line warning with a key on rank 0."""
         self._model, self._note = model, note
-        self.rank, self.world_size = rank_facts.own_rank(), rank_facts.own_world_size()
+        self.rank, self.world_size = rank_facts.current_rank(), rank_facts.current_world_size()
         self.leads = self.rank == 0
         self.receiver: RankReceiver | None = None
-        """Adds the values of other ranks to the recorder's rows on rank 0; None on other ranks and in a single-process training."""
+        """Adds the values of other ranks to the rows of rank 0; None on other ranks and in a single-process training."""
         self._sender: RankSender | None = None
         self._overridden_tags: set[str] = set()
         if self.world_size == 1 or not torch.distributed.is_available():
@@ -57,7 +57,7 @@ class Ranks:
                 channel.start()
 
     def send(self, facts: rank_facts.Facts) -> bool:
-        """Send facts about this rank to rank 0. Return whether the training has other ranks."""
+        """Send facts about this rank to rank 0; return whether the training has other ranks."""
         for channel in (self.receiver, self._sender):
             if channel is not None:
                 channel.send(facts)
@@ -65,21 +65,21 @@ class Ranks:
         return False
 
     def override_tags(self, tags: Mapping[str, str]) -> None:
-        """Exclude these tags from the result of `tags`, because the caller logs them."""
+        """Exclude these tags from the result of `tags`, because the caller logs them itself."""
         self._overridden_tags |= tags.keys()
 
-    def put(self, chunk: Chunk) -> None:
-        """Send steps of this rank to rank 0; never called on rank 0."""
+    def put(self, chunk: RowChunk) -> None:
+        """Send steps of this rank to rank 0; not available on rank 0."""
         if self._sender is not None:
             self._sender.put(chunk)
 
     def warn(self, key: str, message: str) -> None:
-        """Make rank 0 log this rank's one-line warning, at most once per key."""
+        """Make rank 0 log a one-line warning of this rank, at most once per key."""
         if self._sender is not None:
             self._sender.warn(key, message)
 
     def tags(self) -> dict[str, str]:
-        """Return the tags that combine the facts of all ranks received so far."""
+        """Return tags that combine the facts about all ranks received so far."""
         known = {} if self.receiver is None else self.receiver.tags()
         return {tag: value for tag, value in known.items() if tag not in self._overridden_tags}
 

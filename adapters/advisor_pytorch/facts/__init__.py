@@ -1,1 +1,1 @@
-"""Facts about a run other than its metrics: from the model, the optimizer, the loaders and the machine."""
+"""Facts about a run that are not metrics: they come from the model, the optimizer, the loaders and the machine."""

@@ -15,7 +15,7 @@ _CLASSIFIER_SUFFIXES = tuple(f"For{kind}Classification" for kind in ("Sequence",
 
 
 def name(model: nn.Module) -> str:
-    """Return the name of the model's class, ignoring wrappers for distributed or compiled training."""
+    """Return the class name of the model inside any wrapper for distributed or compiled training."""
     for _ in range(4):
         held = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
         if not isinstance(held, nn.Module):
@@ -44,7 +44,8 @@ def batch_norm(model: nn.Module) -> dict[str, Any] | None:
 
 
 def declared_norm_order(model: nn.Module) -> str | None:
-    """Return the value of `contract.TAG_NORM_ORDER` according to PyTorch's transformer layers in the model; None if it has none."""
+    """Return the value of `contract.TAG_NORM_ORDER` that follows from PyTorch's transformer layers in the model; None if it has
+    none."""
     layers = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     orders = {"pre-norm" if m.norm_first else "post-norm" for m in model.modules() if isinstance(m, layers)}
     return None if not orders else orders.pop() if len(orders) == 1 else "mixed"
@@ -52,7 +53,7 @@ def declared_norm_order(model: nn.Module) -> str | None:
 
 def number_of_classes(model: nn.Module) -> int | None:
     """Return the number of classes of a Transformers classification model; None for other models and tasks."""
-    model = getattr(model, "module", model)  # look at the model inside a wrapper
+    model = getattr(model, "module", model)  # use the model inside the wrapper
     if not type(model).__name__.endswith(_CLASSIFIER_SUFFIXES):
         return None
     config = getattr(model, "config", None)
@@ -62,7 +63,7 @@ def number_of_classes(model: nn.Module) -> int | None:
 
 
 def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
-    """Return the maximum positive strength of each regulariser by name, as set in the model's modules and in the optimizers."""
+    """Return the largest positive strength of each regulariser by name, as set in the model's modules and in the optimizers."""
     strengths: dict[str, float] = {}
 
     def add(name: str, strength: object) -> None:

@@ -1,4 +1,4 @@
-"""Detects weight averaging (EMA, SWA) in a training."""
+"""Detects whether a training averages its weights (EMA, SWA)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _KIND_PATTERNS = (("ema|exponential|movingaverage", "ema"), ("swa|stochasticweig
 
 
 def averaging_classes() -> list[type]:
-    """Return all loaded classes, with their subclasses, whose names suggest weight averaging, including PyTorch's classes."""
+    """Return all loaded classes whose names suggest weight averaging, and their subclasses."""
     bases = [c for base in (object, nn.Module) for c in base.__subclasses__() if _AVERAGING_NAMES.search(c.__name__)]
     return list({c for base in [*bases, swa_utils.AveragedModel] for c in _with_subclasses(base)})
 
 
 def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str, str] | None:
-    """Return the value of `contract.TAG_AVERAGING` for the first candidate object whose tensors have the model's shapes; None if
-    there is none."""
+    """Return the value of `contract.TAG_AVERAGING` for the first candidate object whose tensors have the same shapes as the
+    model's; None if there is none."""
     own = {tuple(p.shape) for p in model.parameters()}
     count = sum(1 for p in model.parameters() if p.requires_grad)
     for one in candidates:
-        shapes = [tuple(t.shape) for t in _tensors_of(one)]
+        shapes = [tuple(t.shape) for t in _state_tensors(one)]
         if own and own <= set(shapes) and len(shapes) >= count and not _is_part_of_model(one, model):
             return {"class": type(one).__name__, "kind": _averaging_kind(one)}
     return None
@@ -44,9 +44,9 @@ def _averaging_kind(candidate: Any) -> str:
     return next((kind for pattern, kind in _KIND_PATTERNS if re.search(pattern, text)), "other")
 
 
-def _tensors_of(candidate: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of a module's state. For an object that is not a module, yield the tensors in its attributes, including
-    those in lists and mappings."""
+def _state_tensors(candidate: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in a module's state; for other objects, yield the tensors in their attributes, also inside lists and
+    mappings."""
     if isinstance(candidate, nn.Module):
         yield from candidate.parameters()
         yield from candidate.buffers()
@@ -60,9 +60,9 @@ def _tensors_of(candidate: Any) -> Iterator[torch.Tensor]:
 
 
 def _is_part_of_model(candidate: Any, model: nn.Module) -> bool:
-    """Return whether all tensors of the object are the trained parameters themselves rather than copies."""
+    """Return whether all tensors of the object are the trained parameters themselves and not copies of them."""
     trained = {id(p) for p in model.parameters()}
-    return all(id(t) in trained for t in _tensors_of(candidate))
+    return all(id(t) in trained for t in _state_tensors(candidate))
 
 
 def _with_subclasses(cls: type) -> Iterator[type]:

@@ -1,4 +1,4 @@
-"""Chance levels: the values of metrics for a classifier that guesses at random among equally frequent classes."""
+"""Chance levels: the metric values of a classifier that guesses at random among equally frequent classes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import re
 from collections.abc import Mapping
 
 _MIN_PERCENT = 1.5
-"""Accuracy or error rate above which the metric is taken as a percentage, because a fraction is at most 1."""
+"""An accuracy or error rate above this value is taken to be in percent, because a fraction is at most 1."""
 _RATE_NAMES = re.compile(
     r"(^|[^a-z])(acc|accuracy|top_?\d+|top_?\d+_?acc(uracy)?|err|error|error_rate|top_?\d+_?err(or)?)($|[^a-z])"
 )
 _ENTROPY_NAMES = re.compile(r"(^|[^a-z])(loss|nll|ce|xent|cross_?entropy|log_?loss|nll_loss|ce_loss)($|[^a-z])")
 _PERPLEXITY_NAMES = re.compile(r"(^|[^a-z])(ppl|perplexity)($|[^a-z])")
 _REGRESSION_NAMES = re.compile("mse|mae|rmse|squared|absolute|angular|relative|pixel|recon")
-"""Pattern that matches names of errors and losses in tasks other than classification."""
+"""Pattern that matches the names of errors and losses of tasks other than classification."""
 
 
 def chance_level_of(metric: str, classes: int, *, percent: bool = False) -> float | None:
-    """Return the chance level of `metric` for `classes` equally frequent classes; None if the metric cannot be identified by its
-    name.
+    """Return the chance level of `metric` for `classes` equally frequent classes; None if its name is not that of a known
+    metric.
 
-    With C classes: accuracy 1/C, error rate 1 - 1/C (top-k: accuracy k/C), cross-entropy ln C in nats, perplexity C.
+    For C classes: accuracy 1/C, error rate 1 - 1/C (top-k accuracy: k/C), cross-entropy ln C in nats, perplexity C.
     """
     name = metric.lower()
     if _REGRESSION_NAMES.search(name):
@@ -37,7 +37,7 @@ def chance_level_of(metric: str, classes: int, *, percent: bool = False) -> floa
 
 
 class ChanceLevels:
-    """Computes `levels`, the value of `contract.TAG_CHANCE`, from the logged metrics that can be identified by name."""
+    """Computes `levels`, the value of `contract.TAG_CHANCE`, from the logged metrics whose names are known."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
@@ -45,7 +45,7 @@ class ChanceLevels:
         self.levels: dict[str, float] = {}
 
     def update(self, values: Mapping[str, float]) -> bool:
-        """Process the values of metrics in an evaluation. Return whether `levels` changed."""
+        """Update `levels` from the metric values of an evaluation; return whether `levels` changed."""
         changed = False
         for name, value in values.items():
             percent = self._percent.get(name, False) or value > _MIN_PERCENT

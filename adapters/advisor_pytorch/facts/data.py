@@ -18,13 +18,14 @@ from torch.utils.data import (
 )
 
 MAX_CLASSES = 500
-"""Maximum number of classes: the example counts of more classes do not fit into one tag."""
+"""Maximum number of classes; the counts of more classes would not fit into one tag."""
 MAX_TARGETS = 1_000_000
-"""Maximum number of targets for which examples per class are counted; a larger data set would take too long."""
+"""Maximum number of targets in a data set whose examples per class are counted; counting more would take too long."""
 
 
 def unwrap_loader(loader: object) -> object:
-    """Return the `DataLoader` inside a wrapper of ours, Accelerate or Lightning. Any other object is returned unchanged."""
+    """Return the `DataLoader` inside a wrapper of Tuning Advisor, Accelerate or Lightning. An object that is not such a wrapper
+    is returned unchanged."""
     for _ in range(4):
         if isinstance(loader, DataLoader):
             break
@@ -51,7 +52,7 @@ def batches_per_epoch(loader: object) -> int | None:
 
 
 def batch_size(loader: object) -> int | None:
-    """Return the number of examples per batch on this rank; None if the loader does not build the batches itself."""
+    """Return the number of examples per batch on this rank; None if the loader does not form the batches itself."""
     inner = unwrap_loader(loader)
     size = getattr(inner, "batch_size", None)
     size = getattr(getattr(inner, "batch_sampler", None), "batch_size", None) if size is None else size
@@ -59,7 +60,7 @@ def batch_size(loader: object) -> int | None:
 
 
 def is_shuffled(loader: object) -> bool | None:
-    """Return whether the examples come in random order; None if unknown."""
+    """Return whether the loader yields the examples in random order; None if unknown."""
     sampler = _example_order_sampler(loader)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
         return True
@@ -70,7 +71,7 @@ def is_shuffled(loader: object) -> bool | None:
 
 
 def loader_settings(loader: object) -> dict[str, Any] | None:
-    """Return the value of `contract.TAG_LOADER`; None if the object is not a `DataLoader`."""
+    """Return the value of the tag `contract.TAG_LOADER`; None if the object is not a `DataLoader`."""
     inner = unwrap_loader(loader)
     if not isinstance(inner, DataLoader):
         return None
@@ -87,14 +88,13 @@ def loader_settings(loader: object) -> dict[str, Any] | None:
 
 
 def number_of_classes(loader: object) -> int | None:
-    """Return the number of classes that the data set declares, as those of torchvision and `datasets` do; None if it declares
-    none."""
+    """Return the number of classes that the data set states in its attributes, as in torchvision and `datasets`; None if it
+    states none."""
     return _classes_of_dataset(getattr(unwrap_loader(loader), "dataset", None))
 
 
 def class_counts(loader: object) -> list[int] | None:
-    """Return the number of examples per class if the data set keeps its targets in memory, as those of torchvision do; else
-    None."""
+    """Return the number of examples per class if the data set has its targets in memory, as in torchvision; else None."""
     dataset, indices = getattr(unwrap_loader(loader), "dataset", None), None
     if isinstance(dataset, Subset):
         indices = dataset.indices
@@ -133,13 +133,14 @@ def _classes_of_dataset(dataset: object) -> int | None:
 
 
 def _example_order_sampler(loader: object) -> object:
-    """Return the sampler that determines the order of examples: the loader's own, or the one inside its batch sampler."""
+    """Return the sampler that determines the order of examples: the sampler of the loader, or the sampler inside its batch
+    sampler."""
     inner = unwrap_loader(loader)
     if not isinstance(inner, DataLoader) or isinstance(inner.dataset, IterableDataset):
         return None
     sampler: object = inner.sampler
     batch_sampler: object = inner.batch_sampler
-    for _ in range(4):  # in Accelerate, shards wrap the batch sampler
+    for _ in range(4):  # Accelerate wraps the batch sampler in a batch sampler of shards
         held = getattr(batch_sampler, "batch_sampler", None)
         batch_sampler = batch_sampler if held is None else held
     ordering = getattr(batch_sampler, "sampler", None)
@@ -151,5 +152,5 @@ def _length_or_none(what: object) -> int | None:
         return None
     try:
         return len(what)
-    except Exception:  # the data of the loader or wrapper has no length
+    except Exception:  # the data set inside the loader or wrapper has no length
         return None

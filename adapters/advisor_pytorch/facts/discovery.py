@@ -1,8 +1,9 @@
-"""Finds the learning-rate schedulers and the averaged weights of a training, so that the user need not pass them.
+"""Finds the learning-rate schedulers and the averaged weights of a training run, so that the user need not pass them.
 
-A search goes once over all objects that Python's garbage collector tracks. The search takes about 0.1 µs per object (30 ms in a
-process with Transformers). If code has accessed a scheduler's `__dict__`, as `state_dict` does, a second pass over all objects is
-needed. The writer thread searches once after the first steps and once at the end, and keeps no references to the objects found.
+A search examines once each object that Python's garbage collector tracks. The search takes about 0.1 µs per object, which is 30
+ms in a process that has imported Transformers. If some code has accessed the `__dict__` of a scheduler, as `state_dict` does, a
+second pass over all objects is needed. The writer thread searches once after the first steps and once at the end, and then
+drops its references to the objects.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from advisor_pytorch.facts import averaging, schedules
 
 
 class ScheduleAndAveraging(NamedTuple):
-    """Values of `contract.TAG_SCHEDULE` and `contract.TAG_AVERAGING`; a value is None if no such object was found."""
+    """Values of the tags `contract.TAG_SCHEDULE` and `contract.TAG_AVERAGING`; a value is None if the search found no such
+    object."""
 
     schedule: dict[str, str] | None
     averaging: dict[str, str] | None
@@ -28,9 +30,9 @@ class ScheduleAndAveraging(NamedTuple):
 def find_schedule_and_averaging(
     model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], steps: int | None
 ) -> ScheduleAndAveraging:
-    """Search this process for schedulers and weight averaging. steps: planned number of optimizer steps."""
+    """Search this process for schedulers and averaged weights. steps: planned number of optimizer steps."""
     held = [inner for o in optimizers if isinstance(inner := getattr(o, "optimizer", None), torch.optim.Optimizer)]
-    sought = {id(o): o for o in [*optimizers, *held]}  # in Accelerate, the scheduler holds a wrapped optimizer
+    sought = {id(o): o for o in [*optimizers, *held]}  # Accelerate's scheduler refers to a wrapped optimizer
     averages = averaging.averaging_classes()
     near = gc.get_referrers(*sought.values(), *averages)
     owners = _owners_of_attributes(
@@ -43,7 +45,8 @@ def find_schedule_and_averaging(
 
 
 def _owners_of_attributes(attributes: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return the objects, other than modules, that own these `__dict__`s; the first pass over all objects cannot find them."""
+    """Return the objects, other than modules, that own these `__dict__`s; a first pass over all objects cannot find these
+    owners."""
     of_objects = [held for held in attributes if "__builtins__" not in held]
     return gc.get_referrers(*of_objects) if of_objects else []
 

@@ -1,4 +1,4 @@
-"""Reads GPU memory and utilisation during a training, and the settings of the numeric backends."""
+"""Reads GPU memory and utilisation during a training run, and the settings of PyTorch's numeric backends."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from advisor_pytorch.steps.device import model_device
 SAMPLE_INTERVAL_S = 5.0
 """Minimum seconds between two logged rows of device metrics."""
 _MAX_REGULAR_ROWS = 500
-"""Number of rows after which the interval between rows grows, so that a run of one week yields 3,000 rows instead of 120,000."""
+"""After `_MAX_REGULAR_ROWS` rows, the interval between rows grows, so that a run of one week has 3,000 rows instead of 120,000."""
 
 
 class DeviceSampler:
-    """Samples metrics of a CUDA device outside the training thread. The sampler reads counters on the host and never waits for the
+    """Samples metrics of a CUDA device in the writer thread. The sampler reads counters on the host and never waits for the
     device.
 
     | metric | from |
@@ -29,7 +29,7 @@ class DeviceSampler:
     | `device/memory_used_bytes` | NVML: memory used by all processes |
     | `device/utilisation` | NVML: mean since the last row of samples taken once a second |
 
-    NVML values need the package `nvidia-ml-py`. Values that cannot be read are omitted without warning.
+    NVML values require the package `nvidia-ml-py`. If a value cannot be read, it is omitted without a warning.
     """
 
     def __init__(self, device: torch.device, clock: Callable[[], float] = time.monotonic) -> None:
@@ -40,8 +40,8 @@ class DeviceSampler:
         self._broken: set[str] = set()
 
     def sample(self) -> Mapping[str, float] | None:
-        """Return a row of device metrics if the next row is due, else None. The caller should call this method about once per
-        second."""
+        """Return a row of device metrics if it is time for the next row, else None. The caller should call this method about
+        once per second."""
         self._record_utilisation()
         now = self._clock()
         if now - self._sampled < max(SAMPLE_INTERVAL_S, (now - self._started) / _MAX_REGULAR_ROWS):
@@ -50,7 +50,7 @@ class DeviceSampler:
         return self.read() or None
 
     def read(self) -> dict[str, float]:
-        """Return a row of the current device metrics."""
+        """Return the current device metrics as a row."""
         row: dict[str, float] = {}
         stats = self._read_counter("memory_stats", torch.cuda.memory_stats)
         if stats:
@@ -58,7 +58,7 @@ class DeviceSampler:
             row[contract.DEVICE_MEMORY_PEAK] = float(self._peak)
         used = self._read_counter(
             "memory_used", getattr(torch.cuda, "device_memory_used", None)
-        )  # this call requires PyTorch 2.6
+        )  # `device_memory_used` requires PyTorch 2.6
         if used is not None:
             row[contract.DEVICE_MEMORY_USED] = float(used)
         if self._busy:
@@ -78,24 +78,24 @@ class DeviceSampler:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return function(self._device)
-        except Exception:  # NVML or the permission is missing, or a virtual GPU has no counters
+        except Exception:  # NVML is missing, its use is not permitted, or a virtual GPU has no counters
             self._broken.add(name)
             return None
 
 
-def sampler_of(model: torch.nn.Module) -> DeviceSampler | None:
-    """Return a sampler for the device of the model; None if the model is not on a CUDA device."""
+def device_sampler_of_model(model: torch.nn.Module) -> DeviceSampler | None:
+    """Return a sampler for the model's device; None if the model is not on a CUDA device."""
     device = model_device(model)
     return DeviceSampler(device) if device.type == "cuda" else None
 
 
 def device_memory_bytes(device: torch.device) -> int | None:
-    """Return the total memory of the device in bytes; None if it is not a CUDA device."""
+    """Return the total memory of the device; None if it is not a CUDA device."""
     return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else None
 
 
 def backend_settings() -> dict[str, Any]:
-    """Return the value of `contract.TAG_BACKENDS`, the settings of the numeric backends."""
+    """Return the value of `contract.TAG_BACKENDS`, the settings of PyTorch's numeric backends."""
     return {
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,

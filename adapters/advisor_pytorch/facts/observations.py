@@ -1,4 +1,4 @@
-"""Collects facts about a training that become known only while it runs."""
+"""Collects facts about a training run that become known only while it runs."""
 
 from __future__ import annotations
 
@@ -15,24 +15,29 @@ from advisor.contract.redact import one_line_error
 from advisor_logging.table import Table
 from advisor_pytorch.facts import architecture, data, discovery, machine, run_tags, schedules
 from advisor_pytorch.facts.chance_level import ChanceLevels
-from advisor_pytorch.facts.residuals import Graph, compute_dtype, norm_order
+from advisor_pytorch.facts.residuals import AutogradGraph, compute_dtype, norm_order
 
-Note = Callable[[Mapping[str, str]], None]
-Warn = Callable[[str, str], None]
+NoteFunction = Callable[[Mapping[str, str]], None]
+WarnFunction = Callable[[str, str], None]
 """Function that logs a one-line warning, at most once per key."""
 
 
 class Observations:
-    """Observes a training and passes facts about it to `note`, as tags of `advisor.contract`.
+    """Observes a training run, and passes facts about it to `note` as tags of `advisor.contract`.
 
-    `on_rows` and `sample` run in the writer thread, all other methods in the training thread. An error in any method becomes a
-    single warning.
+    `on_rows` and `sample` run in the writer thread, all other methods in the training thread. An error in a method causes one
+    warning and is not raised.
     """
 
     def __init__(
-        self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], note: Note, warn: Warn, steps: int | None
+        self,
+        model: nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        note: NoteFunction,
+        warn: WarnFunction,
+        steps: int | None,
     ) -> None:
-        """Log the facts that are known before the training begins. steps: planned number of optimizer steps."""
+        """Log the facts that are known before the training starts. steps: planned number of optimizer steps."""
         self._model, self._optimizers, self._steps = model, list(optimizers), steps
         self._log_tags, self._warn = note, warn
         self._has_classes = self._has_scheduler = False
@@ -42,7 +47,7 @@ class Observations:
         self._has_discovered = False
         self.wants_loss = True
         self._tags: dict[str, str] = {}
-        self._device = machine.sampler_of(model)
+        self._device = machine.device_sampler_of_model(model)
         with self._warn_on_error("the model"):
             self._log_tags(run_tags.setup_tags(model, optimizers))
 
@@ -57,7 +62,7 @@ class Observations:
                 self._log_new_tags(_json_tag(contract.TAG_SCHEDULE, schedules.describe_schedule(several, self._steps)))
 
     def loaders(self, train: object = None, valid: object = None) -> None:
-        """Log facts about a training loader, a validation loader, or both. The loaders are not iterated."""
+        """Log facts about a training loader, a validation loader, or both. The loaders are not iterated over."""
         with self._warn_on_error("a loader"):
             if train is not None:
                 self._batches = data.batches_per_epoch(train)
@@ -69,29 +74,29 @@ class Observations:
                 self._set_classes(classes)
 
     def loss(self, loss: object) -> None:
-        """Inspect the autograd graph of the first loss, provided that it is a tensor that depends on the model's parameters."""
+        """Inspect the autograd graph of the first loss, if it is a tensor that depends on the model's parameters."""
         self.wants_loss = False
-        with self._warn_on_error("the order of normalisation"):
+        with self._warn_on_error("the position of normalisation layers"):
             if isinstance(loss, torch.Tensor) and loss.grad_fn is not None:
-                self._inspect_graph(Graph([loss]))
+                self._inspect_graph(AutogradGraph([loss]))
             elif (order := architecture.declared_norm_order(self._model)) is not None:
                 self._log_new_tags({contract.TAG_NORM_ORDER: order})
 
     def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Observe `optimizer` in place of optimizer number k. The tags continue to describe the replaced optimizer."""
+        """Observe `optimizer` from now on, instead of optimizer number k. The tags still describe the replaced optimizer."""
         self._optimizers[k] = optimizer
 
-    def on_fact(self, tag: str, value: str) -> None:
-        """Log a fact that the step capture has observed."""
+    def on_observed_tag(self, tag: str, value: str) -> None:
+        """Log a fact as a tag; called by the step capture (the hooks around optimizer steps)."""
         if tag == contract.TAG_MICRO_BATCHES:
             self._micro_batches = max(int(value), 1)
 
     def tags(self) -> dict[str, str]:
-        """Search once more for schedulers and weight averaging. Return all facts observed so far as tags."""
+        """Search once more for schedulers and averaged weights. Then return all facts observed so far as tags."""
         self._log_found_objects()
         return dict(self._tags)
 
-    def _inspect_graph(self, graph: Graph) -> None:
+    def _inspect_graph(self, graph: AutogradGraph) -> None:
         order = norm_order(graph, self._model) or architecture.declared_norm_order(self._model)
         tags = {} if order is None else {contract.TAG_NORM_ORDER: order}
         if (computed := compute_dtype(graph)) is not None:
@@ -102,16 +107,15 @@ class Observations:
             tags[contract.TAG_COMPILED] = "true"
         self._log_new_tags(tags)
 
-    # The methods below run in the writer thread.
+    # The writer thread calls the methods below.
 
     def on_rows(self, table: Table) -> None:
-        """Process the logged rows of metrics."""
         if self._chance is not None and self._chance.update({name: v[-1] for name, v in table.columns.items()}):
             self._log_new_tags({contract.TAG_CHANCE: json.dumps(self._chance.levels)})
 
     def sample(self, last: bool) -> Mapping[str, float] | None:
-        """Return device metrics if the next sample is due, else None. Called about once per second, and with `last` at the end of
-        the run."""
+        """Return device metrics if the next sample is due, else None. The writer thread calls this about once per second, and
+        with `last` at the end of the run."""
         if not self._has_discovered and not last:
             self._has_discovered = True
             self._log_found_objects()
@@ -120,7 +124,7 @@ class Observations:
         return self._device.read() if last else self._device.sample()
 
     def _log_found_objects(self) -> None:
-        with self._warn_on_error("the schedule and the averages"):
+        with self._warn_on_error("the learning-rate schedule and the weight averaging"):
             objects = discovery.find_schedule_and_averaging(self._model, self._optimizers, self._steps)
             schedule = None if self._has_scheduler else objects.schedule
             tags = _json_tag(contract.TAG_SCHEDULE, schedule) | _json_tag(contract.TAG_AVERAGING, objects.averaging)
@@ -143,7 +147,7 @@ class Observations:
         try:
             yield
         except Exception as error:
-            self._warn(what, f"{what} could not be described ({one_line_error(error)}); training goes on")
+            self._warn(what, f"{what} could not be described ({one_line_error(error)}); training continues")
 
 
 def _json_tag(tag: str, value: Mapping[str, str] | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The hyperparameters of an optimizer under the names of the Deep Learning Tuning Playbook.
+"""Reads the hyperparameters of an optimizer, under the names of the Deep Learning Tuning Playbook.
 
 | playbook | PyTorch |
 |---|---|
@@ -7,21 +7,23 @@
 | rho | alpha (RMSprop), rho (Adadelta) |
 | beta1, beta2 | betas (Adam, AdamW, NAdam, RAdam, Adamax, ...) |
 | epsilon | eps |
-| weight_decay, nesterov, and any other | the same name |
+| weight_decay, nesterov, and any other hyperparameter | the same name |
 
-`update_rule` returns the playbook's name of the update rule: "SGD", "momentum" or "Nesterov" for SGD, depending on its settings,
-"RMSProp" for RMSprop, and the class name for every other optimizer.
+`update_rule` returns the playbook's name of the update rule: "SGD", "momentum" or "Nesterov" for SGD, depending on its
+settings, "RMSProp" for RMSprop, and the class name for every other optimizer.
 
-The names are the playbook's, but the update rules are PyTorch's. If the rules differ, equal values train differently:
+The names are taken from the playbook, but PyTorch computes the updates. If PyTorch's update rule differs from the playbook's
+rule, the same hyperparameters lead to a different training:
 
-- SGD, momentum, Nesterov: identical. PyTorch's dampening, which the playbook lacks, applies to all steps except the first.
+- SGD, momentum, Nesterov: identical. PyTorch's dampening, which the playbook does not have, applies to all steps except the
+  first.
 - RMSprop: the playbook computes sqrt(v + epsilon), PyTorch sqrt(v) + epsilon. For small v, PyTorch's epsilon corresponds to the
-  square root of the playbook's. The playbook starts with v = 1, PyTorch with v = 0, so PyTorch's first steps are larger if
-  gradients are below 1. The playbook's momentum buffer includes the learning rate, PyTorch's does not: after a change of the
+  square root of the playbook's epsilon. The playbook starts with v = 1, PyTorch with v = 0, so PyTorch's first steps are larger
+  if gradients are below 1. The playbook's momentum buffer includes the learning rate, PyTorch's does not: after a change of the
   learning rate, the playbook's rule continues with steps of the old size for a while, PyTorch's does not. The playbook has no
   centered RMSprop.
 - Adam: the playbook adds epsilon to sqrt(v) before the bias correction, PyTorch after it. At step t = 1, 2, ..., PyTorch's
-  epsilon corresponds to the playbook's epsilon * sqrt(1 - beta2^t). The rules differ only in the first steps.
+  epsilon corresponds to the playbook's epsilon * sqrt(1 - beta2^t). The two rules differ only in the first steps.
 - NAdam: epsilon as in Adam. The playbook's beta1 is constant, PyTorch's grows as beta1 * (1 - 0.5 * 0.96^(t * momentum_decay)).
   To correct the bias of the look-ahead momentum, PyTorch uses step t + 1, the playbook step t.
 - AdamW: like Adam, except for the weight decay.
@@ -29,8 +31,8 @@ The names are the playbook's, but the update rules are PyTorch's. If the rules d
   part of the gradient. In AdamW, Adafactor and Muon it is separate and multiplied by the learning rate.
 - Not in the playbook: Adagrad (lr_decay divides the learning rate by 1 + (t - 1) * lr_decay); Adafactor (the learning rate is
   relative to the parameters' size and at most 1 / sqrt(t); epsilon is a pair of other bounds); Muon (epsilon keeps a norm from
-  being 0); LBFGS (one step evaluates the loss many times). A good range for the epsilon of one optimizer does not apply to another
-  optimizer.
+  being 0); LBFGS (one step evaluates the loss many times). A good range for the epsilon of one optimizer does not apply to
+  another optimizer.
 """
 
 from __future__ import annotations
@@ -45,11 +47,11 @@ from advisor_pytorch.steps.rates import MAX_GROUPS, MAX_OPTIMIZERS
 
 _PLAYBOOK_NAMES = {"lr": "learning_rate", "eps": "epsilon"}
 _EXCLUDED_ENTRIES = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))
-"""Entries of a parameter group that select an implementation and do not change the update rule."""
+"""Entries of a parameter group that select an implementation and do not affect the update rule."""
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> dict[str, str]:
-    """Return the hyperparameters of a parameter group that have plain values, as texts by the playbook's names."""
+    """Return the hyperparameters of a parameter group that have plain values, as texts under the playbook's names."""
     group: Mapping[str, Any] = optimizer.param_groups[group_index]
     renamed = dict(_PLAYBOOK_NAMES)
     if "alpha" in group and isinstance(optimizer, torch.optim.RMSprop):
@@ -59,11 +61,11 @@ def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> d
         if name in _EXCLUDED_ENTRIES:
             continue
         if name == "betas" and isinstance(value, (tuple, list)):
-            values |= {f"beta{i}": _value_as_text(beta) for i, beta in enumerate(value, start=1)}
+            values |= {f"beta{i}": _number_as_text(beta) for i, beta in enumerate(value, start=1)}
             continue
         chosen = group.get("initial_lr", value) if name == "lr" else value
         if _is_plain_value(chosen):
-            values[renamed.get(name, name)] = _value_as_text(chosen)
+            values[renamed.get(name, name)] = _number_as_text(chosen)
     return values
 
 
@@ -79,8 +81,8 @@ def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[
     """Return the tags of each optimizer after the first: `advisor.optimizer.optimizer<k>` and
     `advisor.optimizer.optimizer<k>.<name>`.
 
-    If a later parameter group's value differs from that of the first group, a tag `advisor.optimizer.group<j>.<name>` or
-    `advisor.optimizer.optimizer<k>.group<j>.<name>` holds it.
+    If a value of a later parameter group differs from the first group, it is in a tag `advisor.optimizer.group<j>.<name>` or
+    `advisor.optimizer.optimizer<k>.group<j>.<name>`.
     """
     tags: dict[str, str] = {}
     for k, optimizer in enumerate(optimizers[:MAX_OPTIMIZERS]):
@@ -102,10 +104,10 @@ def unwrap_optimizer(optimizer: Any) -> Any:
 
 
 def _is_plain_value(value: object) -> bool:
-    if isinstance(value, (tuple, list)):  # tuples such as Adafactor's eps or Rprop's etas
+    if isinstance(value, (tuple, list)):  # tuples such as `eps` of Adafactor or `etas` of Rprop
         return all(part is None or isinstance(part, (bool, int, float, str)) for part in value)
     return isinstance(value, (bool, int, float, str)) or (isinstance(value, torch.Tensor) and value.numel() == 1)
 
 
-def _value_as_text(value: Any) -> str:
+def _number_as_text(value: Any) -> str:
     return str(value.item() if isinstance(value, torch.Tensor) else value)

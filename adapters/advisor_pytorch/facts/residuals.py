@@ -1,12 +1,14 @@
-"""Reads two facts from the autograd graph of a loss: where residual blocks normalise, and in which dtype the network computes.
+"""Reads two facts from the autograd graph of a loss: where residual blocks apply normalisation, and the dtype in which the
+network computes.
 
-The autograd graph leads from the loss to the parameters. The graph is only inspected: no part of the model is called, wrapped or
-changed, and the backward pass can still use the graph. Operations that `torch.compile` fused or that activation checkpointing hides
-are missing from the graph.
+The autograd graph leads from the loss to the parameters. The graph is only inspected: no part of the model is called, wrapped
+or changed, and the graph remains usable for the backward pass. Operations that `torch.compile` fused or that activation
+checkpointing hides are missing from the graph.
 
-A residual addition adds the output of a branch with weights to x, the input of that branch. If n is a normalisation, a block is:
+A residual block adds its input x to the output of a branch f that has weights. With a normalisation n, a residual block is one
+of:
 
-- *pre-norm*, x + f(n(x)) or x + n(f(x)): normalisation happens in the branch, and not between one addition and the next;
+- *pre-norm*, x + f(n(x)) or x + n(f(x)): the normalisation is inside the branch, and there is none between two additions;
 - *post-norm*, n(x + f(x)): the sum is normalised before the next addition;
 - *none*: there is no normalisation in either place.
 """
@@ -21,22 +23,22 @@ from typing import Any
 import torch
 
 Node = Any
-"""A node of the autograd graph, typed Any: the stubs of `torch.autograd.graph.Node` lack attributes used here."""
+"""A node of the autograd graph, typed Any because the type stubs of `torch.autograd.graph.Node` lack attributes that we use."""
 
 MAX_NODES = 10_000
-"""Maximum number of nodes in a graph that is read. Larger graphs, such as those of unrolled recurrences, are skipped, because
-reading a node takes about 5 µs."""
+"""Maximum number of nodes in an autograd graph that is analysed. Graphs with more nodes, such as those of unrolled recurrent
+networks, are skipped, because reading a node takes about 5 µs."""
 MAX_NODE_VISITS = 100_000
-"""Maximum number of node visits per search, which take about 0.1 s. A search of overlapping branches, as in recurrences, visits
-nodes repeatedly."""
-_MIN_SHARE_OF_ONE_KIND = 0.8
-"""Minimum share of a model's residual blocks that the most frequent kind must reach. Below this share, the model's norm order
-counts as mixed."""
+"""Maximum number of node visits per search, which is reached after about 0.1 s. A search of overlapping branches, as in
+recurrent networks, visits the same nodes repeatedly."""
+_MIN_MAJORITY_FRACTION = 0.8
+"""Minimum fraction of the model's residual blocks that must be of the most frequent kind (pre-norm, post-norm, none). If no
+kind of block reaches `_MIN_MAJORITY_FRACTION`, the position of the normalisation counts as mixed."""
 _MIN_PARAMETER_COVERAGE = 0.9
-"""Minimum share of the trainable parameters that the graph must contain before we conclude that the model has no residual
+"""Minimum fraction of the trainable parameters that the graph must contain before we conclude that the model has no residual
 blocks."""
 _MAX_NORM_NODES = 16
-"""Maximum number of graph nodes in a normalisation that consists of elementary operations."""
+"""Maximum number of graph nodes in a normalisation that is computed by elementary operations."""
 _LEAF_NODE_NAME = "torch::autograd::AccumulateGrad"
 _NORM_NODE_NAMES = re.compile("(Layer|Batch|Group|Instance|R[Mm][Ss])Norm")
 _MATRIX_PRODUCT_NAMES = (
@@ -49,14 +51,14 @@ _MATRIX_PRODUCT_NAMES = (
 )
 
 
-class Graph:
+class AutogradGraph:
     """The autograd graph of the computation of `roots`; empty if it has too many nodes."""
 
     def __init__(self, roots: Sequence[torch.Tensor]) -> None:
         self.parents: dict[Node, list[Node]] = {}
-        """Input nodes of each node."""
+        """Nodes whose output is an input of the given node."""
         self.rank: dict[Node, int] = {}
-        """Position of each node in the order of computation: inputs come before the nodes that use them."""
+        """Position of each node in the order of computation: a node comes after its inputs."""
         stack: list[tuple[Node, bool]] = [(root.grad_fn, False) for root in roots if root.grad_fn is not None]
         while stack:
             node, done = stack.pop()
@@ -72,7 +74,7 @@ class Graph:
                 stack.extend((parent, False) for parent in parents if parent not in self.parents)
         self.names = {node: str(node.name()) for node in self.rank}
         self.parameters: dict[Node, torch.Tensor] = {}
-        """For each node that stands for a parameter: the parameter, which may be transposed, converted or shifted by a constant."""
+        """Parameter that a node represents; the parameter may be transposed, converted or shifted by a constant."""
         for node, name in self.names.items():
             parents = self.parents[node]
             if name == _LEAF_NODE_NAME:
@@ -81,21 +83,21 @@ class Graph:
                 self.parameters[node] = self.parameters[parents[0]]
 
     def inputs(self, node: Node) -> list[Node]:
-        """Return those inputs of a node that are not parameters."""
+        """Return the input nodes of a node that do not represent parameters."""
         return [p for p in self.parents[node] if p not in self.parameters]
 
     def is_compiled(self) -> bool:
-        """Return whether the graph contains parts that were compiled into a single node."""
+        """Return whether `torch.compile` has fused parts of the graph into single nodes."""
         return any("Compiled" in name for name in self.names.values())
 
     def is_incomplete(self) -> bool:
-        """Return whether the graph is incomplete: it is too large, or parts of it are compiled or will be recomputed."""
+        """Return whether nodes are missing: the graph is too large, or parts of it are compiled or will be recomputed."""
         recomputed = any("CheckpointFunction" in name for name in self.names.values())
         return not self.names or recomputed or self.is_compiled()
 
 
-def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
-    """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not show where residual blocks normalise."""
+def norm_order(graph: AutogradGraph, model: torch.nn.Module) -> str | None:
+    """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not show where residual blocks apply normalisation."""
     if graph.is_incomplete():
         return None
     norms = _norm_nodes(graph, model)
@@ -110,11 +112,12 @@ def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
     kind, count = kinds.most_common(1)[0]
     if kind == "none" and _has_frozen_norms(model):
         return None
-    return kind if count >= _MIN_SHARE_OF_ONE_KIND * len(additions) else "mixed"
+    return kind if count >= _MIN_MAJORITY_FRACTION * len(additions) else "mixed"
 
 
-def compute_dtype(graph: Graph) -> str | None:
-    """Return the dtype of most matrix products and convolutions, such as `bfloat16` under autocast; None if the graph has none."""
+def compute_dtype(graph: AutogradGraph) -> str | None:
+    """Return the dtype of most matrix products and convolutions, such as `bfloat16` under autocast; None if the graph has no
+    such operation."""
     dtypes: Counter[torch.dtype] = Counter()
     for node, name in graph.names.items():
         if name.startswith(_MATRIX_PRODUCT_NAMES) and (inputs := getattr(node, "_input_metadata", ())):
@@ -123,20 +126,19 @@ def compute_dtype(graph: Graph) -> str | None:
 
 
 def is_norm(module: torch.nn.Module) -> bool:
-    """Return whether the name of the module's class contains "norm"."""
     name = type(module).__name__.lower()
     return "norm" in name and "normal" not in name
 
 
 def _has_frozen_norms(model: torch.nn.Module) -> bool:
-    """Return whether parameters of a norm are frozen, as in a model with an adapter: the graph then does not show the norm's
-    position."""
+    """Return whether parameters of a normalisation layer are frozen, as in a model with an adapter: the graph then does not
+    show where the layer is applied."""
     return any(not p.requires_grad for m in model.modules() if is_norm(m) for p in m.parameters(recurse=False))
 
 
-def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
-    """Return the nodes that normalise: nodes of PyTorch's own norms, and nodes that use parameters of a norm module (see
-    `is_norm`)."""
+def _norm_nodes(graph: AutogradGraph, model: torch.nn.Module) -> set[Node]:
+    """Return the graph nodes of normalisations: nodes of PyTorch's own functions, and nodes that use parameters of a
+    normalisation module (see `is_norm`)."""
     scales = {id(p) for m in model.modules() if is_norm(m) for p in m.parameters(recurse=False)}
     scaling = {node for node, parameter in graph.parameters.items() if id(parameter) in scales}
     return {
@@ -146,8 +148,9 @@ def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
     }
 
 
-def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node, bool]] | None:
-    """Return, for each residual addition, its skip input and whether its branch normalises; None if MAX_NODE_VISITS is exceeded."""
+def _residual_additions(graph: AutogradGraph, norms: set[Node]) -> dict[Node, tuple[Node, bool]] | None:
+    """Return, for each residual addition, its skip input and whether its branch contains a normalisation; None if
+    MAX_NODE_VISITS is exceeded."""
     additions = {}
     looks = 0
     for node, name in graph.names.items():
@@ -164,9 +167,9 @@ def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node
     return additions
 
 
-def _nodes_between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
-    """Return (nodes computed between `first` and `last`, with their parameters, or None if there is no path; number of node
-    visits)."""
+def _nodes_between(graph: AutogradGraph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
+    """Return (nodes computed between `first` and `last`, including their parameters, or None if there is no path; number of
+    node visits)."""
     lowest, seen, stack, reached = graph.rank[first], {last}, [last], False
     while stack:
         for parent in graph.parents[stack.pop()]:
@@ -179,10 +182,10 @@ def _nodes_between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | N
     return (seen if reached else None), len(seen)
 
 
-def _block_kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
+def _block_kind(graph: AutogradGraph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
     skip, in_branch = additions[node]
     before, on_the_way = _trace_to_addition(skip, graph, additions, norms)
-    if before is None and not in_branch:  # for the model's first block, check how its sum is used
+    if before is None and not in_branch:  # for the model's first residual block, check which nodes use its sum
         after = norms.union(s for s, _ in additions.values())
         on_the_way = (node, True) in [_trace_to_addition(n, graph, additions, norms) for n in after]
     if before is not None and in_branch and on_the_way:
@@ -193,11 +196,11 @@ def _block_kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, b
 
 
 def _trace_to_addition(
-    node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[Node]
+    node: Node, graph: AutogradGraph, additions: Mapping[Node, Any], norms: set[Node]
 ) -> tuple[Node | None, bool]:
-    """Trace a value back to a residual addition, passing through norms but not through weights.
+    """Follow a value back to a residual addition, through normalisations but not through operations with weights.
 
-    Return (the addition, or None if there is none; whether a norm lies between).
+    Return (the addition, or None if there is none; whether a normalisation comes after it).
     """
     met = False
     while node not in additions:
@@ -211,9 +214,9 @@ def _trace_to_addition(
     return node, met
 
 
-def _input_of_norm(node: Node, graph: Graph, additions: Mapping[Node, Any]) -> Node | None:
-    """Return the input of a node that normalises. If the norm consists of elementary operations, return the residual addition that
-    precedes them."""
+def _input_of_norm(node: Node, graph: AutogradGraph, additions: Mapping[Node, Any]) -> Node | None:
+    """Return the input of a node if the node is a normalisation. If the normalisation consists of elementary operations, return
+    the residual addition before them."""
     ways = set(graph.inputs(node))
     if _NORM_NODE_NAMES.search(graph.names[node]):
         return ways.pop() if len(ways) == 1 else None

@@ -1,4 +1,4 @@
-"""Creates the tags of a run about the model, the optimizer, the data, the machine and the command line."""
+"""Creates the tags of a run that describe the model, the optimizer, the data, the machine and the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REPORTED_LIBRARIES = (
 
 
 def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
-    """Return the tags of `advisor.contract` whose values are known before the first training step."""
+    """Return the tags that are known before the first training step."""
     at = model_device(model)
     tags = {
         contract.TAG_SCHEMA: contract.SCHEMA,
@@ -57,9 +57,8 @@ def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimize
 def training_tags(
     objective: str, direction: str, seed: int | None, study: str | None, counts: Mapping[str, int | None]
 ) -> dict[str, str]:
-    """Return the logger's arguments as tags. counts: counts by tag, such as the batch size. Defaults: PyTorch's seed, the variable
-    ADVISOR_STUDY.
-    """
+    """Return the logger's arguments as tags. counts: numbers by tag, such as the batch size. The defaults are PyTorch's seed
+    and the environment variable ADVISOR_STUDY."""
     facts = {
         contract.TAG_OBJECTIVE: objective,
         contract.TAG_DIRECTION: direction,
@@ -71,7 +70,7 @@ def training_tags(
 
 
 def training_loader_tags(loader: object) -> dict[str, str]:
-    """Return tags that describe the training loader. Unknown facts are omitted."""
+    """Return tags that describe the training loader; unknown facts are omitted."""
     settings = data.loader_settings(loader)
     facts = {
         contract.TAG_N_TRAIN: data.dataset_size(loader),
@@ -93,7 +92,7 @@ def validation_loader_tags(loader: object) -> dict[str, str]:
 
 
 def tag_text(value: object) -> str:
-    """Return a fact's value as the text of a tag."""
+    """Return a value as the text of a tag."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -106,7 +105,7 @@ def parameter_dtype(model: torch.nn.Module) -> str | None:
 
 
 def config_files(arguments: Sequence[str]) -> list[str]:
-    """Return the settings files that a command line names, as an argument or as `--option=FILE`."""
+    """Return the configuration files that a command line names, as an argument or as `--option=FILE`."""
     names = [argument.rpartition("=")[2] for argument in arguments]
     return [
         name
@@ -116,7 +115,8 @@ def config_files(arguments: Sequence[str]) -> list[str]:
 
 
 def describe_device(device: torch.device) -> str:
-    """Return the model's device, the number of such devices and the host's name, as in `cuda: NVIDIA H200 x 8 on node17`."""
+    """Return the type and name of the model's device, the number of such devices, and the host's name, as in `cuda: NVIDIA H200
+    x 8 on node17`."""
     if device.type == "cuda":
         name = f"{torch.cuda.get_device_name(device)} x {torch.cuda.device_count()}"
     else:
@@ -126,7 +126,7 @@ def describe_device(device: torch.device) -> str:
 
 @lru_cache(maxsize=1)
 def library_versions() -> dict[str, str]:
-    """Return the versions of Python, CUDA and common libraries. The complete list is in an artifact of the run."""
+    """Return the versions of Python, CUDA and common libraries. An artifact of the run contains the complete list."""
     versions = {"python": platform.python_version()}
     for name in _REPORTED_LIBRARIES:
         try:

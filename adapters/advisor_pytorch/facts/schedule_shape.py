@@ -8,33 +8,34 @@ from itertools import pairwise
 
 GRID_POINTS = 257
 _MAX_EQUAL_DIFFERENCE = 2e-3
-"""Maximum difference, as a share of the peak, at which two learning rates count as equal."""
+"""Maximum difference, as a fraction of the peak learning rate, between two learning rates that count as equal."""
 _MAX_FIT_ERROR = 0.03
-"""Maximum distance between a curve and a functional form that fits it, as a share of the curve's total fall."""
+"""Maximum distance, as a fraction of the total decrease, between a learning-rate curve and the function that is fitted to it."""
 _DEFAULT_STEPS = 1 << 20
 """Number of steps over which a schedule is evaluated if the planned number of steps is unknown."""
 
 
-def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
+def schedule_kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
     """Return the kind of the schedule that multiplies a base learning rate by `factor(step)`. Errors in `factor` propagate.
 
-    Only the part up to the last change of `factor` is used, because `factor` may count epochs while `steps` counts optimizer steps.
+    Only the steps up to the last change of `factor` are used, because `factor` may count epochs while `steps` counts optimizer
+    steps.
     """
     end = steps or _DEFAULT_STEPS
     ahead = [0] + [1 << i for i in range(end.bit_length()) if 1 << i < end] + [end]
     end = _last_change(ahead, [float(factor(i)) for i in ahead])
-    for _ in range(3):  # each pass narrows the range to the part in which the factor changes
+    for _ in range(3):  # each pass narrows the interval of steps in which the last change of the factor lies
         grid = sorted({round(end * i / (GRID_POINTS - 1)) for i in range(GRID_POINTS)})
         values = [float(factor(i)) for i in grid]
         nearer = _last_change(grid, values)
         if nearer > 0.8 * end:
             break
         end = nearer
-    return kind_of_values(grid, values)
+    return schedule_kind_of_values(grid, values)
 
 
-def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
-    """Return the kind of schedule. values: learning rates at `steps`, up to a common factor; both have shape (n,)."""
+def schedule_kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
+    """Return the kind of a schedule. values: learning rates at `steps`, known up to a constant factor; both have shape (n,)."""
     if not all(math.isfinite(v) for v in values):
         return "other"
     peak = max(values, key=abs)
@@ -43,12 +44,12 @@ def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
     top = next(i for i, v in enumerate(values) if v >= peak * (1 - _MAX_EQUAL_DIFFERENCE))
     if top and not (all((b >= a for a, b in pairwise(values[: top + 1])))):
         return "cyclic" if _count_rises_after_falls(values, peak) > 1 else "other"
-    kind = _kind_of_fall(steps[top:], values[top:], peak)
+    kind = _decay_kind(steps[top:], values[top:], peak)
     return "warmup+" + kind if top and kind != "cyclic" else kind
 
 
-def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) -> str:
-    """Return the kind of a schedule whose curve begins at its peak."""
+def _decay_kind(steps: Sequence[int], values: Sequence[float], peak: float) -> str:
+    """Return the kind of a schedule whose learning rate starts at its peak."""
     tolerance = peak * _MAX_EQUAL_DIFFERENCE
     if max(values) - min(values) <= tolerance:
         return "constant"
@@ -64,12 +65,12 @@ def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) ->
     ts = [(s - steps[first]) / (steps[last] - steps[first]) for s in steps[first : last + 1]]
     falling = values[first : last + 1]
     down = [(v - falling[-1]) / (falling[0] - falling[-1]) for v in falling]
-    return _form_of_fall(ts, down, falling)
+    return _decay_form(ts, down, falling)
 
 
-def _form_of_fall(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -> str:
-    """Return the functional form of a fall. ts: time (n,) from 0 to 1. down: learning rate (n,), scaled to fall from 1 to 0.
-    values: unscaled learning rate."""
+def _decay_form(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -> str:
+    """Return the functional form of a decrease of the learning rate. ts: time (n,) from 0 to 1. down: learning rate (n,),
+    scaled to fall from 1 to 0. values: unscaled learning rate."""
 
     def fits(form: Callable[[float], float]) -> bool:
         return all(abs(d - form(t)) <= _MAX_FIT_ERROR for t, d in zip(ts, down, strict=True))
@@ -88,7 +89,7 @@ def _form_of_fall(ts: Sequence[float], down: Sequence[float], values: Sequence[f
 
 
 def _last_change(steps: Sequence[int], values: Sequence[float]) -> int:
-    """Return the step after which the values stay constant."""
+    """Return the first step from which the values stay constant."""
     peak = max(abs(v) for v in values)
     for i in range(len(values) - 1, 0, -1):
         if abs(values[i - 1] - values[-1]) > peak * _MAX_EQUAL_DIFFERENCE:
@@ -97,6 +98,6 @@ def _last_change(steps: Sequence[int], values: Sequence[float]) -> int:
 
 
 def _count_rises_after_falls(values: Sequence[float], peak: float) -> int:
-    """Return how many times the values rise again after a fall."""
+    """Return the number of times that the values rise again after a fall."""
     signs = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _MAX_EQUAL_DIFFERENCE]
     return sum(up and not before for before, up in pairwise(signs))

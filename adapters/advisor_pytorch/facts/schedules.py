@@ -1,4 +1,4 @@
-"""Determines the kind of a training's learning-rate schedule from its scheduler.
+"""Determines the kind of a learning-rate schedule from its scheduler.
 
 | scheduler | kind |
 |---|---|
@@ -12,11 +12,11 @@
 | `LambdaLR`, also Transformers' schedules | form of the function over the planned steps, else from the function's name |
 | `MultiplicativeLR` | exponential if the factor is constant |
 | `SequentialLR`, `ChainedScheduler` | the kind after the warmup, prefixed by "warmup+" if there is one |
-| `ReduceLROnPlateau`, and others that watch a metric | plateau |
+| `ReduceLROnPlateau`, and other schedulers that watch a metric | plateau |
 | any other class | from its name |
 
-The kind describes how the learning rate falls. A constant phase before the fall (warmup, stable, decay) is ignored. A function is
-only evaluated if its code shows no side effects (`advisor_pytorch.facts.side_effects`).
+The kind of a schedule says how the learning rate decreases. A constant phase before the decrease (warmup, stable, decay) is
+ignored. A user's function is evaluated only if its code shows no side effects (`advisor_pytorch.facts.side_effects`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 from torch.optim import lr_scheduler
 
-from advisor_pytorch.facts.schedule_shape import kind_of_function
+from advisor_pytorch.facts.schedule_shape import schedule_kind_of_function
 from advisor_pytorch.facts.side_effects import is_pure
 
 _KIND_BY_CLASS = {
@@ -74,22 +74,22 @@ def unwrap_scheduler(scheduler: Any) -> Any:
 
 
 def schedule_kind(scheduler: Any, steps: int | None) -> str:
-    """Return the kind of the scheduler's schedule, as defined for `contract.TAG_SCHEDULE`."""
+    """Return the kind of the scheduler's schedule, as defined for the tag `contract.TAG_SCHEDULE`."""
     known = _torch_class_name(scheduler)
     try:
         if known in _KIND_BY_CLASS:
             return _KIND_BY_CLASS[known]
         if (kind_of := _KIND_BY_SETTINGS.get(known)) is not None:
             return kind_of(scheduler, steps)
-    except Exception:  # the scheduler's class is incomplete, or its function fails at some steps
+    except Exception:  # the user's scheduler class is incomplete, or its function fails at some steps
         return "other"
-    base = _kind_of_name(type(scheduler).__name__)
+    base = _kind_from_name(type(scheduler).__name__)
     warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith("warmup+")  # timm's attribute
     return "warmup+" + base if warms_up else base
 
 
 def _torch_class_name(scheduler: Any) -> str:
-    """Return the name of the PyTorch class whose rule the scheduler follows; empty if the scheduler defines its own rule."""
+    """Return the name of the PyTorch class whose rule the scheduler follows; empty if the scheduler has its own rule."""
     for cls in type(scheduler).__mro__:
         if cls.__module__ == lr_scheduler.__name__:
             return cls.__name__
@@ -117,7 +117,7 @@ def _kind_of_polynomial(scheduler: Any, _steps: int | None) -> str:
 def _kind_of_multiplicative(scheduler: Any, _steps: int | None) -> str:
     function = scheduler.lr_lambdas[0]
     if not is_pure(function):
-        return _kind_of_name(_function_name(function))
+        return _kind_from_name(_function_name(function))
     factors = [float(function(i)) for i in range(1, 101)]
     if any(f != factors[0] for f in factors):
         return "other"
@@ -126,11 +126,11 @@ def _kind_of_multiplicative(scheduler: Any, _steps: int | None) -> str:
 
 def _kind_of_lambda(scheduler: Any, steps: int | None) -> str:
     function = scheduler.lr_lambdas[0]
-    named = _kind_of_name(_function_name(function))
+    named = _kind_from_name(_function_name(function))
     if not is_pure(function):
         return named
     keywords = getattr(function, "keywords", {})
-    seen = kind_of_function(function, keywords.get("num_training_steps") or steps)
+    seen = schedule_kind_of_function(function, keywords.get("num_training_steps") or steps)
     return named if seen.endswith("other") and not named.endswith("other") else seen
 
 
@@ -150,7 +150,7 @@ _KIND_BY_SETTINGS = {
 
 
 def _combine_kinds(kinds: Sequence[str]) -> str:
-    """Return the combined kind of schedulers that are applied in sequence or whose factors are multiplied."""
+    """Return the kind of a schedule that applies several schedulers in sequence or multiplies their factors."""
     warmup = "warmup+" if any(k.startswith("warmup+") for k in kinds) else ""
     falls = [fall for k in kinds if (fall := k.removeprefix("warmup+")) != "constant"]
     if not falls:
@@ -160,12 +160,12 @@ def _combine_kinds(kinds: Sequence[str]) -> str:
     return warmup + (falls[0] if len(set(falls)) == 1 else "other")
 
 
-def _kind_of_name(name: str) -> str:
+def _kind_from_name(name: str) -> str:
     lower = name.lower()
     base = next((k for pattern, k in _KIND_BY_NAME_PATTERN if re.search(pattern, lower)), "other")
     return "warmup+" + base if "warmup" in lower and base != "other" else base
 
 
 def _function_name(function: Any) -> str:
-    function = getattr(function, "func", function)  # use the function inside a `functools.partial`
+    function = getattr(function, "func", function)  # use the function that a `functools.partial` wraps
     return str(getattr(function, "__qualname__", type(function).__name__))

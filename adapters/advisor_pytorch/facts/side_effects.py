@@ -1,4 +1,4 @@
-"""Checks whether a function can be called before the training begins without side effects."""
+"""Checks whether calling a function before the training would have side effects."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _ALLOWED_MATH_NAMES = frozenset(dir(math)) | frozenset(
     "clip cos exp interp linspace log maximum minimum pi power real sin sqrt tanh".split()
 )
 _MAX_CALL_DEPTH = 3
-"""Maximum depth of nested function calls that is inspected."""
+"""Maximum depth of nested function calls to inspect."""
 
 
 def is_pure(function: object, depth: int = _MAX_CALL_DEPTH) -> bool:
     """Return whether the function has no visible side effects: it writes only local variables and calls only mathematical
     functions.
 
-    Only plain Python functions and `functools.partial` objects of them can pass this check. Globals and closures may contain only
-    numbers, texts, objects whose attributes are numbers and texts, the modules math and numpy, and functions that pass this check.
+    Only plain Python functions, also inside `functools.partial` objects, can count as free of side effects. The function's
+    globals and closure may contain only numbers, texts, objects whose attributes are numbers and texts, the modules math and
+    numpy, and functions without side effects.
     """
     if isinstance(function, functools.partial):
         bound = [*function.args, *function.keywords.values()]
@@ -73,7 +74,7 @@ def _is_safe_value(value: object, depth: int) -> bool:
 
 
 def _is_plain_attribute(name: str, holders: Iterable[object]) -> bool:
-    """Return whether the attribute `name` is a plain value of at least one of the objects `holders` and a property of none."""
+    """Return whether the attribute `name` is a plain value in at least one of the objects `holders`, and a property in none."""
     missing = object()
     values = [inspect.getattr_static(holder, name, missing) for holder in holders]
     return all(value is missing or _is_plain_value(value) for value in values) and any(

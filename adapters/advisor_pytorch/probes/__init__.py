@@ -1,13 +1,13 @@
-"""Short measurements of your training step, each logged as a study that `advisor analyze` can read.
+"""Short measurements of your training step; each is logged as a study that `advisor analyze` can read.
 
 | probe | measures |
 |---|---|
 | `batch_size_sweep` | examples per second at each batch size, and the largest useful batch size |
-| `learning_rate_range` | the range of learning rates at which training works, and where it starts to diverge |
+| `learning_rate_range` | the range of learning rates at which training works, and the rate at which it starts to diverge |
 | `early_instability` | whether the loss blows up in the first steps, which infrequent evaluations miss |
 
-Every probe restores the model, the optimizer, the random states and the objects in `also`, even after an error or Ctrl-C. Data,
-loaders and files are not restored. Probes run in one process; for a distributed training, run them on one device.
+Every probe restores the model, the optimizer, the random states and the objects in `also`, even after an error or Ctrl-C. A
+probe does not restore data, loaders and files. A probe runs in one process; for a distributed training, run it on one device.
 """
 
 from advisor_pytorch.probes.batch_size import BatchSizeSweep, batch_size_sweep

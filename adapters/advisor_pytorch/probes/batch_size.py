@@ -1,4 +1,4 @@
-"""Measures training throughput at increasing batch sizes with the function `batch_size_sweep`."""
+"""Measures training throughput at increasing batch sizes, with the function `batch_size_sweep`."""
 
 from __future__ import annotations
 
@@ -13,58 +13,57 @@ import torch
 from advisor import contract
 from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.exit_status import is_out_of_memory
-from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functions
+from advisor_pytorch.probes.bench import ProbeBench, Step, check_counts, check_functions
 from advisor_pytorch.probes.throughput import MIN_INTERVAL_BLOCKS, Stopwatch, median_interval, quartiles
 
 MIN_THROUGHPUT_GAIN = 0.1
-"""Minimum relative gain in throughput for a larger batch to count as useful; this threshold is our choice."""
+"""Minimum relative gain in throughput at which a larger batch counts as useful (our choice)."""
 MIN_DOUBLING_GAIN = 1.5
-"""Minimum ratio of the throughputs of two batch sizes, one twice the other, at which we say that the throughput nearly doubles."""
+"""Minimum ratio of the throughputs of a batch size and half that size at which we say that the throughput nearly doubles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Measured training throughput at one batch size. If the device ran out of memory, only `batch_size` and `out_of_memory` are
-    set."""
+    """Measured training throughput at one batch size. If the device ran out of memory at this batch size, only `batch_size` and
+    `out_of_memory` are set."""
 
     batch_size: int
     examples_per_s: float = math.nan
     """Median number of examples per second over the timed blocks of steps."""
     quartiles: tuple[float, float] = (math.nan, math.nan)
     interval: tuple[float, float] = (math.nan, math.nan)
-    """95 % interval of the true median throughput; with fewer than six blocks, the minimum and maximum over the blocks."""
+    """95 % confidence interval of the median throughput; with fewer than six blocks, the minimum and maximum over the blocks."""
     blocks: int = 0
-    """Number of timed blocks (`blocks`) and of the steps in them (`steps`), without the warmup."""
+    """Number of timed blocks (`blocks`) and number of steps in them (`steps`), without the warmup."""
     steps: int = 0
     memory_peak_bytes: int | None = None
-    """Peak memory of tensors in bytes on a CUDA device; None on other devices."""
+    """Peak memory of tensors on a CUDA device; None on other devices."""
     out_of_memory: bool = False
 
     @property
     def step_time_s(self) -> float:
-        """Seconds per training step."""
         return self.batch_size / self.examples_per_s
 
 
 @dataclass(frozen=True)
 class BatchSizeSweep:
-    """Result of a batch-size sweep. The result prints as a table with conclusions."""
+    """Printing the result shows a table with conclusions."""
 
     sizes: tuple[Throughput, ...]
-    """Results in ascending order of batch size; at the last size, the device may have run out of memory."""
+    """Results in ascending order of batch size; at the last batch size, the device may have run out of memory."""
     experiment: str
 
     @property
     def measured(self) -> tuple[Throughput, ...]:
-        """The results for batch sizes that fit into memory."""
+        """Results for the batch sizes that fit into memory."""
         return tuple(s for s in self.sizes if not s.out_of_memory)
 
     @property
     def largest_useful(self) -> int | None:
-        """The batch size beyond which throughput no longer grows; None if no batch size was measured.
+        """Smallest batch size beyond which throughput no longer grows; None if no batch size was measured.
 
-        Throughput counts as growing if the median at the larger batch size is at least 10 % higher and the two 95 % intervals do
-        not overlap.
+        Throughput counts as growing if the median at the larger batch size is at least 10 % higher and the 95 % confidence
+        intervals of the two medians do not overlap.
         """
         if not self.measured:
             return None
@@ -85,13 +84,13 @@ class BatchSizeSweep:
             yield f"Not even batch size {self.sizes[0].batch_size} fits into memory."
             return
         if useful < measured[-1].batch_size:
-            yield f"Throughput stops growing at batch size {useful}: use no larger one."
+            yield f"Throughput stops growing at batch size {useful}: use this batch size or a smaller one."
         elif self.sizes[-1].out_of_memory:
-            yield f"Throughput grows up to batch size {useful}, the largest that fits: use it."
+            yield f"Throughput grows up to batch size {useful}, the largest that fits into memory: use it."
         else:
-            yield f"Throughput still grows at batch size {useful}, the largest that was tried: try larger ones."
+            yield f"Throughput still grows at batch size {useful}, the largest size that was tried: try larger sizes."
         if any(s.blocks < MIN_INTERVAL_BLOCKS for s in measured):
-            yield "Some sizes had too little time to say how far noise reaches: raise seconds_per_size."
+            yield "Some batch sizes had too little time to measure the noise: raise seconds_per_size."
         growth = [b.examples_per_s / a.examples_per_s for a, b in pairwise(measured) if b.batch_size <= useful]
         if growth and max(growth) < MIN_DOUBLING_GAIN:
             yield (
@@ -115,7 +114,8 @@ def batch_size_sweep(
     experiment: str = "batch-size probe",
     tracking_uri: str | None = None,
 ) -> BatchSizeSweep:
-    """Measure training throughput at batch size `start`, then at twice that size, and so on, until memory is exhausted.
+    """Measure the training throughput at batch size `start`, then at twice that size, and so on, until the device runs out of
+    memory.
 
         def make_step(batch_size):
             batches = iter(DataLoader(train_set, batch_size, shuffle=True, sampler=...))
@@ -130,10 +130,10 @@ def batch_size_sweep(
 
         print(batch_size_sweep(make_step, model, optimizer))
 
-    After a warmup, each size is measured in blocks of steps until the median throughput is known to `precision` or the time is
-    over. Each batch size is one MLflow run with the param `batch_size`, the objective `train/examples_per_s` for each block, and
-    everything that `TuningLogger` logs. If a batch size does not fit into memory, its run has the status infeasible and the error
-    "out of memory".
+    After a warmup, each batch size is measured in blocks of steps until the median throughput is known to `precision` or the
+    time limit is reached. Each batch size is recorded as one MLflow run with the param `batch_size`, the objective
+    `train/examples_per_s` for each block, and everything that `TuningLogger` logs. If a batch size does not fit into memory,
+    its run has the status infeasible and the error "out of memory".
 
     Args:
         make_step: function that takes a batch size and returns a function that makes one training step and returns the loss.
@@ -149,18 +149,18 @@ def batch_size_sweep(
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        Exceptions of `make_step` and of steps, except lack of memory; everything is restored first.
+        Exceptions of `make_step` and of the steps, except out-of-memory errors, propagate after everything is restored.
 
-    Source: the playbook's "Choosing the batch size".
+    Source: the section "Choosing the batch size" of the Deep Learning Tuning Playbook.
     """
     check_functions(make_step=make_step)
     check_counts(start=start, maximum=maximum)
-    with Bench(
+    with ProbeBench(
         model, optimizer, probe="batch-size", params=params, also=also, experiment=experiment, tracking_uri=tracking_uri
     ) as bench:
         if maximum is None and bench.device.type == "cpu":
             raise ValueError(
-                "on a CPU, running out of memory may end the process: give `maximum`, the largest batch size"
+                "on a CPU, running out of memory may end the process: pass `maximum`, the largest batch size to try"
             )
         if maximum is not None and maximum < start:
             raise ValueError(f"maximum {maximum} is below start {start}")
@@ -176,21 +176,21 @@ def batch_size_sweep(
 
 
 def _measure_unless_out_of_memory(
-    bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float
+    bench: ProbeBench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float
 ) -> Throughput:
-    """Measure the throughput at one batch size. If a batch does not fit into memory, free the memory used so far."""
+    """Measure the throughput at one batch size; if a batch does not fit into memory, free the memory that the attempt used."""
     try:
         return _measure_size(bench, make_step, size, precision, seconds)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # This is outside the exception handler, in which the exception's frames still hold the step's tensors.
+    # The memory is freed outside the exception handler, because the exception's frames still hold the tensors of the step.
     _free_memory(bench)
     return Throughput(size, out_of_memory=True)
 
 
 def _measure_size(
-    bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float
+    bench: ProbeBench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float
 ) -> Throughput:
     objective = contract.EXAMPLES_PER_SECOND
     on_cuda = bench.device.type == "cuda"
@@ -201,10 +201,10 @@ def _measure_size(
         watch = Stopwatch(make_step(size), bench.device, precision, seconds)
         try:
             watch.run(log.step, lambda: log.steps - 1)
-        finally:  # log only after the measurement, which logging would otherwise disturb
+        finally:  # log only after the measurement, because logging would slow it down
             for block in watch.blocks:
                 log.evaluate({objective: size * block.steps / block.seconds}, step=max(block.last_step, 0))
-        log.close("complete")  # even if the training diverged: only its speed matters
+        log.close("complete")  # report a finished trial even if the training diverged: only its speed matters
     speeds = [size * b.steps / b.seconds for b in watch.blocks]
     low, middle, high = quartiles(speeds)
     peak = torch.cuda.max_memory_allocated(bench.device) if on_cuda else None
@@ -212,8 +212,8 @@ def _measure_size(
     return Throughput(size, middle, (low, high), median_interval(speeds), len(speeds), steps, peak)
 
 
-def _free_memory(bench: Bench) -> None:
-    bench.reset()  # this frees the gradients and the optimizer's moments
+def _free_memory(bench: ProbeBench) -> None:
+    bench.reset()  # restoring frees the gradients and the optimizer's moments
     gc.collect()
     if bench.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -231,5 +231,5 @@ def _table_row(size: Throughput) -> str:
 
 
 def _format_number(number: float) -> str:
-    """Return the number with four significant digits and without an exponent."""
+    """Return the number as text with four significant digits and no exponent."""
     return f"{float(f'{number:.4g}'):,.10g}"

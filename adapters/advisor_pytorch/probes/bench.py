@@ -1,4 +1,4 @@
-"""Code that all probes share: the probed training, its restoration, and the study with the probe's trials."""
+"""Code that all probes share: the trained objects, their restoration, and the study that holds the probe's trials."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Step = Callable[[], Value]
 """Function that makes one training step (forward, backward, `optimizer.step()`) and returns the loss."""
 
 
-class Bench:
-    """A training on which a probe runs several trials, each from the same state. The training's state is restored when the context
-    exits."""
+class ProbeBench:
+    """A training on which a probe runs several trials; each trial starts from the same state. The initial state is restored
+    when the context exits."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Bench:
         experiment: str,
         tracking_uri: str | None,
     ) -> None:
-        """Copy the training's state. Raises TypeError or ValueError with a one-line message if the probe cannot run on this
+        """Copy the training state. Raises TypeError or ValueError with a one-line message if the probe cannot run on this
         training."""
         several = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
         self.optimizers = [unwrap_optimizer(one) for one in several]
@@ -66,8 +66,8 @@ class Bench:
         start_step: int = 0,
         max_train_steps: int | None = None,
     ) -> Iterator[TuningLogger]:
-        """Begin a run of the probe's study from the initial state, at learning rate `rate`. An exception in the block determines
-        the status of the run."""
+        """Start a run of the probe's study from the initial training state, at learning rate `rate`. An exception in the `with`
+        block determines the status of the run."""
         self.reset()
         self._trials += 1
         if rate is not None:
@@ -90,7 +90,7 @@ class Bench:
             yield log
 
     def reset(self) -> None:
-        """Restore the training's initial state."""
+        """Restore the initial training state."""
         self._snapshot.restore()
 
     def show_progress(self, text: str) -> None:
@@ -112,30 +112,30 @@ class Bench:
 
 
 def check_single_process() -> None:
-    """Raise ValueError in a distributed training: its ranks would make different numbers of steps and wait forever."""
+    """Raise ValueError in a distributed training: its ranks would make different numbers of steps and wait for each other
+    forever."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise ValueError(
-            "a probe runs in one process: probe one device's share of the batch, without the process group"
+            "a probe runs in one process: run it on one device with that device's part of the batch, without the process group"
         )
 
 
 def check_functions(**functions: object) -> None:
-    """Raise TypeError if any of the arguments is not callable."""
     for name, function in functions.items():
         if not callable(function):
             raise TypeError(f"{name} must be a function, not {type(function).__name__}")
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raise TypeError or ValueError if any argument is neither None nor an integer of at least 1."""
+    """Raise TypeError or ValueError if an argument is neither None nor an integer of at least 1."""
     for name, count in counts.items():
         if count is not None:
             check_count(name, count, 1)
 
 
 def read_number(value: Value) -> float:
-    """Return the value as a number; for a tensor, this waits for the device."""
+    """Return the value as a number; reading a tensor waits for the device."""
     return value.detach().item() if isinstance(value, torch.Tensor) else float(value)
 
 
@@ -143,11 +143,13 @@ class RateSetter:
     """Sets the learning rate of the first parameter group, and scales the rates of the other groups by the same factor."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Read the initial ratios between the learning rates of the parameter groups. Raises ValueError if an optimizer has no
-        learning rate."""
+        """Read the ratios between the learning rates of the parameter groups. Raises ValueError if an optimizer has no learning
+        rate."""
         self._groups = [g for o in optimizers for g in o.param_groups]
         if any("lr" not in g for g in self._groups):
-            raise ValueError("a probe can set the learning rate only in group['lr'], which an optimizer lacks")
+            raise ValueError(
+                "a probe can set the learning rate only in group['lr'], which one of the optimizers does not have"
+            )
         rates = [self._base_rate(g) for g in self._groups]
         self.first = rates[0]
         self._shares = [rate / rates[0] if rates[0] > 0 else 1.0 for rate in rates]
@@ -156,18 +158,19 @@ class RateSetter:
         """Set the learning rates for the next step. rate: learning rate of the first parameter group."""
         for group, share in zip(self._groups, self._shares, strict=True):
             if isinstance(group["lr"], torch.Tensor):
-                group["lr"].fill_(rate * share)  # captured or compiled steps keep a reference to this tensor
+                group["lr"].fill_(rate * share)  # captured or compiled steps hold a reference to this tensor
             else:
                 group["lr"] = rate * share
 
     @staticmethod
     def _base_rate(group: Mapping[str, object]) -> float:
-        """Return the group's learning rate; if a warmup starts it at 0, return the base rate that a scheduler stored."""
+        """Return the learning rate of a parameter group; if a warmup starts it at 0, return the base rate that a scheduler has
+        stored."""
         rate = float(group["lr"])  # type: ignore[arg-type]
         return rate if rate > 0 else float(group.get("initial_lr", 0.0))  # type: ignore[arg-type]
 
 
 def warmup_rate(rate: float, step: int, warmup_steps: int) -> float:
-    """Return the learning rate at a step (counted from 0): it rises linearly to `rate` during the warmup and then stays
+    """Return the learning rate at a step, counted from 0: during the warmup it rises linearly to `rate`, and then it stays
     constant."""
     return rate * min(1.0, (step + 1) / (warmup_steps + 1))

@@ -11,38 +11,39 @@ import torch
 
 from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functions, read_number, warmup_rate
+from advisor_pytorch.probes.bench import ProbeBench, Step, check_counts, check_functions, read_number, warmup_rate
 from advisor_pytorch.probes.learning_rate import OBJECTIVE
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count
 
 AVERAGING_STEPS = 10
-"""Number of steps over which losses are averaged. Rises of the loss over fewer steps are ignored, because even the playbook's
-shortest warmup would not prevent them."""
+"""Number of consecutive steps over which losses are averaged. Rises of the loss over a smaller number of steps are ignored,
+because even the playbook's shortest warmup would not prevent them."""
 MAX_NONFINITE = 3
-"""Number of consecutive non-finite losses after which a trial stops."""
+"""A trial stops after `MAX_NONFINITE` consecutive non-finite losses."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTrial:
-    """Result of the first training steps at one learning rate. Each loss except `first` is an average over ten training steps."""
+    """Result of the first training steps at one learning rate. Each loss, except for `first`, is an average over ten training
+    steps."""
 
     learning_rate: float
     multiple: float
-    """Ratio of the trial's learning rate to the current best learning rate."""
+    """Ratio of the trial's learning rate to the best learning rate known before the probe."""
     first: float
     """Loss before the first training step of the trial."""
     highest: float
     highest_step: int
-    """Last of the ten steps over which the average loss is highest."""
+    """Last of the ten training steps over which the average loss is highest."""
     last: float
     diverged_at: int | None = None
-    """Number of the first step with a non-finite loss; None if there is none."""
+    """Number of the first step with a non-finite loss; None if all losses are finite."""
 
 
 @dataclass(frozen=True)
 class EarlyInstability:
-    """Result of the probe, in ascending order of learning rate. The result prints as a table; `advisor analyze` distinguishes a
+    """Results of the probe, in ascending order of learning rate. Printing the result shows a table; `advisor analyze` tells a
     rise of the loss from noise."""
 
     trials: tuple[StartTrial, ...]
@@ -50,7 +51,7 @@ class EarlyInstability:
 
     @property
     def diverges_from(self) -> float | None:
-        """The lowest learning rate at which the loss became non-finite; None if it was finite at all learning rates."""
+        """Lowest learning rate at which the loss became non-finite; None if the loss stayed finite at all learning rates."""
         return min((t.learning_rate for t in self.trials if t.diverged_at is not None), default=None)
 
     def __str__(self) -> str:
@@ -62,12 +63,12 @@ class EarlyInstability:
     def _conclusions(self) -> Iterator[str]:
         higher = [t for t in self.trials if t.diverged_at is None and t.highest > t.first]
         if self.diverges_from is not None:
-            yield f"The loss stops being a number from learning rate {self.diverges_from:.3g} on."
+            yield f"The loss becomes non-finite at learning rate {self.diverges_from:.3g} and above."
         for trial in higher:
             yield f"At {trial.learning_rate:.3g} it stood at {trial.highest:.4g} for ten steps, above {trial.first:.4g} at first."
         if not higher and self.diverges_from is None:
-            yield "At none of these learning rates did the loss rise above its first value for ten steps."
-        yield f"Logged as the study {self.experiment!r}: `advisor analyze` distinguishes a rise from noise and recommends changes."
+            yield "At none of these learning rates did the average loss over ten steps rise above its first value."
+        yield f"Logged as the study {self.experiment!r}: `advisor analyze` tells a rise from noise and recommends changes."
 
 
 def early_instability(
@@ -87,18 +88,19 @@ def early_instability(
     experiment: str = "early-instability probe",
     tracking_uri: str | None = None,
 ) -> EarlyInstability:
-    """Train for 500 steps by default at several multiples of the current best learning rate, and evaluate at every step.
+    """Train for a few hundred steps (500 by default) at several multiples of the best learning rate so far, and evaluate at
+    every step.
 
         print(early_instability(step, model, optimizer, evaluate=loss_on_a_fixed_batch, learning_rate=0.1))
 
-    Some models blow up in the first steps, recover, and then train slowly. Evaluations that are further apart miss such a blow-up.
-    To find the learning rate at which instability begins, the probe tries each multiple of the current learning rate from the same
-    state and on the same batches (see `learning_rate_range`). Each learning rate is one MLflow run with the param `learning_rate`,
-    the objective `probe/loss` at every step (step 0 is before the first update), the status diverged if the loss became non-finite,
-    and everything that `TuningLogger` logs.
+    In some models, the loss blows up in the first steps and recovers, and then training is slow. Evaluations at longer
+    intervals miss such a blow-up. To find the learning rate at which instability begins, the probe tries each multiple of
+    `learning_rate` from the same state and on the same batches (see `learning_rate_range`). Each learning rate is recorded as
+    one MLflow run with the param `learning_rate`, the objective `probe/loss` at every step (step 0 is before the first update),
+    the status diverged if the loss became non-finite, and everything that `TuningLogger` logs.
 
     Args: step: function that makes one training step with `optimizer.step()` and returns the loss. The probe overrides any
-        scheduler. model, optimizer: the objects that the step trains; they are restored afterwards. evaluate: function that returns
+        scheduler. model, optimizer: the objects that `step` trains; they are restored afterwards. evaluate: function that returns
         the loss on fixed batches, called at every step. None: the step's training loss is used. learning_rate: current best
         learning rate; None: the optimizer's learning rate. multiples: factors by which the learning rate is multiplied. With fewer
         than five factors, a best value at either end can be chance. steps: optimizer steps per trial. warmup_steps: steps of a
@@ -107,9 +109,9 @@ def early_instability(
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        Exceptions of the steps or of `evaluate`; everything is restored first.
+        Exceptions of the steps or of `evaluate` propagate after everything is restored.
 
-    Source: the playbook's "How can optimization failures be debugged and mitigated?".
+    Source: the section "How can optimization failures be debugged and mitigated?" of the Deep Learning Tuning Playbook.
     """
     functions = {"step": step, "evaluate": evaluate, "reset": reset}
     check_functions(**{name: f for name, f in functions.items() if f is not None or name == "step"})
@@ -117,7 +119,7 @@ def early_instability(
     check_counts(steps=steps, max_train_steps=max_train_steps)
     if not multiples or not all(m > 0 and math.isfinite(m) for m in multiples):
         raise ValueError(f"multiples must be positive numbers, not {list(multiples)}")
-    with Bench(
+    with ProbeBench(
         model,
         optimizer,
         probe="early-instability",
@@ -139,7 +141,7 @@ def early_instability(
 
 @dataclass(frozen=True)
 class _StartTrials:
-    bench: Bench
+    bench: ProbeBench
     step: Step
     evaluate: Callable[[], Value] | None
     reset: Callable[[], object] | None
@@ -161,7 +163,7 @@ class _StartTrials:
         return _summarise_losses(rate, multiple, losses, diverged, first_step=0 if self.evaluate is not None else 1)
 
     def _losses(self, log: TuningLogger, rate: float) -> list[float]:
-        """Return the loss after each step; if there is an `evaluate` function, the loss before the first step comes first."""
+        """Return the loss after each step; with an `evaluate` function, the first entry is the loss before the first step."""
         if self.reset is not None:
             self.reset()
         losses: list[float] = []

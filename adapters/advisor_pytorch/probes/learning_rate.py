@@ -11,17 +11,17 @@ import torch
 
 from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functions, read_number, warmup_rate
+from advisor_pytorch.probes.bench import ProbeBench, Step, check_counts, check_functions, read_number, warmup_rate
 from advisor_pytorch.validation import check_count
 
 OBJECTIVE = "probe/loss"
-"""Objective of the probe's study: mean training loss over the last tenth of the steps, logged ten times per trial."""
-MIN_SHARE_OF_LARGEST_FALL = 0.1
-"""Minimum fall of the loss for a learning rate to count as working, as a share of the largest fall at any learning rate. This
-threshold is our choice."""
+"""Objective of the probe's study: the mean training loss over the last tenth of the steps, logged ten times per trial."""
+MIN_FRACTION_OF_LARGEST_FALL = 0.1
+"""Minimum decrease of the loss at which training counts as working, as a fraction of the largest decrease at any learning rate.
+We chose the minimum decrease of the loss."""
 DIVERGENCE_FACTOR = 4.0
-"""Ratio of the average loss to the untrained model's average loss above which a trial counts as diverged. This threshold is our
-choice."""
+"""A trial counts as diverged if its average loss exceeds `DIVERGENCE_FACTOR` times the untrained model's average loss. We chose
+the factor for divergence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,37 +30,37 @@ class RateTrial:
 
     learning_rate: float
     loss: float
-    """Mean loss over the last tenth of the steps or, if the trial diverged, over as many steps before the divergence. The mean may
-    be non-finite."""
+    """Mean loss over the last tenth of the steps; if the trial diverged, the mean over the same number of steps before the
+    divergence. The mean loss may be non-finite."""
     fall: float
-    """Loss of the untrained model on the same batches minus the loss of the trial."""
-    error: float  # standard error of `fall`
+    """Decrease of the loss: the untrained model's loss minus the trial's loss, both on the same batches."""
+    error: float  # standard error of the decrease `fall`
     diverged_at: int | None = None
     """Number of the step at which the trial diverged and was stopped; None if it did not diverge."""
 
 
 @dataclass(frozen=True)
 class LearningRateRange:
-    """Result of the probe, in ascending order of learning rate. The result prints as a table with conclusions."""
+    """Results of the probe, in ascending order of learning rate. Printing the result shows a table with conclusions."""
 
     trials: tuple[RateTrial, ...]
     experiment: str
 
     @property
     def working(self) -> tuple[RateTrial, ...]:
-        """The trials whose loss fell by more than two standard errors and by at least a tenth of the largest fall."""
+        """Trials whose loss decreased by more than two standard errors and by at least a tenth of the largest decrease."""
         fine = [t for t in self.trials if t.diverged_at is None]
         largest = max((t.fall for t in fine), default=0.0)
-        return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MIN_SHARE_OF_LARGEST_FALL * largest)
+        return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MIN_FRACTION_OF_LARGEST_FALL * largest)
 
     @property
     def best(self) -> float | None:
-        """The learning rate with the lowest final loss; None if training failed at every learning rate."""
+        """Learning rate with the lowest final loss; None if training worked at no learning rate."""
         return min(self.working, key=lambda t: t.loss).learning_rate if self.working else None
 
     @property
     def diverges_from(self) -> float | None:
-        """The learning rate at and above which all trials diverged; None if the trial with the highest learning rate did not
+        """Lowest learning rate from which all higher rates diverged; None if the trial with the highest learning rate did not
         diverge."""
         lowest = None
         for trial in reversed(self.trials):
@@ -78,15 +78,19 @@ class LearningRateRange:
     def _conclusions(self) -> Iterator[str]:
         rates = [t.learning_rate for t in self.working]
         if not rates:
-            yield "At none of these learning rates did the loss fall: look for a bug in the step, or try others."
+            yield "At none of these learning rates did the loss decrease: look for a bug in the step, or try other learning rates."
         else:
-            yield f"Training works from {min(rates):.3g} to {max(rates):.3g}; the loss ends lowest at {self.best:.3g}."
+            yield f"Training works from {min(rates):.3g} to {max(rates):.3g}; the final loss is lowest at {self.best:.3g}."
             if self.best == self.trials[-1].learning_rate:
-                yield "That is the highest one tried: try higher ones."
+                yield "That is the highest learning rate tried: try higher ones."
             if self.best == self.trials[0].learning_rate:
-                yield "That is the lowest one tried: try lower ones."
+                yield "That is the lowest learning rate tried: try lower ones."
         edge = self.diverges_from
-        yield f"It diverges from {edge:.3g} on." if edge is not None else "The highest one does not diverge."
+        yield (
+            f"It diverges at {edge:.3g} and above."
+            if edge is not None
+            else "The highest learning rate does not diverge."
+        )
         yield f"Logged as the study {self.experiment!r}."
 
 
@@ -111,18 +115,18 @@ def learning_rate_range(
 
         print(learning_rate_range(step, model, optimizer, low=1e-4, high=1.0))
 
-    The learning rates are evenly spaced on a log scale. A trial is stopped as soon as it diverges. First, the probe runs the same
-    steps at a learning rate of 0: a trial's fall is measured from the untrained model's loss on these batches. Each learning rate
-    is one MLflow run with the param `learning_rate`, the objective `probe/loss`, the status diverged if the trial diverged, and
-    everything that `TuningLogger` logs.
+    The learning rates are evenly spaced on a log scale. A trial is stopped as soon as it diverges. First, the probe runs the
+    same steps at a learning rate of 0, because it measures the decrease of the loss relative to the untrained model on the same
+    batches. Each learning rate is recorded as one MLflow run with the param `learning_rate`, the objective `probe/loss`, the
+    status diverged if the trial diverged, and everything that `TuningLogger` logs.
 
-    All trials see the same batches if `step` draws them with the global generators of PyTorch, Python or NumPy. The iterator of a
-    loader continues from trial to trial, unless `reset` creates a new one. The loss is read after every step, which waits for the
-    device.
+    All trials see the same batches if `step` draws them with the global generators of PyTorch, Python or NumPy. The iterator of
+    a loader continues from one trial to the next, unless `reset` creates a new iterator. The probe reads the loss after every
+    step, which waits for the device.
 
     Args:
         step: function that makes one training step with `optimizer.step()` and returns the loss. The probe overrides any scheduler.
-        model, optimizer: the objects that the step trains; they are restored afterwards. The learning rate is that of the first
+        model, optimizer: the objects that `step` trains; they are restored afterwards. The learning rate is that of the first
             parameter group; the rates of the other groups keep their ratio to it.
         low, high: lowest and highest learning rate to try.
         trials: number of learning rates to try.
@@ -137,9 +141,10 @@ def learning_rate_range(
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        Exceptions of the steps; everything is restored first.
+        Exceptions of the steps propagate after everything is restored.
 
-    Source: the playbook's "Identifying unstable workloads" (a sweep, and the losses just above the best learning rate).
+    Source: the section "Identifying unstable workloads" of the Deep Learning Tuning Playbook (a sweep, and the losses just
+    above the best learning rate).
     """
     check_functions(step=step, **({} if reset is None else {"reset": reset}))
     check_count("warmup_steps", warmup_steps, 0)
@@ -147,7 +152,7 @@ def learning_rate_range(
     if not 0 < low < high or not math.isfinite(high):
         raise ValueError(f"low and high must be positive and in this order, not {low:g} and {high:g}")
     rates = [low * (high / low) ** (i / max(trials - 1, 1)) for i in range(trials)]
-    with Bench(
+    with ProbeBench(
         model,
         optimizer,
         probe="learning-rate",
@@ -165,11 +170,11 @@ def learning_rate_range(
 
 
 class _RateSweep:
-    """The trials of one probe, all on the same batches."""
+    """Runs the trials of one probe, all on the same batches."""
 
     def __init__(
         self,
-        bench: Bench,
+        bench: ProbeBench,
         step: Step,
         reset: Callable[[], object] | None,
         steps: int,
@@ -198,8 +203,7 @@ class _RateSweep:
         return RateTrial(rate, loss, statistics.fmean(falls), error)
 
     def _losses(self, rate: float, log: TuningLogger | None) -> tuple[list[float], int | None]:
-        """Return the loss of each step at the given learning rate, and the step at which the trial diverged, or None. If `log` is
-        given, the losses are logged."""
+        """Return the loss of each step at the given learning rate, and the step at which the trial diverged, or None."""
         if self._reset is not None:
             self._reset()
         losses: list[float] = []

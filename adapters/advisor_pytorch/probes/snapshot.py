@@ -1,4 +1,4 @@
-"""An exact copy of a training's state, kept in host memory."""
+"""An exact copy of the training state, kept in host memory."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from advisor_pytorch.checkpoints.state import Stateful, random_states, restore_r
 
 
 class Snapshot:
-    """A copy of the current state of the model, optimizers, random generators and the objects in `also`.
+    """Copy of the current states of the model, the optimizers, the random generators and the objects in `also`.
 
-    Tensors are copied to host memory, so that the device's memory stays free. `restore` writes into the original tensor objects,
-    because other code or compiled graphs may refer to them. State that was added to these objects after the copy is removed.
+    Tensors are copied to host memory, so that the copy uses no device memory. `restore` writes into the original tensor
+    objects, because other code or compiled graphs may refer to them. State that was added to the copied objects after the copy
+    is removed.
     """
 
     def __init__(
         self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], also: Sequence[Stateful] = ()
     ) -> None:
-        """Copy the states of all objects. Errors raised by the objects in `also` propagate."""
+        """Errors raised by the objects in `also` propagate."""
         self._optimizers, self._also = optimizers, also
         modules = list(model.modules())
         self._modes = [(m, m.training) for m in modules]
@@ -64,7 +65,7 @@ class Snapshot:
         self._values.setdefault(id(tensor), (tensor, tensor.detach().to("cpu", copy=True)))
 
     def _copy_state(self, value: Any) -> Any:
-        """Store copies of the tensors in `value`. Return a copy of `value` with new containers that hold the original tensors."""
+        """Store copies of the tensors in `value`, and return `value` in new containers that hold the original tensors."""
         if isinstance(value, torch.Tensor):
             self._copy_tensor(value)
             return value
@@ -76,7 +77,7 @@ class Snapshot:
 
 
 def _copy_containers(value: Any) -> Any:
-    """Return a copy of the value with new containers, so that changes during the training do not affect the stored copy."""
+    """Return a copy of the value with new containers, so that changes during the training do not affect the copy."""
     if isinstance(value, dict):
         return {k: _copy_containers(v) for k, v in value.items()}
     if isinstance(value, list):

@@ -13,18 +13,18 @@ import torch
 from advisor_pytorch.probes.bench import Step
 from advisor_pytorch.steps.device import Value
 
-Stepped = Callable[[Value], object]
-"""Function called with the loss of each step."""
+StepCallback = Callable[[Value], object]
+"""Function that receives the loss of each step."""
 
 WARMUP_STEPS = 3
-"""Number of warmup steps before the first timed block, in which caches fill, kernels are selected and code is compiled."""
+"""Number of steps before the first timed block: in these steps, caches fill, kernels are selected and code is compiled."""
 TARGET_BLOCK_S = 0.1
-"""Approximate seconds per block of steps: long enough that the wait for the device at the end of a block is negligible."""
+"""Approximate seconds per timed block: long enough that waiting for the device at the end of a block is negligible."""
 MIN_INTERVAL_BLOCKS = 6
-"""Minimum number of blocks for a 95 % interval of the median. The range of six values contains the true median with 97 %
-probability, the range of five values with 94 %."""
+"""Minimum number of blocks for a 95 % confidence interval of the median. The range of six values contains the true median with
+97 % probability, but the range of five values only with 94 %."""
 MIN_BLOCKS = 3
-"""Minimum number of blocks per measurement, even beyond the time limit."""
+"""Minimum number of timed blocks per measurement, even if they exceed the time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,32 +34,33 @@ class TimedBlock:
     steps: int
     seconds: float
     last_step: int
-    """Number of the last step of the block, within the training."""
+    """Number of the block's last training step; steps count from the start of the training."""
 
 
 class Stopwatch:
-    """Times blocks of steps, stored in `blocks`, until the median throughput is known to `precision` or the time limit is
-    reached."""
+    """Times blocks of steps, which are stored in `blocks`, until the median throughput is known to `precision` or the time
+    limit is reached."""
 
     def __init__(self, step: Step, device: torch.device, precision: float, seconds: float) -> None:
-        """precision: half width of the median's 95 % interval, as a share of the median. seconds: time limit of the measurement."""
+        """precision: half the width of the median's 95 % confidence interval, as a fraction of the median. seconds: time limit
+        of the measurement."""
         self._step, self._device, self._precision, self._seconds = step, device, precision, seconds
         self.blocks: list[TimedBlock] = []
 
-    def run(self, after_step: Stepped, last_step: Callable[[], int]) -> None:
-        """Make the warmup steps, then measure blocks of steps. `after_step` receives the loss of each step; `last_step` returns the
-        number of the last step made."""
+    def run(self, after_step: StepCallback, last_step: Callable[[], int]) -> None:
+        """Make the warmup steps, then measure blocks of steps. `after_step` receives the loss of each step; `last_step` returns
+        the number of the last completed step."""
         started = time.perf_counter()
-        once = min(self._time_steps(1, after_step) for _ in range(WARMUP_STEPS))
+        once = min(self._measure_block_seconds(1, after_step) for _ in range(WARMUP_STEPS))
         steps = max(1, round(min(TARGET_BLOCK_S, self._seconds / (2 * MIN_INTERVAL_BLOCKS)) / once))
         while True:
-            self.blocks.append(TimedBlock(steps, self._time_steps(steps, after_step), last_step()))
+            self.blocks.append(TimedBlock(steps, self._measure_block_seconds(steps, after_step), last_step()))
             if self._is_precise_enough() or (
                 len(self.blocks) >= MIN_BLOCKS and time.perf_counter() - started > self._seconds
             ):
                 return
 
-    def _time_steps(self, steps: int, after_step: Stepped) -> float:
+    def _measure_block_seconds(self, steps: int, after_step: StepCallback) -> float:
         wait_for(self._device)
         started = time.perf_counter()
         for _ in range(steps):
@@ -74,9 +75,10 @@ class Stopwatch:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return a 95 % interval of the population median, given the values (n,); with fewer than six values, return their range.
+    """Return a 95 % confidence interval of the population median, given values of shape (n,); with fewer than six values,
+    return their range.
 
-    The interval is based on order statistics and assumes only that the values are independent.
+    The confidence interval is based on order statistics and assumes only that the values are independent.
     """
     ordered, n = sorted(values), len(values)
     if n < MIN_INTERVAL_BLOCKS:
@@ -88,7 +90,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the lower quartile, median and upper quartile of the values (n,), where n is at least 1."""
+    """Return the lower quartile, median and upper quartile of values of shape (n,), where n is at least 1."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -96,7 +98,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until the device has finished its queued work."""
+    """Wait until the device has finished its queued operations."""
     if device.type == "cpu":
         return
     module = getattr(torch, device.type, None)

@@ -1,4 +1,4 @@
-"""Observes calls of `torch.autograd.backward`, with which a loss starts its backward pass."""
+"""Observes calls of `torch.autograd.backward`, which start the backward pass of a loss."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 
-from advisor_pytorch.steps.patches import Patches
+from advisor_pytorch.steps.patches import FunctionPatches
 
 Listener = Callable[[torch.Tensor], None]
-"""Function that is called with each loss before its backward pass. The function must not raise errors."""
+"""Function that receives each loss before its backward pass. The listener function must not raise errors."""
 
-patches: Patches[Listener] = Patches(lambda: patches.replace(torch.autograd, "backward", _observe_backward))
+patches: FunctionPatches[Listener] = FunctionPatches(
+    lambda: patches.replace(torch.autograd, "backward", _observe_backward)
+)
 
 
 def _observe_backward(original: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Captures one row per optimizer step, from the optimizers' hooks and from calls in the training loop.
+"""Captures one row of metrics per optimizer step, from the optimizers' hooks and from calls in the training loop.
 
-This code runs in the training thread at every step, so it only appends numbers and tensors to lists. The writer thread does the
-remaining work (`rows`).
+This module's code runs in the training thread at every step, so it only appends numbers and tensors to lists. The writer thread
+does the remaining work (module `rows`).
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from advisor.contract.redact import one_line_error
 from advisor_pytorch.steps import clipping, scaling
 from advisor_pytorch.steps.clock import Clock
 from advisor_pytorch.steps.device import Value, detached_copy, logged_value
-from advisor_pytorch.steps.gradients import Measure, gradient_norm
-from advisor_pytorch.steps.norms import Norms
+from advisor_pytorch.steps.gradients import NormFunction, gradient_norm
+from advisor_pytorch.steps.norms import StepNorms
 from advisor_pytorch.steps.observers import CaptureOwner, StepWatch
-from advisor_pytorch.steps.other_optimizers import OtherOptimizers
+from advisor_pytorch.steps.other_optimizers import UncapturedOptimizers
 from advisor_pytorch.steps.pending_losses import PendingLosses
 from advisor_pytorch.steps.rates import RateReader
 from advisor_pytorch.steps.row_buffer import RowBuffer
 from advisor_pytorch.steps.rows import PendingChunk, SkippedSteps
 
 MIN_PENDING_TO_WARN = 16
-"""Minimum number of losses without a step, or of steps of an unknown optimizer, at which a warning is logged."""
+"""Number of losses without an optimizer step, or of steps of an unknown optimizer, from which a warning is logged."""
 MAX_PENDING_LOSSES = 1024
-"""Maximum number of losses in memory that wait for their step; no step has more micro-batches than this."""
+"""Maximum number of losses in memory that wait for their optimizer step; a step has fewer micro-batches than this."""
 MAX_HAND_OVER_S = 0.25
-"""Seconds after which the training thread hands over its rows, at the end of the current step."""
+"""Seconds after which the training thread passes its rows to the writer thread, at the end of the current step."""
 
 
 class StepCapture:
-    """Captures the steps of `optimizers` until `stop` is called. Only the steps of the first optimizer, which leads, are counted.
+    """Captures the steps of `optimizers` until `stop` is called. Only the steps of the first (leading) optimizer are counted.
 
-    A row for a step opens after the leading optimizer's `step()`. The row closes when the loop calls `add_loss`, or before the next
-    step if the loop does not log every step. If the loop logs the losses of micro-batches before the optimizer step, the row gets
-    their mean. A row has the norms of all optimizers that have stepped since the last row.
+    A step's row of metrics starts after the `step()` of the leading optimizer. The row ends when the loop calls `add_loss`, or
+    before the next step if the loop does not log every step. If the loop logs the losses of micro-batches before the optimizer
+    step, the step's row contains their mean. A row contains the gradient norms of all optimizers that have made a step since
+    the last row.
 
-    A step that a gradient scaler skips has no row of its own. With a fused optimizer, a skipped step leaves a gap in the step
-    numbers, because only the device knows of the skip; with any other optimizer, a skipped step gets no number.
+    A step that a gradient scaler skips has no row of metrics. If a fused optimizer skips a step, the step numbers have a gap,
+    because only the device knows of the skip; if another optimizer skips a step, this step has no number.
 
     losses_without_step: number of dropped losses; failures: number of errors; skipped: number of steps without a number.
     """
@@ -58,24 +59,24 @@ class StepCapture:
         start_step: int = 0,
         batch_size: int | None = None,
         *,
-        measure: Measure | None = gradient_norm,
+        measure: NormFunction | None = gradient_norm,
         in_parts: bool = False,
         watch: StepWatch | None = None,
     ) -> None:
-        """measure: computes gradient norms (None: no norms). in_parts: whether the norms are only this rank's parts of the norms
-        over all ranks (see `merging`)."""
+        """measure: computes gradient norms (None: no norms). in_parts: whether the norms cover only this rank's shards of the
+        gradients (see `merging`)."""
         self._watch = watch
         self._optimizers, self._owner = list(optimizers), owner
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
         device = next((p.device for o in optimizers for g in o.param_groups for p in g["params"] if p.is_cuda), None)
         self._on_cuda = device is not None
-        self._norms = Norms(self._optimizers, measure)
+        self._norms = StepNorms(self._optimizers, measure)
         self._rates = RateReader(self._optimizers)
         self._clock = Clock(device)
         self._losses = PendingLosses(batch_size)
         self._buffer = RowBuffer(in_parts=in_parts)
         self.alive = True
-        """True while steps are captured: until `stop` is called, and never in a forked process."""
+        """True while steps are captured: False after `stop` and in a forked process."""
         self.next_step = self._start_step = start_step
         self.losses_without_step = self.failures = self.skipped = self._pending_skips = 0
         self._scaled = self._hook_ran = self._drops_loss = False
@@ -88,45 +89,45 @@ class StepCapture:
         self._scale: torch.Tensor | None = None
         self._overflowed: torch.Tensor | None = None
         self._reset_row()
-        self._guarded_add_batch = self._guard_hook(self._add_batch)
+        self._guarded_add_batch = self._safe_hook(self._add_batch)
         self._register_all_hooks()
-        _live.add(self)
+        _live_captures.add(self)
 
     def _register_all_hooks(self) -> None:
         self._handles = [self._register_hooks(k) for k in range(len(self._optimizers))]
-        self._others = OtherOptimizers(self._optimizers, self._follow_new_optimizer, self._guard_hook)
-        self._clip_listener = self._guard_hook(self._on_clip)
-        self._scaler_listener = self._guard_hook(self._on_scaler_step)
+        self._others = UncapturedOptimizers(self._optimizers, self._follow_new_optimizer, self._safe_hook)
+        self._clip_listener = self._safe_hook(self._on_clip)
+        self._scaler_listener = self._safe_hook(self._on_scaler_step)
         clipping.listen(self._clip_listener)
         scaling.patches.listen(self._scaler_listener)
 
     def stop(self) -> None:
-        """Remove the hooks and hand over the remaining rows."""
+        """Remove the hooks, and pass the remaining rows to the owner."""
         for handle in itertools.chain.from_iterable(self._handles):
             handle.remove()
         self._others.stop()
         clipping.ignore(self._clip_listener)
         scaling.patches.ignore(self._scaler_listener)
-        self._guard_hook(self._close_row)()
+        self._safe_hook(self._close_row)()
         if self._others.steps or self.next_step == self._start_step:
             self._drop_losses()
-        self._guard_hook(self.flush)()
+        self._safe_hook(self.flush)()
         self.alive = False
 
     def missing(self) -> str:
-        """Return one line about the losses that have no captured step; "" if there are none."""
+        """Return one line about the losses without a captured optimizer step; "" if there are none."""
         if not self.losses_without_step:
             return ""
-        by = f"; another optimizer, {name}, made steps" if (name := self._others.name) else ""
+        by = f"; a different optimizer, {name}, made steps" if (name := self._others.name) else ""
         return f"losses without a step of the optimizer that was given: {self.losses_without_step:,}{by}"
 
     def _register_hooks(self, k: int) -> tuple[Any, Any]:
         optimizer = self._optimizers[k]
-        before = optimizer.register_step_pre_hook(self._guard_hook(partial(self._before_step, k)))
-        return before, optimizer.register_step_post_hook(self._guard_hook(partial(self._after_step, k)))
+        before = optimizer.register_step_pre_hook(self._safe_hook(partial(self._before_step, k)))
+        return before, optimizer.register_step_post_hook(self._safe_hook(partial(self._after_step, k)))
 
     def _follow_new_optimizer(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """From now on, capture `optimizer`, which has just made its first step on the parameters of optimizer k, in place of
+        """From now on, capture `optimizer`, which has just made its first step on the parameters of optimizer k, instead of
         optimizer k."""
         if k == 0:
             self._close_row()
@@ -143,8 +144,8 @@ class StepCapture:
         self._owner.on_optimizer_replaced(k, optimizer)
         self._end_step(k)
 
-    def _guard_hook(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a hook so that it does nothing after `stop` or in a forked process, and an error in the hook becomes a warning."""
+    def _safe_hook(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a hook that does nothing after `stop` or in a forked process, and that turns an error into a warning."""
 
         def guarded(*args: Any) -> Any:
             if not self.alive:
@@ -153,16 +154,18 @@ class StepCapture:
                 return function(*args)
             except Exception as error:
                 self.failures += 1
-                self._owner.warn("capture", f"a step could not be captured ({one_line_error(error)}); training goes on")
+                self._owner.warn(
+                    "capture", f"a step could not be captured ({one_line_error(error)}); training continues"
+                )
                 return None
 
         return guarded
 
-    # Called by the training loop.
+    # The training loop calls the methods below.
 
     def add_loss(self, loss: Value, grad_norm: Value | None = None, examples: int | None = None) -> None:
-        """Add the loss of the last step, or of a micro-batch of the next step. grad_norm: norm of the step's gradient; if given, a
-        step was made."""
+        """Add the loss of the last step, or of a micro-batch of the next step. grad_norm: norm of the step's gradient; passing
+        it says that a step was made."""
         if self._drops_loss:
             self._drops_loss = False
             return
@@ -171,22 +174,22 @@ class StepCapture:
         self._losses.add(value, examples)
         if self._watch is not None:
             self._watch.on_loss(value)
-        if grad_norm is not None and self._row is None:  # no hook has run, as in the replay of a CUDA graph
+        if grad_norm is not None and self._row is None:  # no optimizer hook has run, as in the replay of a CUDA graph
             norm = grad_norm if isinstance(grad_norm, torch.Tensor) else torch.tensor(grad_norm, device="cpu")
-            self._norms.set_whole(detached_copy(norm))
-            self._open_row()
+            self._norms.set_total_norm(detached_copy(norm))
+            self._start_row()
         if self._row is not None:
             self._close_row()
         elif len(self._losses) >= MIN_PENDING_TO_WARN:
             self._check_pending()
 
     def _check_pending(self) -> None:
-        """Warn if losses arrive without steps, and limit the number of waiting losses."""
+        """Warn if losses arrive without optimizer steps, and limit the number of losses that wait for a step."""
         pending = len(self._losses)
         if self._others.steps >= MIN_PENDING_TO_WARN:
             self._owner.warn(
                 "other optimizer",
-                f"steps of another optimizer, {self._others.name}, are not logged: give TuningLogger all optimizers",
+                f"steps of a different optimizer, {self._others.name}, are not logged: pass all optimizers to TuningLogger",
             )
         if pending >= MAX_PENDING_LOSSES:
             self._drop_losses()
@@ -197,26 +200,26 @@ class StepCapture:
         self._losses.clear()
 
     def add_batch(self, waited_s: float, examples: int | None) -> None:
-        """Record that a batch has arrived from the loader after a wait."""
+        """Record that a batch has arrived from the loader after a wait of `waited_s` seconds."""
         self._guarded_add_batch(waited_s, examples)
 
     def _add_batch(self, waited_s: float, examples: int | None) -> None:
         self._drops_loss = False
-        if self._row is not None:  # losses that follow belong to the next step
+        if self._row is not None:  # losses logged after this call belong to the next step
             self._close_row()
         self._clock.batch(waited_s, examples)
 
     def restart_clock(self) -> None:
-        """Start timing the next step now: the time until now was not spent on training."""
+        """Start timing the next step now, because the time until now was not spent on training."""
         self._clock.restart()
 
     def flush(self) -> None:
-        """Hand over the complete rows to the owner."""
+        """Pass the complete rows to the owner of the step capture."""
         self._handed = time.perf_counter()
         if stretches := self._buffer.take():
-            self._owner.hand_over(PendingChunk(stretches, windowed=True, skips=self._skips))
+            self._owner.submit_chunk(PendingChunk(stretches, windowed=True, skips=self._skips))
 
-    # Called by PyTorch's hooks.
+    # PyTorch's hooks call the methods below.
 
     def _before_step(
         self, k: int, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -241,10 +244,10 @@ class StepCapture:
     def _measure_step(self, k: int) -> None:
         self._norms.before_step(k)
         if k == 0 and self._watch is not None and not (self._overflowed is not None):
-            self._watch.on_step(self.next_step, self._norms.latest(k), self._norms.take_parts())
+            self._watch.on_step(self.next_step, self._norms.latest(k), self._norms.take_gradient_norms())
 
     def _wrap_closure(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Wrap the closure of an optimizer step: its first evaluation computes the gradient with which the step begins."""
+        """Wrap the closure of an optimizer step: its first evaluation computes the gradient at the start of the step."""
         evaluated = False
 
         def wrapped() -> Any:
@@ -252,23 +255,23 @@ class StepCapture:
             loss = closure()
             if not evaluated:
                 evaluated = True
-                self._guard_hook(self._measure_step)(k)
+                self._safe_hook(self._measure_step)(k)
             return loss
 
         return wrapped
 
     def _after_step(self, k: int, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if k in self._begun:  # otherwise, a base class of the optimizer has already ended this step
+        if k in self._begun:  # otherwise, the hook of a base class of the optimizer has already ended this step
             self._begun.remove(k)
             self._end_step(k)
 
     def _end_step(self, k: int) -> None:
         self._norms.after_step(k)
         if k == 0 and not self._is_capturing():
-            self._open_row()
+            self._start_row()
 
     def _on_clip(self, event: clipping.Clipping) -> None:
-        scope = self._norms.clip_scope(event)
+        scope = self._norms.affected_optimizers(event)
         if not scope.optimizers:
             return
         if 0 in scope.optimizers:
@@ -308,8 +311,8 @@ class StepCapture:
             self._pending_skips += 1
             self._reset_row()
             self._clock.restart()
-            self._clock.forget_batches()
-            self._drops_loss = True  # this is the loss of the batch whose gradients overflowed
+            self._clock.discard_batches()
+            self._drops_loss = True  # this loss belongs to the batch whose gradients overflowed
 
     # Rows.
 
@@ -318,7 +321,7 @@ class StepCapture:
         self._losses.clear()
         self._norms.forget()
 
-    def _open_row(self) -> None:
+    def _start_row(self) -> None:
         self._row = row = [self.next_step, time.time() * 1e3]
         self._seen, self._batches = self._clock.examples, self._clock.batches
         self._times = self._clock.step(row)
@@ -358,7 +361,7 @@ class StepCapture:
             self.flush()
 
     def _is_capturing(self) -> bool:
-        """Return whether a CUDA graph is being recorded; no step is made during the recording."""
+        """Return whether a CUDA graph is being captured; the optimizer makes no step during the capture."""
         return self._on_cuda and torch.cuda.is_current_stream_capturing()
 
     def _report_batch_facts(self, examples: int, micro_batches: int) -> None:
@@ -370,14 +373,14 @@ class StepCapture:
     def _report_fact(self, tag: str, value: str) -> None:
         if self._noticed.get(tag) != value:
             self._noticed[tag] = value
-            self._owner.on_fact(tag, value)
+            self._owner.on_observed_tag(tag, value)
 
 
-_live: weakref.WeakSet[StepCapture] = weakref.WeakSet()
+_live_captures: weakref.WeakSet[StepCapture] = weakref.WeakSet()
 
 
 def _disable_in_child() -> None:
-    for capture in _live:
+    for capture in _live_captures:
         capture.alive = False
 
 

@@ -1,10 +1,11 @@
-"""Observes `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_`, which change the gradients before the optimizer's hook runs.
+"""Observes `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_`, which change the gradients before the optimizer's hook
+runs.
 
-Most code imports these functions by name before we listen, so replacing them in PyTorch's module is not enough. `clip_grad_norm_`
-looks up two helper functions in its module at each call. We wrap these helper functions, which also pass us the computed norm.
-`clip_grad_value_` has no such helper functions, and neither has `clip_grad_norm_` before PyTorch 2.6. But both are thin wrappers
-that only disable gradients for an inner function. We replace this inner function in the wrapper's closure, which all importers
-share.
+Most code has imported these functions by name before we start to observe, so replacing them in PyTorch's module is not enough.
+`clip_grad_norm_` looks up two helper functions in its module at each call. We wrap both helper functions of `clip_grad_norm_`,
+and also read the computed norm from them. `clip_grad_value_` has no helper functions, and before PyTorch 2.6 `clip_grad_norm_`
+had none either. However, both functions are thin wrappers that disable gradients for an inner function. We replace this inner
+function in the wrapper's closure, which all code that imported the wrapper shares.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import torch
 from torch.nn import utils
 from torch.nn.utils import clip_grad
 
-from advisor_pytorch.steps.patches import Patches
+from advisor_pytorch.steps.patches import FunctionPatches
 
 
 class Clipping(NamedTuple):
-    """A call that is about to clip gradients. The gradients are still unchanged."""
+    """A call that is about to clip gradients, which are still unchanged."""
 
     parameters: Sequence[torch.Tensor]
     limit: float
@@ -28,13 +29,13 @@ class Clipping(NamedTuple):
     norm: torch.Tensor | None = None
     """Total gradient norm that is compared with the clipping threshold; None if unknown."""
     is_l2: bool = False
-    """Whether `norm` is the L2 norm."""
+    """Whether `norm` is an L2 norm."""
 
 
 Listener = Callable[[Clipping], None]
 
 _last_norm: tuple[torch.Tensor, float] | None = None
-"""(last total norm that PyTorch's helper returned, order of that norm); None if there is none."""
+"""(latest total norm that PyTorch's helper function returned, order of that norm); None if there is none."""
 
 
 def listen(listener: Listener) -> None:
@@ -43,7 +44,6 @@ def listen(listener: Listener) -> None:
 
 
 def ignore(listener: Listener) -> None:
-    """No longer call `listener`."""
     global _last_norm  # noqa: PLW0603 - as global as the patched functions
     _patches.ignore(listener)
     if not _patches.listeners:
@@ -60,7 +60,7 @@ def _install_wrappers() -> None:
     _replace_in_closure(clip_grad.clip_grad_value_, lambda original: _observe_limit(original, "value"))
 
 
-_patches: Patches[Listener] = Patches(_install_wrappers)
+_patches: FunctionPatches[Listener] = FunctionPatches(_install_wrappers)
 
 
 def _replace_in_closure(function: Any, wrap: Callable[[Any], Any]) -> None:
@@ -109,5 +109,5 @@ def _observe_limit(original: Any, by: Literal["norm", "value"]) -> Any:
             _notify_listeners(Clipping(parameters, float(limit), by))
         return original(parameters, *args, **kwargs)
 
-    clip.__name__ = original.__name__  # `_replace_in_closure` finds the function by this name
+    clip.__name__ = original.__name__  # `_replace_in_closure` finds the inner function by this name
     return clip

@@ -1,4 +1,4 @@
-"""Measures three times per step: from one step to the next, waiting for batches, and computing."""
+"""Measures three times per training step: the time since the previous step, the wait for batches, and the computation."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ class Clock:
     """Measures times on the host. On a GPU, CUDA events measure the compute time, so that the host need not wait for the GPU."""
 
     def __init__(self, device: torch.device | None) -> None:
-        """device: the CUDA device of the training; None if the training uses no CUDA device."""
+        """device: the CUDA device on which the training runs; None if it uses no CUDA device."""
         self._device = device
         self._last: float | None = None
         self._waits = False
         self.events: EventPair | None = None
-        """Two CUDA events of the last step: the arrival of its first batch, and the end of the step."""
-        self.forget_batches()
+        """Two CUDA events of the last step: the arrival of its first batch, and its end."""
+        self.discard_batches()
 
-    def forget_batches(self) -> None:
+    def discard_batches(self) -> None:
         """Discard the batches recorded since the last step."""
         self.examples = self.batches = 0
-        """Number of examples, and number of batches, recorded for the next step."""
+        """Number of examples, and number of batches, recorded for the next training step."""
         self._waited = self._waited_within = 0.0
         self._arrived: float | None = None
         self._arrival: torch.cuda.Event | None = None
 
     def batch(self, waited_s: float, examples: int | None) -> None:
-        """Record a batch that arrived from the loader after a wait."""
         self._waits = True
         self._waited += waited_s
         self.batches += 1
@@ -48,13 +47,13 @@ class Clock:
             self._arrival = _record_event(self._device)
 
     def step(self, row: list[float]) -> int:
-        """Append the times of a finished step to the row of that step. Return their number n; the times are the first n of
-        TIME_METRICS."""
+        """Append the times of a finished step to its row of metrics. Return the number n of appended times, which are the first
+        n of TIME_METRICS."""
         now, last = time.perf_counter(), self._last
         self._last = now
         self.events = None
         known = 0
-        if last is not None:  # with an earlier step, the time between the two steps can be measured
+        if last is not None:  # the time between two steps can be measured only if there is an earlier step
             row.append(now - last)
             known = 1
             if self._waits:
@@ -66,11 +65,11 @@ class Clock:
                     row.append(now - self._arrived - self._waited_within)
                     known = 3
         if self._waits:
-            self.forget_batches()
+            self.discard_batches()
         return known
 
     def restart(self) -> None:
-        """Start timing the next step now: the time until now was not spent on training."""
+        """Start timing the next step now, because the time until now was not spent on training."""
         if self._last is not None:
             self._last = time.perf_counter()
             self._waited = self._waited_within = 0.0
@@ -79,7 +78,7 @@ class Clock:
 
     @property
     def last(self) -> float:
-        """Time of the last step in seconds; 0.0 before the first step."""
+        """Clock time of the last step in seconds; 0.0 before the first step."""
         return self._last or 0.0
 
 

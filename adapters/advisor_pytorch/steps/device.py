@@ -1,4 +1,4 @@
-"""Transfers values from a device to the host in batches, without blocking until the device has finished its work."""
+"""Transfers values from a device to the host in batches, without waiting for the device to finish its queued operations."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ Value = float | torch.Tensor
 
 
 def model_device(model: torch.nn.Module) -> torch.device:
-    """Return the device of the model's parameters; the CPU if the model has none."""
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a scalar copy of the tensor on its device, without autograd graph and in separate storage.
+    """Return a scalar copy of the tensor on its device, without autograd graph and in its own storage.
 
-    Raises ValueError if the tensor has several elements, or if this rank holds only a part of it.
+    Raises ValueError if the tensor has several elements, or if this rank holds only a part of the tensor.
     """
     if type(tensor) is not torch.Tensor:
         tensor = replicated_value(tensor)
@@ -32,7 +31,7 @@ def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read_or_copy(value: Value) -> Value:
-    """Return a number if the value can be read without waiting (plain numbers, CPU tensors), else a `detached_copy`.
+    """Return a number if the value can be read without waiting for the device (numbers, CPU tensors), else a `detached_copy`.
 
     Raises ValueError, TypeError or RuntimeError if the value is not a number.
     """
@@ -44,9 +43,10 @@ def read_or_copy(value: Value) -> Value:
 
 
 def logged_value(value: Value) -> Value:
-    """Return the result of `read_or_copy` for a value that the user logs. A tensor without data raises ValueError as well.
+    """Return the result of `read_or_copy` for a value that the user logs. Raises ValueError for a tensor without data (such as
+    a meta tensor) as well.
 
-    Otherwise, such a tensor would fail later, in the writer thread, together with all points of its chunk.
+    Without this check, a tensor without data would fail later, in the writer thread, together with all points of its chunk.
     """
     if isinstance(value, torch.Tensor) and value.is_meta:
         raise ValueError("expected one number, got a tensor without data")
@@ -54,10 +54,11 @@ def logged_value(value: Value) -> Value:
 
 
 class Transfer:
-    """Scalars in transfer to the host: the training thread sends them, and the writer thread reads them.
+    """Scalars on the way to the host: the training thread sends them, and the writer thread reads them.
 
-    Scalars on a CUDA device are stacked and copied to pinned memory after the device's queued work. A CUDA event shows when this
-    copy is done. Scalars on other devices are read when `numbers` is called, so only the writer thread may have to wait.
+    Scalars on a CUDA device are stacked and copied to pinned memory after the device's queued operations. A CUDA event shows
+    when the copy to pinned memory is complete. Scalars on other devices are read when `numbers` is called, so that only the
+    writer thread may have to wait.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -68,11 +69,10 @@ class Transfer:
         self._parts = [(at, _DeviceTransfer([tensors[i] for i in at])) for at in by_device.values()]
 
     def ready(self) -> bool:
-        """Return whether all values have arrived on the host."""
         return all(part.ready() for _, part in self._parts)
 
     def numbers(self) -> list[float]:
-        """Return the values, in the order of the tensors passed."""
+        """Return the values in the order in which the tensors were passed."""
         if len(self._parts) == 1:
             return self._parts[0][1].numbers()
         result = [0.0] * self._count

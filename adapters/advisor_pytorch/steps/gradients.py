@@ -1,4 +1,4 @@
-"""Computes norms of gradients, and finds the optimizers that a clipping affects."""
+"""Computes norms of gradients, and finds the optimizers whose gradients a clipping call changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-Measure = Callable[[Sequence[torch.Tensor]], "torch.Tensor | None"]
+NormFunction = Callable[[Sequence[torch.Tensor]], "torch.Tensor | None"]
 """Function that returns the total L2 norm of the parameters' gradients as a scalar tensor; None if there are no gradients."""
 
 
@@ -17,35 +17,35 @@ def gradient_norm(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
 
 
 class GradientNorm:
-    """Computes the same norm as `gradient_norm`, and keeps the norms of the single gradients from which it is computed."""
+    """Computes the same norm as `gradient_norm`, and keeps the norm of each parameter's gradient."""
 
     parts: torch.Tensor | None = None
-    """Norm of each gradient in the last call, in the order of the parameters; None if there were no gradients."""
+    """Norm of each parameter's gradient in the last call, in the order of the parameters; None if there were no gradients."""
 
     def __call__(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
-        """Return the total gradient norm of unsharded parameters."""
+        """Return the total gradient norm of the parameters, which must be unsharded."""
         gradients = [gradient for p in parameters if (gradient := p.grad) is not None]
-        self.parts = _single_norms(gradients) if gradients else None
-        return None if self.parts is None else _norm_of(self.parts)
+        self.parts = _norms_of_tensors(gradients) if gradients else None
+        return None if self.parts is None else _total_of_norms(self.parts)
 
 
 def global_norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
-    """Return the total L2 norm as a scalar tensor on the device of the first gradient; None if there are no gradients. It never
-    waits for the device."""
-    return _norm_of(_single_norms(gradients)) if gradients else None
+    """Return the total L2 norm as a scalar tensor on the device of the first gradient; None if there are no gradients.
+    Computing the norm never waits for the device."""
+    return _total_of_norms(_norms_of_tensors(gradients)) if gradients else None
 
 
-def _norm_of(norms: torch.Tensor) -> torch.Tensor:
+def _total_of_norms(norms: torch.Tensor) -> torch.Tensor:
     total: torch.Tensor = torch.linalg.vector_norm(norms)
     return total
 
 
 @torch.no_grad()
-def _single_norms(gradients: list[torch.Tensor]) -> torch.Tensor:
+def _norms_of_tensors(gradients: list[torch.Tensor]) -> torch.Tensor:
     try:
-        narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares in these types lose precision
+        narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares lose precision in these dtypes
         return torch.stack(list(torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if narrow else None)))
-    except (RuntimeError, TypeError):  # sparse gradients, several devices, or types that the fused kernel rejects
+    except (RuntimeError, TypeError):  # sparse gradients, several devices, or dtypes that the fused kernel rejects
         return _norms_one_by_one(gradients)
 
 
@@ -60,13 +60,13 @@ class ClipScope(NamedTuple):
     """The optimizers that train the parameters in a given list."""
 
     optimizers: tuple[int, ...]
-    """Indices of the optimizers that train at least one of the parameters."""
-    is_all: bool
+    """Indices of the optimizers that train at least one parameter in the list."""
+    is_exact: bool
     """Whether the list contains exactly the parameters that these optimizers train."""
 
 
 class ClipScopes:
-    """Finds the optimizers that a clipping affects; the result is cached per list of parameters."""
+    """Finds the optimizers whose gradients a clipping call changes; the result is cached per list of parameters."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = optimizers

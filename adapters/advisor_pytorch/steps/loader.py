@@ -1,4 +1,4 @@
-"""Wraps a loader to measure the wait for batches and to count examples."""
+"""Wraps a data loader to measure the wait for batches and to count examples."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Batch = TypeVar("Batch")
 
 
 class MeasuredLoader(Generic[Batch]):
-    """Yields the loader's batches. For each batch, it calls `add_batch` with the seconds of waiting and the number of examples, if
-    known."""
+    """Yields the batches of a data loader. For each batch, calls `add_batch` with the seconds of waiting and, if known, the
+    number of examples."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class MeasuredLoader(Generic[Batch]):
         begin_epoch: Callable[[], None] = lambda: None,
         show: Callable[[Batch], None] = lambda _: None,
     ) -> None:
-        """begin_epoch: called with each new iterator. show: called with each batch."""
+        """begin_epoch: called when an iterator is created. show: called with each batch."""
         self._loader, self._add_batch = loader, add_batch
         self._begin_epoch, self._show = begin_epoch, show
 
@@ -30,8 +30,8 @@ class MeasuredLoader(Generic[Batch]):
         return len(self._loader)  # type: ignore[arg-type]  # raises for a loader without a length, as the loader itself does
 
     def __iter__(self) -> Iterator[Batch]:
-        """Create the loader's iterator now. The iterator may draw random numbers when it is created, so a later creation would
-        change the training."""
+        """Create the iterator of the data loader immediately. Creating the iterator may draw random numbers, so a later
+        creation would change the training."""
         self._begin_epoch()
         return _MeasuredIterator(self._loader, self._add_batch, self._show)
 
@@ -56,10 +56,10 @@ class _MeasuredIterator(Iterator[Batch]):
 
 
 def count_examples(batch: object) -> int | None:
-    """Return the size of the first dimension of the first tensor in a nested batch; None if no tensor is found."""
+    """Return the size of the first dimension of the first tensor in a nested batch; None if the batch contains no tensor."""
     try:
         return _first_dimension(batch)
-    except Exception:  # the batch has a user-defined class, or contains itself
+    except Exception:  # the batch has a class that the user defined, or contains itself
         return None
 
 

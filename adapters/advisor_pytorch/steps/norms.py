@@ -1,4 +1,4 @@
-"""Collects the gradient norms of steps from before clipping, and records whether gradients were clipped."""
+"""Collects the gradient norms of steps before clipping, and records whether gradients were clipped."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ import torch
 from advisor import contract
 from advisor_pytorch.steps.clipping import Clipping
 from advisor_pytorch.steps.device import Value
-from advisor_pytorch.steps.gradients import ClipScope, ClipScopes, GradientNorm, Measure
+from advisor_pytorch.steps.gradients import ClipScope, ClipScopes, GradientNorm, NormFunction
 from advisor_pytorch.steps.rates import metric_names_by_optimizer
 from advisor_pytorch.steps.rows import Column, ColumnRole
 from advisor_pytorch.steps.sharding import NormPart
 
 
-class Norms:
-    """Collects the gradient norms of the steps that the optimizers have made since the last row; never waits for the device."""
+class StepNorms:
+    """Collects the gradient norms of the steps that the optimizers have made since the last row, without waiting for the
+    device."""
 
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: Measure | None) -> None:
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: NormFunction | None) -> None:
         """measure: computes a norm or, with sharded gradients, this rank's part of it; None: no norms are computed."""
         self._optimizers, self._measure = optimizers, measure
         self._scopes = ClipScopes(optimizers)
         self._own = [(k,) for k in range(len(optimizers))]
         self._names = metric_names_by_optimizer(contract.GRAD_NORM, len(optimizers))
         self._known: set[int] = set()
-        """Indices of the optimizers for which the norm of the next step is already known."""
+        """Indices of the optimizers whose gradient norm of the next step is already known."""
         self._by_value: dict[int, torch.Tensor] = {}
-        """For each optimizer: norm of the gradient before the gradient was clipped by value."""
+        """For each optimizer, the gradient norm just before the gradient was clipped by value."""
         self.forget()
 
     def replace(self, k: int) -> None:
@@ -37,34 +38,32 @@ class Norms:
         self._known.discard(k)
 
     def forget(self) -> None:
-        """Discard the norms of the last row, so that the next row can begin."""
+        """Discard the norms of the last row before the next row starts."""
         self._norms: dict[tuple[int, ...], torch.Tensor] = {}
         self._clips: list[tuple[torch.Tensor, Value]] = []
 
-    def clip_scope(self, clipping: Clipping) -> ClipScope:
-        """Return the optimizers whose gradients a clipping affects."""
+    def affected_optimizers(self, clipping: Clipping) -> ClipScope:
         return self._scopes.scope_of(clipping.parameters)
 
     def record_clipping(self, clipping: Clipping, scope: ClipScope) -> None:
-        """Record that the gradients of the optimizers in `scope` are about to be clipped."""
         if self._measure is None:
             return
         own = None if clipping.norm is None else self._norm_on_this_rank(clipping.norm)
-        if own is not None and clipping.is_l2 and scope.is_all:
+        if own is not None and clipping.is_l2 and scope.is_exact:
             self._record_norm(scope.optimizers, own)
         for k in scope.optimizers:
             self._measure_norm(k)
         if clipping.by == "value":
             self._by_value |= {k: norm for k in scope.optimizers if (norm := self._norms.get(self._own[k])) is not None}
             return
-        compared = self._norms.get(scope.optimizers) if own is None and scope.is_all else own
+        compared = self._norms.get(scope.optimizers) if own is None and scope.is_exact else own
         if compared is None:
             compared = self._measure(clipping.parameters)
         if compared is not None:
             self._clips.append((compared, clipping.limit))
 
     def before_step(self, k: int) -> None:
-        """Record the norm of the gradient with which optimizer k is about to make a step."""
+        """Record the norm of the gradient that optimizer k is about to use for a step."""
         if self._measure is not None:
             self._measure_norm(k)
             if self._by_value and (before := self._by_value.pop(k, None)) is not None:
@@ -73,25 +72,24 @@ class Norms:
                     self._clips.append((before, after))
 
     def latest(self, k: int) -> torch.Tensor | None:
-        """Return the norm of the gradient with which optimizer k is about to make a step; None if it is unknown."""
+        """Return the norm of the gradient that optimizer k is about to use for a step; None if it is unknown."""
         return next((norm for key, norm in self._norms.items() if k in key), None)
 
-    def take_parts(self) -> torch.Tensor | None:
-        """Return the norms of the single gradients, if the last norm was computed from them. Callers may call this method only once
-        per step."""
+    def take_gradient_norms(self) -> torch.Tensor | None:
+        """Return the norm of each parameter's gradient if the last total norm was computed from them. `take_gradient_norms` may be
+        called only once per step."""
         parts = getattr(self._measure, "parts", None)
         if isinstance(self._measure, GradientNorm):
             self._measure.parts = None
         return parts
 
     def after_step(self, k: int) -> None:
-        """Record that optimizer k has made a step."""
         self._known.discard(k)
         if self._by_value:
             self._by_value.pop(k, None)
 
     def unscale_norms(self, k: int, scale: torch.Tensor) -> None:
-        """Correct the recorded norms of optimizer k, because its gradients were `scale` times too large."""
+        """Correct the recorded gradient norms of optimizer k, because its gradients were `scale` times too large."""
         if k in self._known:
             for key in self._norms:
                 if k in key:
@@ -99,18 +97,18 @@ class Norms:
         self._by_value.pop(k, None)
 
     def drop_norms(self, k: int) -> None:
-        """Discard the norms of a step that is skipped by optimizer k."""
+        """Discard the gradient norms of a step that optimizer k skips."""
         self.after_step(k)
         self._norms = {key: norm for key, norm in self._norms.items() if k not in key}
         self._clips = []
 
-    def set_whole(self, norm: torch.Tensor) -> None:
-        """Set the total norm of the row to a norm that the caller measured."""
+    def set_total_norm(self, norm: torch.Tensor) -> None:
+        """Replace the total gradient norm of the row by a norm that the caller measured."""
         self._norms = {self._own[0]: norm}
 
     def append_values(self, tensors: list[torch.Tensor], numbers: list[float]) -> Hashable:
-        """Append the row's norms and clipping thresholds to its tensors and numbers. Return a key that describes the appended
-        values, for `columns`."""
+        """Append the gradient norms and clipping thresholds of the row to its tensors and numbers. Return a key that identifies
+        the appended values when it is passed to `columns`."""
         tensors += self._norms.values()
         if not self._clips:
             return tuple(self._norms), ()
@@ -123,7 +121,8 @@ class Norms:
         return tuple(self._norms), tuple(isinstance(limit, torch.Tensor) for _, limit in self._clips)
 
     def columns(self, key: Any) -> tuple[list[Column], list[Column]]:
-        """Return (number columns, tensor columns) for the values that the `append_values` call with this key appended."""
+        """Return (columns of numbers, columns of tensors) for the values that `append_values` appended when it returned this
+        key."""
         measured, limits = key
         numbers: list[Column] = []
         tensors = [Column(ColumnRole.NORM, self._names[ks[0]] if len(ks) == 1 else "") for ks in measured]
@@ -133,7 +132,7 @@ class Norms:
         return numbers, tensors
 
     def _norm_on_this_rank(self, whole: torch.Tensor) -> torch.Tensor | None:
-        return self._measure.part_of_whole(whole) if isinstance(self._measure, NormPart) else whole.detach()
+        return self._measure.part_of_global_norm(whole) if isinstance(self._measure, NormPart) else whole.detach()
 
     def _measure_norm(self, k: int) -> None:
         if k in self._known or self._measure is None:

@@ -1,4 +1,4 @@
-"""Interfaces of the objects to which `StepCapture` passes its observations."""
+"""Interfaces of the objects that receive the observations of `StepCapture`."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from advisor_pytorch.steps.rows import PendingChunk
 class CaptureOwner(Protocol):
     """Receives the data that `StepCapture` collects."""
 
-    def hand_over(self, chunk: PendingChunk) -> None:
-        """Process values that may still be in transfer from the device."""
+    def submit_chunk(self, chunk: PendingChunk) -> None:
+        """Process values that may still be on the way from the device to the host."""
 
-    def on_fact(self, tag: str, value: str) -> None:
-        """Process a fact observed during training, given as a tag. A later value of the same tag replaces an earlier value."""
+    def on_observed_tag(self, tag: str, value: str) -> None:
+        """Process a fact that was observed during training, given as a tag and its value. A later value of a tag replaces its
+        earlier value."""
 
     def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """React to the replacement of optimizer number k by `optimizer`."""
+        """Called when `optimizer` has replaced optimizer number k."""
 
     def warn(self, key: str, message: str) -> None:
         """Log a one-line warning, once per key."""
 
 
 class StepWatch(Protocol):
-    """Looks for the first non-finite value of a training. The methods must not raise errors."""
+    """Watches a training run for its first non-finite value. The methods of a step watch must not raise errors."""
 
     def on_loss(self, loss: Value) -> None:
         """Process a logged loss."""
 
     def on_clip(self, norm: torch.Tensor | None) -> None:
-        """Process the norm of the gradients that are about to be clipped."""
+        """Check the norm of the gradients that are about to be clipped."""
 
     def on_step(self, step: int, norm: torch.Tensor | None, parts: torch.Tensor | None) -> None:
-        """Process the gradient norm with which step number `step` begins, and the norms of the single gradients."""
+        """Check the global gradient norm before step number `step`; `parts` holds the norm of each parameter's gradient."""
 
     def on_skip(self) -> None:
-        """React to a step that a gradient scaler skips."""
+        """Called when a gradient scaler skips a step."""

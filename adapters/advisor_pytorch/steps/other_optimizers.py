@@ -10,11 +10,11 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 
-class OtherOptimizers:
+class UncapturedOptimizers:
     """Calls `follow(k, optimizer)` when an unknown optimizer makes its first step on parameters of the captured optimizer k.
 
-    A step within a step of a captured optimizer is ignored, and so is a step that contains one: both belong to wrappers such as
-    SAM.
+    A step inside a step of a captured optimizer is ignored, and so is a step that contains one, because both belong to wrappers
+    such as SAM.
     """
 
     def __init__(
@@ -23,12 +23,12 @@ class OtherOptimizers:
         follow: Callable[[int, torch.optim.Optimizer], None],
         guard: Callable[[Callable[..., Any]], Callable[..., Any]],
     ) -> None:
-        """optimizers: list of the captured optimizers, which `follow` updates. guard: wraps each hook."""
+        """optimizers: list of the captured optimizers, which `follow` updates. guard: wraps each hook to catch errors."""
         self._optimizers, self._follow = optimizers, follow
         self.steps = 0
-        """Number of steps that unknown optimizers have made since the last step of a captured optimizer."""
+        """Number of steps of unknown optimizers since the last step of a captured optimizer."""
         self.name = ""
-        """Class name of the unknown optimizer that last made a step."""
+        """Class name of the unknown optimizer that made the latest step."""
         self._own_steps = 0
         self._begun: dict[int, int] = {}
         self._unrelated: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -39,7 +39,7 @@ class OtherOptimizers:
         ]
 
     def read_captured_optimizers(self) -> None:
-        """Read the list of captured optimizers again, after one of them was replaced."""
+        """Read the list of captured optimizers again after one of them was replaced."""
         self._own = {id(optimizer) for optimizer in self._optimizers}
         self.is_stepping = False
         self._own_steps += 1
@@ -64,12 +64,13 @@ class OtherOptimizers:
         elif not self.is_stepping and self._begun.pop(id(optimizer), None) == self._own_steps:
             self.steps += 1
             self.name = type(optimizer).__name__
-            if (k := self._first_sharing_parameters(optimizer)) is not None:
+            if (k := self._first_with_common_parameter(optimizer)) is not None:
                 self.steps = 0
                 self._follow(k, optimizer)
 
-    def _first_sharing_parameters(self, optimizer: torch.optim.Optimizer) -> int | None:
-        """Return the index of the first captured optimizer that shares a parameter with `optimizer`; None if there is none."""
+    def _first_with_common_parameter(self, optimizer: torch.optim.Optimizer) -> int | None:
+        """Return the index of the first captured optimizer that has a parameter in common with `optimizer`; None if there is
+        none."""
         if optimizer in self._unrelated:
             return None
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}

@@ -1,4 +1,4 @@
-"""Collects the losses that the training loop logged since the last row, and their numbers of examples."""
+"""Collects the losses, with their numbers of examples, that the training loop has logged since the last row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class PendingLosses:
     """The losses of one optimizer step: one loss per micro-batch."""
 
     def __init__(self, batch_size: int | None) -> None:
-        """batch_size: number of examples to assume for a loss that is logged without one; None if unknown."""
+        """batch_size: assumed number of examples of a loss that is logged without a number; None if unknown."""
         self._batch_size = batch_size
         self.clear()
 
@@ -22,7 +22,7 @@ class PendingLosses:
         self.explicit_examples = self.nominal_examples = 0
 
     def add(self, loss: Value, examples: int | None) -> None:
-        """Add a loss. examples: number of examples in its micro-batch; None if the loop does not know it."""
+        """Add a loss. examples: number of examples in its micro-batch; None if unknown."""
         if isinstance(loss, torch.Tensor):
             self.tensors.append(loss)
         else:

@@ -1,4 +1,4 @@
-"""Reads the learning rates with which optimizers make their steps."""
+"""Reads the learning rates that optimizers use for their steps."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from advisor import contract
 from advisor_pytorch.steps.device import Value, detached_copy
 
 MAX_OPTIMIZERS = 8
-"""Maximum number of optimizers that get separate metrics; a loop may have one optimizer per parameter."""
+"""Maximum number of optimizers with their own metrics, because some loops have one optimizer per parameter."""
 MAX_GROUPS = 16
 """Maximum number of parameter groups per optimizer whose learning rates are logged."""
 
 
 def metric_names_by_optimizer(metric: str, optimizers: int) -> list[str]:
-    """Return the name of the separate metric of each optimizer; "" for the first optimizer and for all beyond `MAX_OPTIMIZERS`."""
+    """Return each optimizer's own name for a metric; "" for the first optimizer and for all optimizers beyond `MAX_OPTIMIZERS`."""
     names = [f"{metric}{contract.OPTIMIZER_SUFFIX}{k}" for k in range(optimizers)]
     return [name if 0 < k < MAX_OPTIMIZERS else "" for k, name in enumerate(names)]
 
 
 class RateReader:
-    """Reads the learning rates of all parameter groups. Its attributes are the metric names for learning rates that are numbers,
-    and for those that are tensors."""
+    """Reads the learning rates of all parameter groups. The attributes hold the metric names for learning rates that are
+    numbers, and for learning rates that are tensors."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = tuple(optimizers[:MAX_OPTIMIZERS])
@@ -35,7 +35,7 @@ class RateReader:
         self.tensor_names: tuple[str, ...] = ()
 
     def read(self) -> tuple[list[float], list[torch.Tensor]]:
-        """Return (learning rates that are numbers, copies of learning rates that are tensors). The tensors are copied because
+        """Return (learning rates that are numbers, copies of the learning rates that are tensors). Tensors are copied, because
         schedulers change them in place."""
         rates: list[Any] = [group.get("lr") for optimizer in self._optimizers for group in optimizer.param_groups]
         if len(rates) != self._count:

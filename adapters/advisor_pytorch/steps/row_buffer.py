@@ -1,4 +1,4 @@
-"""Collects the rows that `StepCapture` appends, in stretches of rows with equal layout."""
+"""Collects the rows that `StepCapture` appends; consecutive rows with the same layout form a stretch."""
 
 from __future__ import annotations
 
@@ -9,62 +9,63 @@ import torch
 
 from advisor import contract
 from advisor_pytorch.steps.clock import TIME_METRICS, EventPair
-from advisor_pytorch.steps.norms import Norms
-from advisor_pytorch.steps.rows import Column, ColumnRole, Layout, Stretch
+from advisor_pytorch.steps.norms import StepNorms
+from advisor_pytorch.steps.rows import Column, ColumnRole, Layout, RowStretch
 
 
 class RowBuffer:
-    """Collects the rows of the training thread in stretches: consecutive rows with the same layout."""
+    """Collects the rows of the training thread in stretches, which are consecutive rows with the same layout."""
 
     def __init__(self, *, in_parts: bool) -> None:
-        """in_parts: whether the norms are only this rank's parts of the norms over all ranks; see `merging`."""
+        """in_parts: whether the norms cover only this rank's shards of the gradients; see `merging`."""
         self._in_parts = in_parts
         self._layouts: dict[object, Layout] = {}
         self._key: object = None
-        self._stretch = Stretch(Layout((), ()))
-        self._stretches: list[Stretch] = []
+        self._stretch = RowStretch(Layout((), ()))
+        self._stretches: list[RowStretch] = []
 
     def append(
         self,
         key: tuple[Any, ...],
-        norms: Norms,
+        norms: StepNorms,
         row: list[float],
         tensors: list[torch.Tensor],
         events: EventPair | None,
     ) -> None:
-        """Add a row: its numbers, its tensors, and the events that measure its compute time. key: the row's layout, see
+        """Add a row: its numbers, its tensors, and the events that measure its compute time. key: layout of the row, see
         `row_layout`."""
         if key != self._key or (events is not None) != self._stretch.layout.timed:
-            self._begin_stretch(key, norms, timed=events is not None)
+            self._begin_row_stretch(key, norms, timed=events is not None)
         stretch = self._stretch
         stretch.numbers += row
         stretch.tensors += tensors
         if events is not None:
             stretch.events.append(events)
 
-    def take(self) -> list[Stretch]:
+    def take(self) -> list[RowStretch]:
         """Return the collected stretches of rows, and empty the buffer."""
         if self._stretch.numbers:
             self._stretches.append(self._stretch)
-            self._stretch = Stretch(self._stretch.layout)
+            self._stretch = RowStretch(self._stretch.layout)
         stretches, self._stretches = self._stretches, []
         return stretches
 
-    def _begin_stretch(self, key: tuple[Any, ...], norms: Norms, *, timed: bool) -> None:
+    def _begin_row_stretch(self, key: tuple[Any, ...], norms: StepNorms, *, timed: bool) -> None:
         if self._stretch.numbers:
             self._stretches.append(self._stretch)
         if (key, timed) not in self._layouts:
             columns = norms.columns(key[-1])
             self._layouts[key, timed] = row_layout(key, columns, timed=timed, in_parts=self._in_parts)
-        self._key, self._stretch = key, Stretch(self._layouts[key, timed])
+        self._key, self._stretch = key, RowStretch(self._layouts[key, timed])
 
 
 def row_layout(key: Any, norms: tuple[Sequence[Column], Sequence[Column]], *, timed: bool, in_parts: bool) -> Layout:
-    """Return the columns in the order in which `StepCapture` fills them. norms: (number columns, tensor columns) of the norms.
+    """Return the columns in the order in which `StepCapture` fills them. norms: (columns of numbers, columns of tensors) for
+    the gradient norms.
 
-    key: number of times; names of the rates that are numbers; names of the rates that are tensors; number of losses that are
-    tensors; number of losses that are numbers; whether examples are counted; for scaled gradients, (whether the scale is known,
-    whether an overflow may have happened), else None; key of the norms.
+    key: number of times; names of the learning rates that are numbers; names of the learning rates that are tensors; number of
+    losses that are tensors; number of losses that are numbers; whether examples are counted; for scaled gradients, (whether the
+    scale is known, whether an overflow may have happened), else None; key of the norms.
     """
     times, number_rates, tensor_rates, losses, plain_losses, has_examples, scaled, _ = key
     numbers = [Column(ColumnRole.VALUE, name) for name in (*TIME_METRICS[:times], *number_rates)]

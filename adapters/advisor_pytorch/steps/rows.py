@@ -1,7 +1,8 @@
-"""Stores the rows of the training thread as raw values, and converts them to metrics in the writer thread.
+"""Stores the rows of the training thread as raw values, which the writer thread converts to metrics.
 
-For each row, the training thread only appends its numbers to one list and its tensors to another. A `Layout` describes the contents
-of both lists. A row with a different layout begins a new `Stretch`. All arithmetic is done in the writer thread, column by column.
+For each row, the training thread only appends the row's numbers to one list and its tensors to another. A `Layout` describes
+the contents of the list of numbers and of the list of tensors. A row whose layout differs from that of its predecessor starts a
+new `Stretch`. The writer thread does all arithmetic, column by column.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from advisor_pytorch.steps.shard_names import clipped_norm_name, clipping_limit_
 
 
 class ColumnRole(Enum):
-    """The role of a column of raw values."""
+    """What the raw values in a column mean."""
 
     VALUE = "a metric, logged unchanged"
     LOSS = "loss of a micro-batch; the mean is logged"
     NORM = "gradient norm of one or more optimizers; the root of the sum of squares is logged"
-    CLIPPED_NORM = "norm before a clipping; the gradient was clipped if it exceeds the LIMIT of the same name"
+    CLIPPED_NORM = "norm before a clipping; the gradient was clipped if the norm exceeds the LIMIT with the same name"
     LIMIT = "threshold of a norm"
-    EXAMPLES = "number of examples of the step"
-    SKIPPED = "number of steps that a gradient scaler skipped before this one"
-    OVERFLOWED = "not 0 if a fused optimizer skipped this step"
+    EXAMPLES = "number of examples in the step"
+    SKIPPED = "number of steps that a gradient scaler skipped just before this step"
+    OVERFLOWED = "nonzero if a fused optimizer skipped this step"
 
 
 class Column(NamedTuple):
-    """A column of a stretch: a number or a tensor in each row."""
+    """A column in a stretch of rows: one number or tensor per row."""
 
     role: ColumnRole
     name: str = ""
@@ -42,21 +43,20 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The contents of each row in a stretch, in order."""
+    """Columns of the rows in a stretch, in order."""
 
     numbers: tuple[Column, ...]
-    """Columns of numbers after the first two, which are the step and the wall-clock time (ms)."""
+    """Columns of numbers after the first two columns, which are the step and the wall-clock time (ms)."""
     tensors: tuple[Column, ...]
     timed: bool = False
-    """Whether a pair of CUDA events measures the row's compute time."""
+    """Whether two CUDA events per row measure its compute time."""
     in_parts: bool = False
-    """Whether the norms are only this rank's parts of the norms over all ranks; see `merging`."""
+    """Whether the norms cover only this rank's shards of the gradients; see `merging`."""
 
 
 @dataclass(slots=True)
-class Stretch:
-    """Consecutive rows with the same layout. The training thread appends rows to a stretch, and then passes the stretch to the
-    writer thread."""
+class RowStretch:
+    """The training thread appends rows to a stretch, and then passes the stretch to the writer thread."""
 
     layout: Layout
     numbers: list[float] = field(default_factory=list)
@@ -68,16 +68,17 @@ class Stretch:
 
 
 class SkippedSteps:
-    """Counts the steps that fused optimizers skipped after the last row. The writer thread passes the count from chunk to chunk."""
+    """Counts the steps after the last row that fused optimizers skipped. The writer thread passes this count from one chunk of
+    rows to the next."""
 
     count = 0.0
 
 
 class PendingChunk:
-    """Stretches of rows whose tensors are being transferred to the host. The training thread creates a chunk, and the writer thread
+    """Stretches of rows whose tensors are on the way to the host. The training thread creates a chunk, and the writer thread
     reads it."""
 
-    def __init__(self, stretches: Sequence[Stretch], *, windowed: bool, skips: SkippedSteps | None = None) -> None:
+    def __init__(self, stretches: Sequence[RowStretch], *, windowed: bool, skips: SkippedSteps | None = None) -> None:
         self.windowed = windowed
         self._stretches, self._skips = stretches, skips or SkippedSteps()
         self._transfers = [Transfer(stretch.tensors) for stretch in stretches]
@@ -86,11 +87,10 @@ class PendingChunk:
         return sum(map(len, self._stretches))
 
     def ready(self) -> bool:
-        """Return whether all values have arrived on the host."""
         return all(transfer.ready() for transfer in self._transfers)
 
     def tables(self) -> list[Table]:
-        """Return the rows of the chunk as tables of metrics. This method may be called only once."""
+        """Return the rows of the chunk as tables of metrics. The method may be called only once."""
         both = zip(self._stretches, self._transfers, strict=True)
         tables = [to_metrics_table(stretch, transfer.numbers(), self._skips) for stretch, transfer in both]
         return [table for table in tables if len(table)]
@@ -101,21 +101,23 @@ class PendingChunk:
 
 
 def evaluation_chunk(step: int, time_ms: float, values: Mapping[str, Value]) -> PendingChunk:
-    """Return a chunk with the values of one evaluation."""
+    """Return a chunk that contains the values of one evaluation."""
     tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor)}
     numbers = {name: v for name, v in values.items() if not isinstance(v, torch.Tensor)}
     layout = Layout(
         tuple(Column(ColumnRole.VALUE, n) for n in numbers), tuple(Column(ColumnRole.VALUE, n) for n in tensors)
     )
-    return PendingChunk([Stretch(layout, [step, time_ms, *numbers.values()], list(tensors.values()))], windowed=False)
+    return PendingChunk(
+        [RowStretch(layout, [step, time_ms, *numbers.values()], list(tensors.values()))], windowed=False
+    )
 
 
 Values = Sequence[float]
-"""Values of one column of a stretch, shape (rows,)."""
+"""Values of one column in a stretch of rows, shape (rows,)."""
 
 
-def to_metrics_table(stretch: Stretch, on_device: Values, skips: SkippedSteps) -> Table:
-    """Return the metrics of a stretch. on_device: values of the stretch's tensors, row by row, shape (rows * tensors,)."""
+def to_metrics_table(stretch: RowStretch, on_device: Values, skips: SkippedSteps) -> Table:
+    """Return the metrics of a stretch of rows. on_device: values of the stretch's tensors, row by row, shape (rows * tensors,)."""
     layout = stretch.layout
     width, depth = 2 + len(layout.numbers), len(layout.tensors)
     by_role: dict[ColumnRole, list[tuple[str, Values]]] = {role: [] for role in ColumnRole}
@@ -177,7 +179,8 @@ def _clipping_part_columns(
 
 
 def _drop_skipped_steps(table: Table, overflowed: Values, skips: SkippedSteps) -> Table:
-    """Return the rows without those of skipped steps. In each remaining row, count the steps that were skipped just before it."""
+    """Return the rows of the table without the rows of skipped steps. In each returned row, add the number of steps that were
+    skipped just before it."""
     before = list(table.columns[contract.SKIPPED_STEPS])
     made = []
     for i, overflow in enumerate(overflowed):
@@ -193,5 +196,5 @@ def _drop_skipped_steps(table: Table, overflowed: Values, skips: SkippedSteps) -
 def _elapsed_seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     try:
         return float(begin.elapsed_time(end)) / 1e3
-    except RuntimeError:  # the event was recorded on a stream that has not finished
+    except RuntimeError:  # the event was recorded on a stream whose work is not finished
         return math.nan

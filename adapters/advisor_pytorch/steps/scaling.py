@@ -1,4 +1,4 @@
-"""Observes calls of `torch.amp.GradScaler.step`, which skips an optimizer's step if gradients overflowed."""
+"""Observes calls of `torch.amp.GradScaler.step`, which skips the optimizer's step if gradients overflowed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 
-from advisor_pytorch.steps.patches import Patches
+from advisor_pytorch.steps.patches import FunctionPatches
 
 Listener = Callable[[torch.amp.GradScaler, torch.optim.Optimizer, bool], None]
-"""Function called before (True) and after (False) each step of a gradient scaler, even if the scaler is disabled. The function must
-not raise errors."""
+"""Function that is called before (True) and after (False) each step of a gradient scaler, even if the scaler is disabled. The
+listener function must not raise errors."""
 
-patches: Patches[Listener] = Patches(lambda: patches.replace(torch.amp.GradScaler, "step", _observe_step))
+patches: FunctionPatches[Listener] = FunctionPatches(
+    lambda: patches.replace(torch.amp.GradScaler, "step", _observe_step)
+)
 
 
 def is_unscaled(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> bool:

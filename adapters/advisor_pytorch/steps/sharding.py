@@ -1,16 +1,16 @@
-"""Measures each rank's part of the gradient norm without a collective, for trainings in which no rank holds the whole gradient.
+"""Measures each rank's part of the gradient norm without a collective operation, if no rank has the whole gradient.
 
-A collective operation needs all ranks. A collective would hang if a rank has exited or does not log, and would delay the training's
-communication. Each rank therefore weights the squares of its shards such that the squares of all ranks' parts add up to the square
-of the global norm; `advisor_pytorch.distributed.merging` adds them later.
+A collective operation would hang if a rank has exited or does not log, and would delay the training's own communication. Each
+rank therefore weights the squares of its shards so that the sum over all ranks is the square of the global norm;
+`advisor_pytorch.distributed.merging` adds them later.
 
 | gradient | weight of a rank's squares |
 |---|---|
 | DTensor, sharded over all dimensions of its mesh (FSDP2; also uneven and empty shards) | 1 |
 | DTensor, replicated over mesh dimensions of sizes r, s, ... (HSDP, tensor parallel's norms) | 1 / (r s ...) |
-| plain tensor beside DTensors (parameters that FSDP ignores) | 1 / number of ranks |
+| plain tensor in a model that also has DTensors (parameters that FSDP ignores) | 1 / number of ranks |
 
-Ranks outside a parameter's mesh are assumed to hold other parameters, like the stages of a pipeline.
+Ranks outside a parameter's mesh are assumed to hold other parameters, as in the stages of a pipeline.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any
 
 import torch
 
-from advisor_pytorch.steps.gradients import GradientNorm, Measure, global_norm
+from advisor_pytorch.steps.gradients import GradientNorm, NormFunction, global_norm
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
-    """Return whether the tensor is a DTensor, PyTorch's class of tensors that are distributed over ranks."""
+    """Return whether the tensor is a DTensor, PyTorch's class for tensors that are distributed over ranks."""
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
 def is_flattened_by_fsdp1(parameters: Iterable[torch.Tensor]) -> bool:
-    """Return whether FSDP1 manages these parameters. FSDP1 hides its shards in plain tensors."""
+    """Return whether FSDP1, which hides its shards in plain tensors, manages these parameters."""
     return any(hasattr(p, "_fsdp_flattened") or type(p).__name__ == "FlatParameter" for p in parameters)
 
 
@@ -43,7 +43,7 @@ def replicated_value(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     distributed: Any = tensor.detach()
     if not _is_replicated(distributed):
-        raise ValueError(f"this rank has only a part of it ({distributed.placements}): give its full_tensor()")
+        raise ValueError(f"this rank has only a part of it ({distributed.placements}): pass its full_tensor()")
     local: torch.Tensor = distributed.to_local()
     return local
 
@@ -54,10 +54,11 @@ def _is_replicated(tensor: Any) -> bool:
 
 def choose_norm_measure(
     parameters: Sequence[torch.Tensor], world_size: int, warn: Callable[[str, str], None]
-) -> tuple[Measure | None, bool]:
-    """Return (function that computes the norm of these parameters' gradients, whether that norm is only this rank's part)."""
+) -> tuple[NormFunction | None, bool]:
+    """Return (function that computes the norm of these parameters' gradients, whether that norm covers only this rank's
+    shards)."""
     if is_flattened_by_fsdp1(parameters):
-        warn("fsdp1", "no gradient norm is logged: FSDP1 hides its shards; shard with fully_shard (FSDP2) to have it")
+        warn("fsdp1", "no gradient norm is logged, because FSDP1 hides its shards: use fully_shard (FSDP2) to get it")
         return None, False
     if any(is_sharded(p) for p in parameters):
         return NormPart(world_size), world_size > 1
@@ -69,12 +70,13 @@ class NormPart:
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
-        self._weights: dict[int, tuple[float, bool]] = {}  # cached, because reading placements is slow
+        self._weights: dict[int, tuple[float, bool]] = {}  # cached, because reading a DTensor's placements is slow
 
     def __call__(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return this rank's part as a float32 scalar; the squares of all ranks' parts add up to the square of the global norm.
+        """Return this rank's part of the norm as a float32 scalar; the squares of all ranks' parts add up to the square of the
+        global norm.
 
-        Raises ValueError for a gradient that has not yet been reduced over the ranks.
+        Raises ValueError for a gradient that has not been reduced over the ranks yet.
         """
         by_weight: dict[float, list[torch.Tensor]] = {}
         with torch.no_grad():
@@ -98,8 +100,8 @@ class NormPart:
             total: torch.Tensor = torch.linalg.vector_norm(torch.stack([p.to(parts[0].device) for p in parts]))
             return total
 
-    def part_of_whole(self, norm: torch.Tensor) -> torch.Tensor | None:
-        """Return this rank's part of a norm that was computed over all ranks; None if this rank does not have that norm."""
+    def part_of_global_norm(self, norm: torch.Tensor) -> torch.Tensor | None:
+        """Return this rank's part of a norm that was computed over all ranks; None if this rank does not know that norm."""
         if is_sharded(norm) and not _is_replicated(norm):
             return None
         return replicated_value(norm.detach()) / math.sqrt(self._world_size)
@@ -110,7 +112,7 @@ class NormPart:
         copies = 1
         for dimension, placement in enumerate(gradient.placements):
             if placement.is_partial():
-                raise ValueError("a gradient is still to be added up over the ranks")
+                raise ValueError("a gradient has not been summed over the ranks yet")
             if placement.is_replicate():
                 copies *= gradient.device_mesh.size(dimension)
         return 1.0 / copies

@@ -1,4 +1,4 @@
-"""The command `advisor demo`. It trains with the adapters and then runs the analysis, so it belongs to neither package."""
+"""The command `advisor demo`. The demo uses both the training adapters and the analysis, so neither package contains it."""
 
 from advisor.cli.demo.command import demo
 

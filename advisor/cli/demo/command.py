@@ -16,7 +16,7 @@ from advisor.model.errors import AdvisorError
     "--out", type=click.Path(path_type=Path), default=Path("demo-out"), show_default=True, help="Output folder."
 )
 @click.option(
-    "--trials", type=click.IntRange(min=6, max=200), default=20, show_default=True, help="Number of trials a round."
+    "--trials", type=click.IntRange(min=6, max=200), default=20, show_default=True, help="Number of trials per round."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the first trial.")
 def demo(out: Path, trials: int, seed: int) -> None:

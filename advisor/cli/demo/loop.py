@@ -23,21 +23,21 @@ from advisor.model.spec_yaml import dump, load
 from advisor.report import Report
 
 MARK_FILE = ".advisor-demo"
-"""Name of the file that marks a folder as created by an earlier demo, so that it may be overwritten."""
+"""Name of the file that marks a folder as created by an earlier demo; only such a folder may be overwritten."""
 WORKER_PROCESSES = 2
-_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
+_SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
 def first_study(trials: int, seed: int) -> StudySpec:
-    """Return the demo's first study. Its search space has two mistakes: learning rates far too low, and dropout rates far too
-    high."""
+    """Return the demo's first study. The search space of this study has two mistakes: learning rates far too low, and dropout
+    rates far too high."""
     return StudySpec(
         study="digits",
         goal="Find a good learning rate and dropout",
         objective=Objective(metric="val/error", direction="minimize"),
         parameters={
             "learning_rate": Parameter(
-                type="float", low=1e-5, high=1e-3, scale="log", why="what the last project used"
+                type="float", low=1e-5, high=1e-3, scale="log", why="the range of an earlier project"
             ),
             "dropout": Parameter(type="float", low=0.5, high=0.95, why="overfitting is feared"),
             "momentum": Parameter(role="fixed", value=0.9, why="the usual value"),
@@ -138,5 +138,5 @@ def _best_error_text(report: Report) -> str:
 
 def _print_findings(report: Report, out: Path, echo: Callable[[str], None]) -> None:
     for finding in report.findings:
-        echo(f"  {_LABELS[finding.severity]}: {finding.message}")
+        echo(f"  {_SEVERITY_LABELS[finding.severity]}: {finding.message}")
     echo(f"  Report: {out / 'report.html'}")

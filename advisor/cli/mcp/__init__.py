@@ -1,6 +1,7 @@
 """The command `advisor mcp`: answers agents over the Model Context Protocol.
 
-Modules: `command` -> `server` (the protocol) -> `tools` (the answers) -> `quoting` (marks texts of the store as data)
+Import order of the modules: `command` -> `server` (the protocol) -> `tools` (the answers) -> `quoting` (marks texts of the
+store as data)
 """
 
 from advisor.cli.mcp.command import mcp

@@ -15,7 +15,7 @@ from advisor.model.errors import AdvisorError
 @click.option(
     "--allow-run",
     is_flag=True,
-    help="Let two tools write: `gate` notes its answers in the store, `next_study` writes its report to OUT. None trains.",
+    help="Let two tools write: `gate` stores its answers in MLflow, `next_study` writes its report to OUT. None trains.",
 )
 @click.option(
     "--out",
@@ -28,8 +28,8 @@ from advisor.model.errors import AdvisorError
 def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None) -> None:
     """Answer agents over the Model Context Protocol, on standard input and output or over HTTP.
 
-    Eight tools: list_experiments, analyze_experiment, next_study, gate, explain_rule, history, compare and check_study. They read
-    one store and change nothing, unless --allow-run is given. Answers quote names and texts of the store as data.
+    Eight tools: list_experiments, analyze_experiment, next_study, gate, explain_rule, history, compare and check_study. The
+    tools read one store and change nothing, unless --allow-run is given. Answers quote names and texts of the store as data.
 
     \b
     advisor mcp --tracking-uri sqlite:///mlflow.db    started by the agent's program
@@ -49,7 +49,7 @@ def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None) 
     require_separate_folder(out)
     location = parse_tracking_uri(tracking_uri)
     if location.path is not None:
-        require_local(location)  # a store's server may start later, but a missing path is an error
+        require_local(location)  # check only paths, because a server may start later
     server = make_server(Tools(tracking_uri, allow_run, out))
     if port is None:
         server.run("stdio")

@@ -1,7 +1,8 @@
 """Quotes texts of a tracking store for language models: bounded, without invisible characters, and marked as data.
 
-Whoever logs a run chooses its names, and may write instructions into them. Each answer is one JSON object: it holds our notice and,
-under one key, the quoted texts. JSON escapes quotation marks, so a quoted text cannot end its JSON string and pose as our own text.
+The author of a run chooses the run's names and may write instructions into them. Each answer is one JSON object that holds our
+notice and, under one key, the quoted texts. JSON escapes quotation marks, so text from the store cannot end its JSON string and
+pass as our own text.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ NOTICE = (
 )
 MAX_NAME = 80
 """Maximum characters of a name from the store within a sentence."""
-MAX_ERROR = 1200
+MAX_QUOTED_ERROR_CHARS = 1200
 """Maximum characters of a quoted error message."""
-_REMOVED = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+_REMOVED_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 """Unicode categories without visible characters, such as zero-width marks, direction marks and tags."""
-_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-"""Invisible characters whose Unicode categories also hold visible characters."""
+_BLANK_CHARACTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Invisible characters in Unicode categories that also contain visible characters."""
 
 
 def quote(data: Mapping[str, Json], note: str | None = None) -> str:
@@ -40,11 +41,11 @@ def quote(data: Mapping[str, Json], note: str | None = None) -> str:
 
 def quote_error(error: str) -> str:
     """Return an error message as a quoted answer, because it may contain names from the store."""
-    return quote({"error": shorten(error, MAX_ERROR)})
+    return quote({"error": shorten(error, MAX_QUOTED_ERROR_CHARS)})
 
 
 def mark_name(item: Item) -> str:
-    """Return one part of a sentence as text. A name or word from the store is put in backticks."""
+    """Return one part of a sentence as text, with a name or word from the store in backticks."""
     if isinstance(item, Name | Code) or (isinstance(item, Setting) and isinstance(item.value, str)):
         return "`{}`".format(shorten(str(item), MAX_NAME).replace("`", "'"))
     return str(item)
@@ -60,7 +61,7 @@ def visible(text: str) -> str:
 def _is_invisible(char: str) -> bool:
     # Variation selectors can hide any text behind a visible character.
     selector = "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
-    return selector or char in _BLANK or unicodedata.category(char) in _REMOVED
+    return selector or char in _BLANK_CHARACTERS or unicodedata.category(char) in _REMOVED_CATEGORIES
 
 
 def _clean_value(value: Json) -> Json:

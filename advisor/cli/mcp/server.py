@@ -20,14 +20,13 @@ from advisor.cli.mcp.tools import Tools
 from advisor.model.errors import AdvisorError
 
 INSTRUCTIONS = f"""Answers about hyperparameter tuning in an MLflow store, by statistical rules.
-Each answer is one JSON object. {NOTICE} What the advisor concludes stands there too, first in the key "action"; names in its
-sentences come from the store. Commands that an answer proposes are for a person to confirm."""
+Each answer is one JSON object. {NOTICE} The key "action" holds the advisor's own conclusion; names in its
+sentences come from the store. A person must confirm the commands that an answer proposes."""
 HOST = "127.0.0.1"
 """Address of the HTTP server, a loopback address, which other machines cannot reach."""
 
 
 def make_server(tools: Tools) -> MCPServer[None]:
-    """Return an MCP server that offers these tools."""
     server: MCPServer[None] = MCPServer(
         "tuning-advisor", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
     )
@@ -49,7 +48,7 @@ def make_server(tools: Tools) -> MCPServer[None]:
 
 
 def _with_protocol_answer(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., CallToolResult]:
-    """Wrap the tool in a function that returns its answer or error as an MCP result. The lock admits one call at a time."""
+    """Wrap the tool in a function that returns its answer or error as an MCP result. The lock admits one tool call at a time."""
 
     @functools.wraps(tool)
     def answer(**arguments: Any) -> CallToolResult:

@@ -1,7 +1,7 @@
-"""The tools of `advisor mcp`. Each returns one line of JSON, in which texts of the store are quoted.
+"""The tools of `advisor mcp`. Each tool returns one line of JSON, in which texts from the store are quoted.
 
-The docstrings are the descriptions that agents read. The tracking store is chosen when the server starts, so no tool call can name
-a host or a file.
+Agents read the docstrings of these tools as descriptions. The tracking store is chosen when the server starts, so no tool call
+can name a host or a file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from advisor.cli.brief import Json, brief
 from advisor.cli.mcp.quoting import mark_name, quote, visible
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
-from advisor.history.case import Question
+from advisor.history.case import GateQuestion
 from advisor.history.lineages import read_lineages
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
@@ -34,19 +34,24 @@ from advisor.report.text.headline import headline
 from advisor.tracking.stores.reading import active_experiments
 
 MAX_STUDY_CHARS = 40_000
-"""Maximum characters of a study file in a call or an answer; our choice, several times the length of a file with 40
-hyperparameters."""
-NOT_RECORDED = (
-    "This answer was not recorded, because the server is read-only. It holds all the same. But a keep becomes the next default "
-    "incumbent, and counts in later questions, only once it is recorded: ask a person to run advisor gate, or to start the server "
+"""Maximum characters of a study file in a call or an answer: several times the length of a file with 40 hyperparameters."""
+NOT_RECORDED_NOTE = (
+    "This answer was not recorded, because the server is read-only. It is valid. But a kept setting becomes the next default "
+    "incumbent, and counts in later questions, only after it is recorded: ask a person to run advisor gate, or to start the server "
     "with --allow-run. Until then, later answers are stricter; pass `against`, and name settings by the same tags each time."
 )
-STUDY_NOT_WRITTEN = "No file was written, because the server is read-only."
+STUDY_NOT_WRITTEN_NOTE = "No file was written, because the server is read-only."
 
-Experiment: TypeAlias = Annotated[str, Field(description="Name or id of an experiment; ids are safe for odd names.")]
+Experiment: TypeAlias = Annotated[
+    str, Field(description="Name or id of an experiment; use the id if the name is unusual.")
+]
 Metric: TypeAlias = Annotated[str | None, Field(description="Objective. Default: as logged, else inferred.")]
-Better: TypeAlias = Annotated[Direction | None, Field(description="Direction in which the objective improves.")]
-Limits: TypeAlias = Annotated[tuple[str, ...], Field(description="METRIC=VALUE; the candidate is discarded beyond it.")]
+DirectionArgument: TypeAlias = Annotated[
+    Direction | None, Field(description="Direction in which the objective improves.")
+]
+Limits: TypeAlias = Annotated[
+    tuple[str, ...], Field(description="METRIC=VALUE: discard the candidate if METRIC is beyond VALUE.")
+]
 SETTING = "A run's name or id, a git commit, or NAME=VALUE,... of parameters and tags"
 Setting: TypeAlias = Annotated[str, Field(description=f"{SETTING}.")]
 
@@ -67,19 +72,23 @@ class Tools:
         entries = [{"id": e.id, "name": e.name} for e in reversed(found)]
         return _quoted_answer(brief({"action": f"{count(len(found), 'experiment')}.", "experiments": entries}))
 
-    def analyze_experiment(self, experiment: Experiment, objective: Metric = None, direction: Better = None) -> str:
+    def analyze_experiment(
+        self, experiment: Experiment, objective: Metric = None, direction: DirectionArgument = None
+    ) -> str:
         """Judge an experiment by the rules of the Deep Learning Tuning Playbook: the next action, and the findings behind it."""
         return _quoted_answer(brief_report(self._report(experiment, objective, direction), None, mark_name))
 
     def next_study(
         self,
         experiment: Experiment,
-        number: Annotated[int, Field(ge=1, description="Which of the planned studies; 1 is to be run first.")] = 1,
+        number: Annotated[int, Field(ge=1, description="Number of the planned study; run study 1 first.")] = 1,
         objective: Metric = None,
-        direction: Better = None,
-        budget: Annotated[str | None, Field(description="Maximum cost of all studies: 40h, or 2e6 steps.")] = None,
+        direction: DirectionArgument = None,
+        budget: Annotated[
+            str | None, Field(description="Maximum total cost of all studies: 40h, or 2e6 steps.")
+        ] = None,
     ) -> str:
-        """Plan the next study of an experiment, as a study file (YAML) for `advisor run`."""
+        """Plan the next study of an experiment, and return it as a study file (YAML) for `advisor run`."""
         report = self._report(experiment, objective, direction, budget)
         planned = report.next_studies
         if not planned:
@@ -98,7 +107,7 @@ class Tools:
             "yaml": study.yaml,
         }
         if not self.allow_run:
-            return quote(data, STUDY_NOT_WRITTEN)
+            return quote(data, STUDY_NOT_WRITTEN_NOTE)
         save_report(report, self.out)
         return quote({**data, "file": str(self.out / "next" / study.file)}, "The file was written, with its report.")
 
@@ -108,25 +117,29 @@ class Tools:
         candidate: Setting,
         against: Annotated[
             str | None,
-            Field(description=f"Setting to replace. {SETTING}. Default: the last kept, else the best repeated."),
+            Field(
+                description=f"Setting to replace. {SETTING}. Default: the last one kept, else the best one with repeats."
+            ),
         ] = None,
         worthwhile: Annotated[
-            str | None, Field(description="Smallest gain worth finding: 0.002 (in units of the objective) or 1%.")
+            str | None,
+            Field(description="Smallest gain that is worth finding: 0.002 (in units of the objective) or 1%."),
         ] = None,
         at_most: Limits = (),
         at_least: Limits = (),
         objective: Metric = None,
-        direction: Better = None,
+        direction: DirectionArgument = None,
     ) -> str:
-        """Decide about a proposal: keep the candidate, discard it, or run the named seeds first. Ask after every run."""
-        question = Question(candidate, against, worthwhile, at_most, at_least)
+        """Decide about a proposal: keep the candidate, discard it, or run the named seeds first. Call this tool after every
+        run."""
+        question = GateQuestion(candidate, against, worthwhile, at_most, at_least)
         answer = gate.answer_question(
             self._experiments(objective, direction, Reading(population="all")),
             question,
             experiment,
             record=self.allow_run,
         )
-        return _quoted_answer(gate.brief_answer(answer), None if self.allow_run else NOT_RECORDED)
+        return _quoted_answer(gate.brief_answer(answer), None if self.allow_run else NOT_RECORDED_NOTE)
 
     def explain_rule(self, rule: Annotated[str, Field(description="Id of a rule, as in a finding.")]) -> str:
         """Explain a rule: what it looks at, why it matters, what to do, and its thresholds."""
@@ -134,10 +147,8 @@ class Tools:
 
     def history(
         self,
-        experiment: Annotated[str | None, Field(description="Experiment or study. Default: all of the store.")] = None,
-        near: Annotated[
-            str | None, Field(description=f"{SETTING}: list what was tried near it, and what failed.")
-        ] = None,
+        experiment: Annotated[str | None, Field(description="Experiment or study. Default: all in the store.")] = None,
+        near: Annotated[str | None, Field(description=f"{SETTING}: list earlier trials near it, and failures.")] = None,
     ) -> str:
         """Show the rounds of a study and how often the advice was right, or what was tried near a setting."""
         if near is None:
@@ -147,22 +158,23 @@ class Tools:
             )
         if experiment is None:
             raise AdvisorError("`near` needs `experiment`")
-        return _quoted_answer(history.brief_answer(history.find_near(experiment, near, self.tracking_uri)))
+        return _quoted_answer(history.brief_answer(history.find_settings_near(experiment, near, self.tracking_uri)))
 
     def compare(
         self,
         candidate: Annotated[
             str, Field(description=f"{SETTING}; without `experiment`: an experiment, or EXPERIMENT:SETTING.")
         ],
-        incumbent: Annotated[str, Field(description="The same for the setting to replace.")],
-        experiment: Annotated[str | None, Field(description="Experiment that contains both.")] = None,
+        incumbent: Annotated[str, Field(description="Setting to replace, named like the candidate.")],
+        experiment: Annotated[str | None, Field(description="Experiment that contains both settings.")] = None,
         complexity: Annotated[
             str | None, Field(description="Minimum gain that justifies the candidate: 0.002 or 1%.")
         ] = None,
         objective: Metric = None,
-        direction: Better = None,
+        direction: DirectionArgument = None,
     ) -> str:
-        """Compare two settings or studies once. For a loop of many proposals, use `gate` instead, which counts them."""
+        """Compare two settings or studies once. To judge many proposals in a loop, use `gate` instead, which counts the
+        proposals."""
         experiments = self._experiments(objective, direction)
         result = comparing.compare_settings(experiments, candidate, incumbent, experiment, complexity)
         return _quoted_answer(comparing.brief_answer(result))
@@ -186,8 +198,8 @@ class Tools:
 
     def _experiments(
         self, objective: str | None, direction: Direction | None, reading: Reading | None = None
-    ) -> comparing.Experiments:
-        return comparing.Experiments(self.tracking_uri, objective, direction, reading)
+    ) -> comparing.ExperimentCache:
+        return comparing.ExperimentCache(self.tracking_uri, objective, direction, reading)
 
 
 def _quoted_answer(brief_answer: str, note: str | None = None) -> str:

@@ -29,8 +29,8 @@ INDEX_FILE = "index.html"
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
-    """Where the analyses run (on this machine or on Ray), and how many of them run in parallel."""
+class AnalysisWorkers:
+    """The place where the analyses run (this machine or Ray), and the number of analyses that run in parallel."""
 
     on: Literal["local", "ray"] = "local"
     jobs: int | None = None
@@ -41,15 +41,17 @@ class Workers:
 class _Analysis:
     outcome: Outcome
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Contents of the report files that still need to be written, by relative path."""
+    """Texts of the report files that are not written yet, by relative path."""
 
 
-def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_progress: Progress) -> list[Outcome]:
-    """Analyze the experiments whose names match. Write their reports and an index page below `options.out`.
+def analyze_all(
+    pattern: str, options: AnalysisOptions, *, workers: AnalysisWorkers, on_progress: Progress
+) -> list[Outcome]:
+    """Analyze the experiments whose names match the pattern. Write the reports of these experiments and an index page below
+    `options.out`.
 
-    pattern: for example "cifar-*". The written files are the same for every value of `workers`. Raises AdvisorError if no name
-    matches, a file cannot be written, or the cluster cannot run the work. Any other failure is recorded as the outcome of the
-    experiment.
+     The written files are the same for every value of `workers`. Raises AdvisorError if no name
+    matches, a file cannot be written, or the cluster cannot run the work. Any other failure becomes the outcome of its experiment.
     """
     experiments = select_experiments(pattern, options.tracking_uri)
     out = options.out
@@ -65,19 +67,21 @@ def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_
 
 
 def _analyze_locally(
-    experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers
+    experiments: Sequence[Experiment], options: AnalysisOptions, workers: AnalysisWorkers
 ) -> Iterator[Outcome]:
     """Analyze in local processes, which also write the reports, and yield the outcomes."""
-    work = partial(_analyze_and_save, words=options.words(), out=options.out, arguments=options.for_analyze())
-    return map_in_processes(work, experiments, jobs=workers.jobs or usable_cpus(), failed=_process_failed)
+    work = partial(_analyze_and_save, words=options.words(), out=options.out, arguments=options.analyze_arguments())
+    return map_in_processes(work, experiments, jobs=workers.jobs or usable_cpus(), failed=_process_failure)
 
 
-def _analyze_on_ray(experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers) -> Iterator[Outcome]:
-    """Analyze on Ray nodes and yield the outcomes. This process writes the reports, because nodes do not share this machine's
-    disk."""
-    job = pack_job(options.for_analyze(), [experiment.name for experiment in experiments])
+def _analyze_on_ray(
+    experiments: Sequence[Experiment], options: AnalysisOptions, workers: AnalysisWorkers
+) -> Iterator[Outcome]:
+    """Analyze on Ray nodes and yield the outcomes. This process writes the reports, because the nodes may not share this
+    machine's disk."""
+    job = pack_job(options.analyze_arguments(), [experiment.name for experiment in experiments])
     work = partial(_analyze_remotely, words=options.words(), out=options.out, job=job)
-    results = map_on_ray(work, experiments, jobs=workers.jobs, address=workers.ray_address, failed=_node_failed)
+    results = map_on_ray(work, experiments, jobs=workers.jobs, address=workers.ray_address, failed=_node_failure)
     for experiment, analysis in results:
         yield _save_report(experiment, analysis, options.out)
 
@@ -103,7 +107,7 @@ def _analyze(experiment: Experiment, words: Sequence[str], out: Path, arguments:
             make_outcome(experiment.name, experiment.folder, report), files(placed(report, out / experiment.folder))
         )
     except Exception as error:
-        return _Analysis(_not_analyzed(experiment, error))
+        return _Analysis(_failed_outcome(experiment, error))
 
 
 def _save_report(experiment: Experiment, analysis: _Analysis, out: Path) -> Outcome:
@@ -112,10 +116,10 @@ def _save_report(experiment: Experiment, analysis: _Analysis, out: Path) -> Outc
             save_files(analysis.texts, out / experiment.folder)
         return analysis.outcome
     except Exception as error:
-        return _not_analyzed(experiment, error)
+        return _failed_outcome(experiment, error)
 
 
-def _not_analyzed(experiment: Experiment, error: BaseException) -> Outcome:
+def _failed_outcome(experiment: Experiment, error: BaseException) -> Outcome:
     if isinstance(error, NothingToJudge):
         return Outcome(experiment.name, "unknown", redact(str(error)))
     if isinstance(error, AdvisorError):
@@ -123,15 +127,15 @@ def _not_analyzed(experiment: Experiment, error: BaseException) -> Outcome:
     return Outcome(experiment.name, "broken", redact(f"unexpected {type(error).__name__}: {error} (a bug)"))
 
 
-def _process_failed(experiment: Experiment, error: BaseException) -> Outcome:
+def _process_failure(experiment: Experiment, error: BaseException) -> Outcome:
     if isinstance(error, BrokenProcessPool):
-        reason = "not analyzed: its process was killed, perhaps because memory ran out; try fewer --jobs"
+        reason = "not analyzed: the process was killed, perhaps because memory ran out; try fewer --jobs"
     elif isinstance(error, OSError):
-        reason = f"not analyzed: no process could be started for it ({error.strerror}); try fewer --jobs"
+        reason = f"not analyzed: its process could not be started ({error.strerror}); try fewer --jobs"
     else:
-        return _not_analyzed(experiment, error)
+        return _failed_outcome(experiment, error)
     return Outcome(experiment.name, "broken", reason)
 
 
-def _node_failed(experiment: Experiment, reason: str) -> tuple[Experiment, _Analysis]:
+def _node_failure(experiment: Experiment, reason: str) -> tuple[Experiment, _Analysis]:
     return experiment, _Analysis(Outcome(experiment.name, "broken", f"not analyzed: {reason}"))

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_at_least, ray_address_option
 from advisor.cli.progress import progress_bar
-from advisor.cli.survey.analyses import INDEX_FILE, Workers, analyze_all
+from advisor.cli.survey.analyses import INDEX_FILE, AnalysisWorkers, analyze_all
 from advisor.model.errors import AdvisorError
 from advisor.report.formats.index import print_index
 
@@ -41,10 +41,11 @@ def survey(
     ray_address: str | None,
     fail_on: str | None,
 ) -> None:
-    """Analyze every experiment whose name matches PATTERN, or all of them.
+    """Analyze every experiment whose name matches PATTERN; without PATTERN, analyze all experiments.
 
-    Writes the report of each experiment to a separate folder below OUT, and OUT/index.html, which lists all reports. An experiment
-    that cannot be analyzed is listed with the reason and makes the exit status 2; the others are analyzed all the same.
+    Writes the report of each experiment to a separate folder below OUT, and OUT/index.html, which lists all reports. If an
+    experiment cannot be analyzed, the index lists the reason, the other experiments are still analyzed, and the exit status is
+    2.
 
     \b
     advisor survey 'cifar-*'
@@ -53,7 +54,7 @@ def survey(
     """
     if ray_address and on != "ray":
         raise AdvisorError("--ray-address needs --on ray")
-    workers = Workers(on, jobs, ray_address)
+    workers = AnalysisWorkers(on, jobs, ray_address)
     with progress_bar(enabled=not options.quiet) as on_progress:
         outcomes = analyze_all(pattern, options, workers=workers, on_progress=on_progress)
     if not options.quiet:
@@ -62,9 +63,9 @@ def survey(
     broken = [o for o in outcomes if o.state == "broken"]
     if broken:
         raise AdvisorError(
-            f"{len(broken)} of {len(outcomes)} experiments could not be analyzed, the first: {broken[0].verdict}"
+            f"{len(broken)} of {len(outcomes)} experiments could not be analyzed; the reason for the first one: {broken[0].verdict}"
         )
     if all(o.state == "unknown" for o in outcomes):
-        raise AdvisorError(f"no experiment has anything to judge, the first: {outcomes[0].verdict}")
+        raise AdvisorError(f"no experiment has results to judge; the reason for the first one: {outcomes[0].verdict}")
     if fail_on is not None and any(o.severest and is_at_least(o.severest, fail_on) for o in outcomes):
         sys.exit(1)

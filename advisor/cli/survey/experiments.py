@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from advisor.model.errors import AdvisorError
 from advisor.planning.goals import slug
 from advisor.tracking.stores.location import parse_tracking_uri
-from advisor.tracking.stores.lookup import ExperimentEntry
+from advisor.tracking.stores.lookup import ExperimentListing
 from advisor.tracking.stores.reading import active_experiments
 
 
@@ -23,12 +23,12 @@ class Experiment:
     reference: str
     """Name of the experiment, or its id if several experiments share the name."""
     folder: str
-    """Folder of the experiment's report, relative to the index page. The folder name does not depend on which other experiments
-    exist."""
+    """Folder of the experiment's report, relative to the index page. The folder name stays the same when other experiments are
+    added or deleted."""
 
 
 def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experiment]:
-    """Return the experiments whose names match the pattern, oldest first. Raises AdvisorError if none matches."""
+    """Return the experiments whose names match the pattern, oldest first. Raises AdvisorError if no name matches."""
     listed = active_experiments(tracking_uri)
     names = Counter(e.name for e in listed)
     selected = [
@@ -42,9 +42,9 @@ def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experimen
     return selected
 
 
-def _report_folder(experiment: ExperimentEntry) -> str:
-    """Return a readable name for the report's folder. The name ends with the experiment's id, or with a hash if the id is not a
-    safe file name."""
+def _report_folder(experiment: ExperimentListing) -> str:
+    """Return a readable name for the report's folder. The folder name ends with the experiment's id, or with a hash if the id
+    is not a safe file name."""
     safe = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)
     suffix = experiment.id if safe else hashlib.sha256(experiment.id.encode()).hexdigest()[:16]
     return f"{slug(experiment.name)}-{suffix}"

@@ -1,6 +1,6 @@
 """Packs the options, settings, environment variables and rules that an analysis on another machine needs.
 
-Ray's own runtime environments are unsuitable: Ray logs their environment variables, which may hold passwords.
+Ray's own runtime environments are unsuitable, because Ray logs their variables, which may hold passwords.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from advisor.model.errors import AdvisorError
 from advisor.tracking.stores.location import absolute_uri, parse_tracking_uri
 from advisor.tracking.stores.reading import list_experiments
 
-_SENT_PREFIXES = ("MLFLOW_", "ADVISOR_", "DATABRICKS_", "AWS_", "PG")
+_SENT_VARIABLE_PREFIXES = ("MLFLOW_", "ADVISOR_", "DATABRICKS_", "AWS_", "PG")
 """Prefixes of environment variables that hold store credentials or affect a report."""
-_LOCAL_SUFFIXES = ("FILE", "PATH", "CERT", "SSLKEY", "CRL", "BUNDLE", "DIR", "CACHE")
-"""Suffixes of environment variables that name local files. These variables are not sent to other machines."""
+_LOCAL_FILE_SUFFIXES = ("FILE", "PATH", "CERT", "SSLKEY", "CRL", "BUNDLE", "DIR", "CACHE")
+"""Suffixes of environment variables that name local files. Such variables are not sent to other machines."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,7 +39,7 @@ class RemoteJob:
     rules: Sequence[Mapping[str, bytes]]
     """For each folder of rules, the contents of its files by relative path."""
     experiments: frozenset[str]
-    """Names of the experiments to analyze. The remote machine uses the names to check that it sees the same store."""
+    """Names of the experiments to analyze. The remote machine looks for these names to check that it sees the same store."""
 
     @contextmanager
     def unpack(self) -> Iterator[dict[str, Any]]:
@@ -52,7 +52,7 @@ class RemoteJob:
                 f"node {platform.node()} has tuning-advisor {__version__}, this machine {self.version}; "
                 "install the same version on both"
             )
-        os.environ.update(self.environment)  # safe: this process runs nothing but the job
+        os.environ.update(self.environment)  # safe, because this process runs only this job
         _check_store(self.options["tracking_uri"], self.experiments)
         with TemporaryDirectory(prefix="advisor-rules-") as parent:
             folders = [_write_files(Path(parent, str(i)), files) for i, files in enumerate(self.rules)]
@@ -74,7 +74,7 @@ def pack_job(options: Mapping[str, Any], experiments: Iterable[str]) -> RemoteJo
         environment={
             name: value
             for name, value in os.environ.items()
-            if name.startswith(_SENT_PREFIXES) and not name.endswith(_LOCAL_SUFFIXES)
+            if name.startswith(_SENT_VARIABLE_PREFIXES) and not name.endswith(_LOCAL_FILE_SUFFIXES)
         },
         rules=[_read_files(folder) for folder in folders],
         experiments=frozenset(experiments),
@@ -100,7 +100,9 @@ def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
 @lru_cache(maxsize=1)
 def _check_store(tracking_uri: str, experiments: frozenset[str]) -> None:
     """Raise AdvisorError if this machine cannot see the store, or sees a different store at the same URI."""
-    advice = "pass a --tracking-uri that every node reaches: a tracking server, a database, or a file on a shared disk"
+    advice = (
+        "pass a --tracking-uri that every node can reach: a tracking server, a database, or a file on a shared disk"
+    )
     node = platform.node()
     try:
         seen = experiments.intersection(list_experiments(tracking_uri))
@@ -108,7 +110,7 @@ def _check_store(tracking_uri: str, experiments: frozenset[str]) -> None:
         raise AdvisorError(f"node {node} cannot open the store; {advice} ({error})") from None
     if 2 * len(seen) < len(
         experiments
-    ):  # allow a few missing ones: experiments may have been deleted since the job was packed
+    ):  # allow a few missing names, because experiments may have been deleted since the job was packed
         raise AdvisorError(
-            f"node {node} sees another store, with {len(seen)} of the {len(experiments)} experiments; {advice}"
+            f"node {node} sees a different store, with {len(seen)} of the {len(experiments)} experiments; {advice}"
         )

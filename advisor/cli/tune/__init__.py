@@ -1,7 +1,7 @@
 """The command `advisor tune`: searches in blocks of trials and lets the analysis decide after each block.
 
-Modules: `command` -> `loop` -> `files` (the blocks as study files), `record` (the blocks' trials in MLflow), `text` (the printed
-lines)
+Import order of the modules: `command` -> `loop` -> `files` (the blocks as study files), `record` (the blocks' trials in
+MLflow), `text` (the printed lines)
 """
 
 from advisor.cli.tune.command import tune

@@ -70,15 +70,15 @@ def tune(
     advisor tune study.yaml --trials 48 -- python train.py --lr {learning_rate} --seed {seed}
     advisor tune study.yaml --trials 48 -j 4 -- python train.py {args} --max-train-steps {max_train_steps} --seed {seed}
 
-    The first quarter of the trials is spread over the space. Each later block has a twelfth of the trials. With -j, blocks may be
-    larger, because a block has at least as many trials as train at a time. If the analysis changes the space, the block searches
-    the new part; otherwise an adaptive sampler draws the block from all results so far. The last trials (at most four, and at most
-    a ninth of all) repeat the leading setting with other seeds. The command is as for `advisor run`; name {max_train_steps} and
-    {schedule} if the analysis may change them.
+    The first quarter of the trials covers the whole search space. Each later block contains a twelfth of all trials. With -j,
+    blocks may be larger, because a block has at least as many trials as train at a time. If the analysis extends the search
+    space, the next block searches the new part; otherwise an adaptive sampler draws the next block, based on all results so
+    far. The last trials (at most four, and at most a ninth of all) repeat the leading setting with other seeds. Write the
+    command as for `advisor run`; include {max_train_steps} and {schedule} if the analysis may change these values.
 
-    Each decision is a study file in OUT, with its reason. Ctrl-C stops cleanly; run the same command again to go on, also after
-    a kill -9: nothing is trained or decided twice. A larger --trials continues the search. The exit status is 1 if no setting
-    has a result, or if all trials of a block failed.
+    After each decision, the command writes a study file to OUT that states the reason. Ctrl-C stops cleanly; run the same
+    command again to resume, even after a kill -9; no trial and no decision is repeated. A larger --trials continues the search.
+    The exit status is 1 if no setting has a result, or if all trials of a block failed.
     """
     spec, append, uri = load(study), options.append, options.tracking_uri
     budget = trial_count(spec, trials)
@@ -115,12 +115,14 @@ def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> S
     check_command(spec, command, append=append)
     name = repr(spec.study)
     if spec.probe is not None or spec.settings:
-        raise AdvisorError(f"study {name} states what to train instead of a space; train it with `advisor run`")
+        raise AdvisorError(f"study {name} lists fixed trials instead of a search space; train it with `advisor run`")
     if not any(p.numeric for p in spec.searched.values()):
-        raise AdvisorError(f"study {name} searches no number, so no range can be wrong; train it with `advisor run`")
+        raise AdvisorError(
+            f"study {name} searches no numeric range that the analysis could correct; train it with `advisor run`"
+        )
     if shared_rate(spec) is not None:
         raise AdvisorError(
-            f"study {name} searches several optimizers with one learning rate, which is fair to none; write one study for each "
+            f"study {name} searches several optimizers with one learning rate, which suits none of them; write one study for each "
             "with `advisor init --compare`"
         )
     if append and not passes_seed(spec, command):
@@ -132,7 +134,7 @@ def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> S
 
 
 def _parallel_trials(options: LaunchOptions) -> int:
-    """Return the number of trials to train at a time."""
+    """Return the number of trials that train at the same time."""
     if options.on == "local":
         return len(make_slots(find_gpus(), options.gpus_per_trial, options.parallel))
     return options.parallel or 1

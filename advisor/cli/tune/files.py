@@ -18,7 +18,7 @@ from advisor.system import atomic
 
 _FILE_NAME_PATTERN = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
 _UNCHANGEABLE_FIELDS = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
-"""Fields of a study that must be the same in the first block's file and in the study from which the search starts."""
+"""Fields of a study that must be equal in the first block's file and in the study from which the search starts."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,19 @@ def read_block_files(folder: Path) -> list[BlockFile]:
     twice = next((a[0] for a, b in pairwise(found) if a[0] == b[0]), None)
     if twice is not None:
         raise AdvisorError(
-            f"{folder} has two files for block {twice}, as after two searches at a time; keep the file whose study has runs in "
+            f"{folder} has two files for block {twice}, perhaps from two searches at once; keep the file whose study has runs in "
             "the experiment, and remove the other"
         )
     if [number for number, _, _ in found] != list(range(1, len(found) + 1)):
         raise AdvisorError(
-            f"a block's file is missing in {folder}: they are numbered from 01; restore it, or pass another --out"
+            f"a block's file is missing in {folder}: block files are numbered from 01; restore it, or pass another --out"
         )
     kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
     return [BlockFile(path, kinds[kind], load(path)) for _, kind, path in found]
 
 
 def write_block_file(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
-    """Write a block's study file, and return the file as read back. subject: words about the block for the file name."""
+    """Write a block's study file, read the file again and return it. subject: description of the block for the file name."""
     path = folder / f"{'-'.join(filter(None, [f'{number:02}', block.kind, slug(subject) if subject else '']))}.yaml"
     with write_errors_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def write_block_file(folder: Path, number: int, block: Block, subject: str) -> B
     return BlockFile(path, block.kind, load(path))
 
 
-def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
+def check_same_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
     """Raise AdvisorError if the search in the folder started from another study.
 
     correctable: whether `start` may have another objective than the blocks, because no trial has logged the blocks' objective.
@@ -78,13 +78,13 @@ def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, c
     changed = [part for part in parts if files and getattr(files[0].spec, part) != getattr(start, part)]
     if changed:
         raise AdvisorError(
-            f"{folder} holds a search that started with another value of {changed[0]!r}; for a new search, pass "
+            f"{folder} holds a search that started with a different value of {changed[0]!r}; for a new search, pass "
             "--experiment with a new name"
         )
 
 
 def correct_objective(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
-    """Write the objective of the study `start` into the files of all blocks, and return the updated files."""
+    """Write the objective of the study `start` into the study files of all blocks, and return these files."""
     update = {"objective": start.objective}
     specs = [file.spec.model_copy(update=update) for file in files]
     specs = [

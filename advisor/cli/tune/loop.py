@@ -23,7 +23,7 @@ from advisor.planning.blocks import Block, Search
 Result = TypeVar("Result")
 
 _POLL_INTERVAL_S = 5.0
-"""Seconds between two reads of trials that another launcher trains."""
+"""Seconds between two reads of trials that train under another launcher."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Loop:
     say: Callable[[str], None]
     """Function that prints one line of text."""
     _failed: int = 0
-    """Number of trials in the latest blocks if every trial of these blocks failed; 0 if a trial of the latest block succeeded."""
+    """If every trial of the latest block failed, the number of trials since the last success, in whole blocks; else 0."""
 
     def run(self) -> list[Block]:
         """Train blocks until the budget of trials is spent, and return all blocks. An interrupted search resumes after its last
@@ -49,12 +49,12 @@ class Loop:
             known, blocks = (
                 [],
                 [],
-            )  # no trial was trained, so decide the first block anew: the user may have edited the study
+            )  # no trial was trained yet, so decide the first block again, because the user may have edited the study
         if not known:
-            self.record.check_empty()
-        self.record.check_complete(known, blocks)
+            self.record.check_no_runs()
+        self.record.check_ended_blocks(known, blocks)
         if known:
-            self.say(f"Going on with block {len(known)} of {self.folder}.")
+            self.say(f"Resuming at block {len(known)} of {self.folder}.")
             known = self._resume(known)
             blocks = self._repeat_until_store_answers(partial(self.record.blocks, known))
         while (decided := self._repeat_until_store_answers(partial(self._decide_next_block, blocks))) is not None:
@@ -65,17 +65,17 @@ class Loop:
         return blocks
 
     def _repeat_until_store_answers(self, call: Callable[[], Result]) -> Result:
-        """Return the result of `call`, which is repeated while the store does not answer. Every call that a search makes can be
-        repeated safely."""
-        waits = "The store does not answer; the search waits for it and then goes on."
+        """Return the result of `call`; repeat the call while the store does not answer. Each call of a search is safe to
+        repeat."""
+        waits = "The store does not answer; the search continues when the store answers again."
         return retry_while_unreachable(call, on_failure=lambda: self.say(waits))
 
     def _resume(self, block_files: list[BlockFile]) -> list[BlockFile]:
-        """Train the remaining trials of the last block. If the user corrected the objective, first correct it in the files of all
-        blocks."""
+        """Train the remaining trials of the last block. If the user corrected the objective, write it into the files of all
+        blocks first."""
         start, objective = self.search.start, block_files[0].spec.objective
         correctable = not self.record.has_values(objective.metric)
-        files.check_start(self.folder, block_files, start, correctable=correctable)
+        files.check_same_start(self.folder, block_files, start, correctable=correctable)
         corrected = objective != start.objective
         if corrected:
             block_files = files.correct_objective(block_files, start)
@@ -116,11 +116,11 @@ class Loop:
                 self._stop_if_all_fail(summary, file, number)
                 return
             if not waits:
-                self.say(f"Waiting for {left} trials of block {number}, which another launcher trains.")
+                self.say(f"Waiting for {left} trials of block {number} that another launcher trains.")
             waits, launcher = (
                 True,
                 replace(launcher, retry="none"),
-            )  # a trial that failed while we waited is not restarted
+            )  # a trial that failed during this wait is not restarted
             time.sleep(_POLL_INTERVAL_S)
 
     def _stop_if_all_fail(self, summary: Summary, file: BlockFile, number: int) -> None:
@@ -132,6 +132,6 @@ class Loop:
         last = summary.outcomes[max(summary.outcomes)].error
         raise TrialsFailed(
             f"the last {self._failed} trials, up to block {number}, all failed, the last with: {last}; their output is in "
-            f"{file.output}; fix the command and run it again: trials that logged nothing are begun again; --keep-going "
+            f"{file.output}; fix the command and run it again: trials that logged nothing are started again; --keep-going "
             "continues in spite of failures"
         )

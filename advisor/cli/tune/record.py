@@ -24,7 +24,7 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study, Trial
 from advisor.planning.base import validate
 from advisor.planning.blocks import Block, Trained
-from advisor.planning.blocks.spaces import steps_of, trains_alike
+from advisor.planning.blocks.spaces import same_length_and_schedule, steps_per_trial
 from advisor.tracking.lineage import Reader
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.stores.location import Location
@@ -32,9 +32,9 @@ from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
 MIN_COST_SHARE = 0.1
-"""Minimum cost that we count for a trial, as a share of its planned steps, because starting a training also takes time."""
-_CUT_SHORT_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
-"""Statuses of trials that ended early, so that only the steps that they trained count as their cost."""
+"""Minimum cost that a trial counts as, as a fraction of its planned steps, because starting a training also takes time."""
+_EARLY_END_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
+"""Statuses of trials that ended early and so cost only the steps that they trained."""
 
 
 @dataclass
@@ -45,27 +45,27 @@ class Record:
     location: Location
     start: StudySpec
     words: Sequence[str]
-    """Words of the training command. The analysis may change only values that this command passes to the training."""
+    """Arguments (argv) of the training command. The analysis may change a value only if this command passes it to the training."""
     append: bool
     rules: Sequence[Rule]
     declined: list[str] = field(default_factory=list)
-    """One sentence for each value that the last analysis wanted to set but that the command does not pass to the training."""
+    """One sentence for each value that the last analysis asked to change but that the command does not pass to the training."""
     _runs: Experiment | None = None
-    """The experiment's runs at the time of the latest read."""
+    """The experiment's runs when they were last read."""
 
     # --- trials -----------------------------------------------------------------------------------------------------------------
 
-    def check_empty(self) -> None:
-        """Raise AdvisorError if the experiment already holds runs. Call this function before the first block."""
+    def check_no_runs(self) -> None:
+        """Raise AdvisorError if the experiment already holds runs. Call this before the first block."""
         if runs := self._read().runs:
             name = runs[0].tags.get(contract.TAG_STUDY)
             of = "no study" if name is None else f"the study {name!r}"
             raise AdvisorError(
-                f"experiment {self.experiment!r} already holds runs of {of}, which are not of this search; pass --experiment "
+                f"experiment {self.experiment!r} already holds runs of {of}, which are not from this search; pass --experiment "
                 "with a new name, or the --out of the search that they belong to"
             )
 
-    def check_complete(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
+    def check_ended_blocks(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
         """Raise AdvisorError if the store lacks the runs of an ended block: the user named another store, or deleted the runs."""
         empty = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
         if empty is not None:
@@ -74,13 +74,13 @@ class Record:
             )
 
     def blocks(self, files: Sequence[BlockFile]) -> list[Block]:
-        """Return the blocks with their trials. A running trial counts with the values that it has logged so far."""
+        """If a trial is still running, the values that it has logged so far count."""
         runs = self._runs = self._read()
         trained = {t.id: t for group in _group_files(files) for t in _read_group(runs, group)}
         return [replace(f.block, trained=tuple(trained[r.id] for r in _runs_of(runs, f))) for f in files]
 
     def has_values(self, metric: str) -> bool:
-        """Return whether any run had a value of the metric when the runs were last read."""
+        """Return whether any run had a value of the metric at the last read of the store."""
         return self._runs is not None and metric in self._runs.points
 
     def _read(self) -> Experiment:
@@ -100,8 +100,8 @@ class Record:
     def next_study(
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
-        """Return the first study that the analysis plans from these trials and from trials of studies before the search."""
-        assert self._runs is not None, "the analysis is of blocks that were read"
+        """Return the first study that the analysis plans, based on these trials and on trials of studies before this search."""
+        assert self._runs is not None, "read the blocks before the analysis"
         try:
             own = _study_of_runs(self._runs, [t.id for t in trials], spec)
         except AdvisorError:  # no trial has a result
@@ -110,15 +110,15 @@ class Record:
         earlier, _ = Reader(self.location.uri).ancestors(own)
         return first_study(add_earlier_trials(own, earlier).study, self.rules, prepare)[0]
 
-    def legal(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
+    def supported_study(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
         """Return `spec` without changes to values that the command does not pass to the training.
 
-        If the start study does not state a length of training, the result does not either.
+        If the study at the start of the search has no training length, the result has none either.
         """
         if self.start.max_train_steps is None:
             spec = spec.model_copy(update={"max_train_steps": None})
         unpassed = [n for n in unpassed_placeholders(spec, self.words) if n != "seed"] if self.append else []
-        if unpassed and not trains_alike(spec, before):
+        if unpassed and not same_length_and_schedule(spec, before):
             self.declined.append(_declined_sentence(spec, before, unpassed))
             if spec.probe is not None:
                 return before
@@ -126,7 +126,7 @@ class Record:
             spec = spec.model_copy(update=kept)
         known = {*self.start.parameters, *_formula_inputs(spec, self.start)}
         parameters = {name: p for name, p in spec.parameters.items() if name in known}
-        baseline = None if spec.baseline is None else self.legal(spec.baseline, before)
+        baseline = None if spec.baseline is None else self.supported_study(spec.baseline, before)
         try:
             spec = validate(spec.model_copy(update={"parameters": parameters, "baseline": baseline}))
             check_command(spec, self.words, append=self.append)
@@ -136,15 +136,15 @@ class Record:
 
 
 def _declined_sentence(spec: StudySpec, previous: StudySpec, unpassed: Sequence[str]) -> str:
-    """Return a sentence about a training length or schedule that the analysis asks for but the command does not pass."""
+    """Return a sentence about a training length or schedule that the analysis recommends but the command does not pass."""
     bare: dict[str, object] = {"parameters": {}, "trials": None, "seeds": None}
     asked = "; ".join(describe_changes(previous.model_copy(update=bare), spec.model_copy(update=bare)))
     options = " ".join(map(placeholders.command_option, unpassed))
-    return f"The analysis asks for {asked}; to allow it, add {options} to the command."
+    return f"The analysis asks for {asked}; to allow this, add {options} to the command."
 
 
 def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
-    """Return the names of the hyperparameters from which `spec` computes, by formulas, hyperparameters of the study `start`."""
+    """Return the hyperparameters that the formulas of `spec` use to compute hyperparameters of the study `start`."""
     formulas = [p.formula for n, p in spec.parameters.items() if n in start.parameters and p.formula is not None]
     return {name for text in formulas for name in formula.parse(text).names}
 
@@ -153,9 +153,9 @@ def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
 
 
 def _group_files(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
-    """Group the blocks whose trials are read together as one study: those with the same training steps and schedule. A special
-    study is a group of its own."""
-    keys = [(steps_of(f.spec), repr(f.spec.schedule), f.spec.study if f.spec.probe else "") for f in files]
+    """Group the blocks that have the same training steps and schedule, because their trials are read as one study. A probe,
+    such as a search for a warmup, forms a group by itself."""
+    keys = [(steps_per_trial(f.spec), repr(f.spec.schedule), f.spec.study if f.spec.probe else "") for f in files]
     order = sorted(range(len(files)), key=lambda i: keys[i])
     return [[files[i] for i in group] for _, group in groupby(order, key=lambda i: keys[i])]
 
@@ -167,14 +167,14 @@ def _runs_of(experiment: Experiment, file: BlockFile) -> list[Run]:
 
 
 def _read_group(experiment: Experiment, files: Sequence[BlockFile]) -> list[Trained]:
-    """Return the trials of a group of blocks. A trial without a result counts as failed."""
+    """Return the trials of a group of blocks; a trial without a result counts as failed."""
     runs = [(run, f.spec) for f in files for run in _runs_of(experiment, f)]
     try:
         study = _study_of_runs(experiment, [run.id for run, _ in runs], files[-1].spec)
     except AdvisorError:
         study = None
     trials = {} if study is None else {t.id: t for t in study.trials}
-    return [_as_trained(run, spec, study, trials.get(run.id)) for run, spec in runs]
+    return [_make_trained_trial(run, spec, study, trials.get(run.id)) for run, spec in runs]
 
 
 def _study_of_runs(experiment: Experiment, ids: Sequence[str], spec: StudySpec) -> Study:
@@ -184,7 +184,7 @@ def _study_of_runs(experiment: Experiment, ids: Sequence[str], spec: StudySpec) 
     return assemble(part, spec=spec)
 
 
-def _as_trained(run: Run, spec: StudySpec, study: Study | None, trial: Trial | None) -> Trained:
+def _make_trained_trial(run: Run, spec: StudySpec, study: Study | None, trial: Trial | None) -> Trained:
     params = parse_params(spec, run.params, anywhere=True) or {}
     comparable = study is not None and trial is not None and bool(study.comparable[trial.index])
     return Trained(
@@ -192,18 +192,18 @@ def _as_trained(run: Run, spec: StudySpec, study: Study | None, trial: Trial | N
         setting=params,
         params=params,
         cost=float(study.costs[trial.index]) if comparable and study is not None and trial is not None else math.nan,
-        steps=steps_of(spec),
+        steps=steps_per_trial(spec),
         schedule=dict(spec.schedule or {}),
         probe=spec.probe,
-        paid=None if study is None or trial is None else _steps_paid(study, trial, spec),
+        paid=None if study is None or trial is None else _cost_in_steps(study, trial, spec),
     )
 
 
-def _steps_paid(study: Study, trial: Trial, spec: StudySpec) -> int | None:
-    """Return the cost of a trial in steps if it was cut short; None if it costs all planned steps or its steps are unknown."""
+def _cost_in_steps(study: Study, trial: Trial, spec: StudySpec) -> int | None:
+    """Return the cost in steps of a trial that ended early; None if it counts as all planned steps or its steps are unknown."""
     steps = study.cost_curve(trial).steps
     if (
-        trial.status not in _CUT_SHORT_STATUSES
+        trial.status not in _EARLY_END_STATUSES
         or spec.max_train_steps is None
         or study.unit != "step"
         or not len(steps)

@@ -17,20 +17,20 @@ _BLOCK_GOALS = {
     "repeat": "Repeat the leading setting",
 }
 _REASONS = {
-    "explore": "These trials are spread over the whole space.",
-    "extend": "The first trials lie where nothing was trained yet.",
-    "probe": "Its trials are no candidates.",
-    "adaptive": "All results so far decide where the next trials lie.",
-    "repeat": "One run proves little: other seeds show whether it really leads.",
+    "explore": "These trials cover the whole space.",
+    "extend": "The first trials lie in the part that has no trials yet.",
+    "probe": "Trials of this study cannot become the best setting.",
+    "adaptive": "An adaptive sampler chooses these trials from all results so far.",
+    "repeat": "One run proves little: runs with other seeds show whether this setting is really the best.",
 }
 
 
 def with_goal_and_reason(
     block: Block, previous: StudySpec | None, *, study: str, parent: str | None, round: int
 ) -> Block:
-    """Return the block as a separate study, whose goal states the decision and whose notes state the reasons.
+    """Return the block as a separate study that states the decision as its goal and the reasons as its notes.
 
-    previous: the study with the search space before this block; None for the first block.
+    previous: the study before this block, with the search space at that time; None for the first block.
     """
     why = (
         _REASONS["adaptive"]
@@ -54,7 +54,7 @@ def _goal_text(block: Block, previous: StudySpec | None) -> str:
     names = changed(previous, block.spec) if block.kind == "extend" else []
     if not names or not all(block.spec.parameters[n].numeric and n in previous.searched for n in names):
         return block.spec.goal or _BLOCK_GOALS[block.kind]
-    # We can always say "widen", because a search in blocks never narrows a range.
+    # the change is always a widening, because a search in blocks never narrows a range
     return f"Widen {listed((_range_text(block.spec, n) for n in names), len(names))}"
 
 
@@ -63,20 +63,20 @@ def _range_text(spec: StudySpec, name: str) -> str:
 
 
 def _reasons_for_change(block: Block, previous: StudySpec) -> Iterator[str]:
-    """Yield one sentence for each reason why a block changes the space."""
+    """Yield a sentence for each reason why the block changes the search space."""
     if block.kind in ("probe", "repeat"):
         return
     new = {name: block.spec.parameters[name] for name in changed(previous, block.spec)}
     if new and block.kind == "adaptive":
         ranges = listed((_range_text(block.spec, name) for name in new), len(new))
-        yield f"The model expects more beyond an end than inside, so widen {ranges}."
+        yield f"The model expects better results beyond the end of a range than inside, so widen {ranges}."
     elif block.kind != "adaptive":
         yield from dict.fromkeys(sentence(capitalise(p.why)) for p in new.values() if p.why)
 
 
 def block_subject(block: Block, previous: StudySpec | None) -> str:
-    """Return words for the file name of a block of trials: the hyperparameters whose domains the block changes, or the name of its
-    special study."""
+    """Return a description of a block for its file name: the hyperparameters whose search domains the block changes, or the
+    name of its probe."""
     if previous is None or block.kind in ("probe", "repeat"):
         return block.spec.probe or ""
     return " ".join(changed(previous, block.spec))
@@ -110,10 +110,10 @@ def result_lines(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[str]:
     metric, mean = spec.objective.metric, _value_text(spec, leader.mean(best))
     yield f"Best setting: {', '.join(searched)}."
     if len(best) == 1:
-        yield f"Its only run has {metric} {mean}."
+        yield f"The only run of this setting has {metric} {mean}."
     else:
         ends = [_value_text(spec, end(t.cost for t in best)) for end in (min, max)]
-        yield f"Its {len(best)} runs with different seeds have {metric} {mean} on average ({ends[0]} to {ends[1]})."
+        yield f"The {len(best)} runs of this setting with different seeds have {metric} {mean} on average ({ends[0]} to {ends[1]})."
 
 
 def _value_text(spec: StudySpec, cost: float) -> str:

@@ -1,1 +1,1 @@
-"""Batch size, throughput and timing."""
+"""Computes batch sizes, training throughput and step times."""

@@ -1,4 +1,4 @@
-"""Batch sizes: the number of examples that go through the model at once, in training and in evaluations."""
+"""Computes batch sizes: the number of examples that go through the model at once, in training and in evaluation."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from advisor.model import parameter_kinds
 from advisor.model.space import as_number, words_of
 from advisor.model.study import Trial
 
-_ACCUMULATION = {"accumulation", "accumulate", "accum"}
-_EVALUATION = {"eval", "evaluation", "valid", "validation", "val"}
+_ACCUMULATION_WORDS = {"accumulation", "accumulate", "accum"}
+_EVALUATION_WORDS = {"eval", "evaluation", "valid", "validation", "val"}
 
 
 def is_accumulation_count(name: str) -> bool:
     """Return True if a hyperparameter of this name is the number of batches over which gradients are accumulated."""
-    return bool(_ACCUMULATION & set(words_of(name)))
+    return bool(_ACCUMULATION_WORDS & set(words_of(name)))
 
 
 def micro_batches(trial: Trial) -> float:
-    """Return the number of batches over which the trial accumulates a gradient, from its facts or hyperparameters; 1 if unknown."""
+    """Return the number of batches over which the trial accumulates each gradient; 1 if unknown."""
     number = trial.fact("micro_batches")
     if number >= 1:
         return number
@@ -33,15 +33,13 @@ def batch_per_rank(trial: Trial) -> float:
 
 
 def eval_batch_per_rank(trial: Trial) -> float:
-    """Return the number of examples in one evaluation batch on one rank, from the trial's facts or hyperparameters; NaN if
-    unknown.
-    """
+    """Return the number of examples in one evaluation batch on one rank; NaN if unknown."""
     size = trial.fact("eval_batch_size")
     if size > 0:
         return size
-    values = [as_number(v) for n, v in trial.params.items() if _is_of_evaluation(set(words_of(n)))]
+    values = [as_number(v) for n, v in trial.params.items() if _names_evaluation(set(words_of(n)))]
     return next((n for n in values if n > 0), math.nan)
 
 
-def _is_of_evaluation(words: set[str]) -> bool:
-    return bool(words & {"bs", "batchsize"} or {"batch", "size"} <= words) and bool(words & _EVALUATION)
+def _names_evaluation(words: set[str]) -> bool:
+    return bool(words & {"bs", "batchsize"} or {"batch", "size"} <= words) and bool(words & _EVALUATION_WORDS)

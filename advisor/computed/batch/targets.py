@@ -20,15 +20,12 @@ from advisor.stats.steps_to_target import Statistic
 Unit = Literal["steps", "epochs", "examples"]
 
 _MAX_EPOCHS = 200
-"""Maximum last step at which the axis of the curves counts epochs. If a last step is larger, the axis counts steps, unless the
-trials state a unit.
-"""
+"""Maximum last step of a curve whose steps may be epochs. The steps of a longer curve are optimizer steps unless the trials log
+another unit."""
 MIN_SETTINGS = 3
-"""Minimum number of settings per batch size if no setting was repeated; with fewer, the learning rate is hardly tuned for this
-batch size.
-"""
+"""Minimum number of hyperparameter settings per batch size to count its learning rate as tuned."""
 _MIN_GAIN = 0.5
-"""Minimum gain of a batch size that affects the target, as a share of the best batch size's gain."""
+"""Batch sizes that improve the objective by less than this share of the best batch size's improvement do not affect the target."""
 _UNIT_BY_WORD: dict[str, Unit] = {
     "epoch": "epochs",
     "epochs": "epochs",
@@ -47,11 +44,10 @@ class BatchSizeGroup:
     size: float
     trials: tuple[Trial, ...]
     needed: FloatArray
-    """Epochs or examples until the target was reached, shape (n,); inf if not reached. One entry per repeat of the best setting if
-    settings of every batch size were repeated, otherwise one entry per setting.
-    """
+    """Epochs or examples that each entry needs to reach the target value, shape (n,); inf if it never does. There is one entry
+    per hyperparameter setting, or one per repeat of the best setting if every batch size has repeats."""
     seconds: float
-    """Median time to reach the target, in seconds; NaN if unknown."""
+    """Median time until the trials of this batch size reach the target, in seconds; NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,7 @@ class BatchSizeComparison:
     target: float
     """Target value of the objective; NaN if the objective itself counts epochs or steps to a target."""
     statistic: Statistic
-    """Statistic that summarises the entries of a group: the median over repeats, or the minimum over settings."""
+    """Statistic over the counts of one batch size: the median of repeats, or the minimum of settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +71,28 @@ class _Setting:
 
 @computed
 def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
-    """Compare batch sizes by the epochs or examples until they reach one target. Raises MissingData if there is no common target.
+    """Compare batch sizes by the epochs or examples that their trials need to reach a common target value. Raises MissingData
+    if there is no common target.
 
-    The target is the cost after the share `share` of the smallest gain of any batch size. The share is below 1, because chance
-    decides when a curve near its plateau reaches a level.
+    The target lies at the share `share` of the way from the initial cost to the final cost of the batch size that improves
+    least. `share` must be below 1, because noise decides when a curve reaches a value near its plateau.
     """
     settings = _settings(study)
-    _require_two_sizes(settings, "have trials with a result; the rule compares how long each trains to a target")
+    _require_two_sizes(settings, "have trials with a result, which this comparison needs")
     if _same_rate(study, settings):
         raise MissingData(
             "every batch size was trained with the same learning rate; batch sizes compare only with a learning rate tuned for "
             "each",
             needs="design",
         )
-    unit = counts_to_target(study.spec.objective.metric)
+    unit = target_count_unit(study.spec.objective.metric)
     if unit is not None:
         return _compare_counts(study, settings, unit)
     settings = _tuned_settings(settings)
     _require_two_sizes(
         settings,
         f"have {MIN_SETTINGS} settings with a result, or repeats of one, such as 3 seeds each; "
-        "batch sizes compare only with a learning rate tuned for each",
+        "to compare batch sizes, tune the learning rate for each",
     )
     axis = axis_unit(study)
     curves = {t.index: study.cost_curve(t).finite for s in settings for t in s.trials}
@@ -103,7 +100,7 @@ def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
     hits = {t: _first_below(curve, target) for t, curve in curves.items()}
     steps = {t: hit[0] for t, hit in hits.items()}
     settings = [s for s in settings if np.isfinite(_median([steps[t.index] for t in s.trials]))]
-    _require_two_sizes(settings, "learned enough for a target that both reach; train all of them for longer")
+    _require_two_sizes(settings, "improved enough to define a common target; train each batch size for longer")
     compared_settings, statistic = _settings_to_compare(settings, steps)
     groups = [
         _batch_size_group(size, group, hits, _units_per_step(axis, size), statistic)
@@ -124,9 +121,8 @@ def _batch_size_group(
     per_step: float,
     statistic: Statistic,
 ) -> BatchSizeGroup:
-    """Return the group of one batch size. hits: the step and the time in seconds at which each trial first reaches the target, by
-    the trial's index.
-    """
+    """Summarise the trials of one batch size. hits: by trial index, the (step, time in seconds) at which the trial first
+    reaches the target."""
     needed = [[hits[t.index][0] * per_step for t in s.trials] for s in settings]
     values = needed[0] if statistic == "median" else [_median(n) for n in needed]
     trials = tuple(t for s in settings for t in s.trials)
@@ -134,16 +130,15 @@ def _batch_size_group(
     return BatchSizeGroup(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan)
 
 
-def counts_to_target(metric: str) -> Unit | None:
-    """Return the unit of a metric that counts the epochs, examples or steps until a target, such as epochs_to_target; None for
-    other metrics.
-    """
+def target_count_unit(metric: str) -> Unit | None:
+    """Return the unit if the metric counts epochs, examples or steps until a target is reached, such as epochs_to_target; else
+    None."""
     words = words_of(metric)
     return next((_UNIT_BY_WORD[w] for w in words if w in _UNIT_BY_WORD), None) if "target" in words else None
 
 
 def axis_unit(study: Study) -> Unit:
-    """Return the unit of the x-axis of the study's curves: optimizer steps, unless logged facts or the curves show another unit."""
+    """Return the unit of the study's training steps: optimizer steps, unless logged facts or the curves show another unit."""
     if study.unit == "epoch":
         return "epochs"
     ended_trials = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
@@ -164,7 +159,8 @@ def axis_unit(study: Study) -> Unit:
 
 
 def steps_are_epochs(study: Study) -> bool:
-    """Return True if the steps of the curves are epochs: there are few steps, and the objective was logged at each of them."""
+    """Return True if each step of the curves is an epoch, that is, if there are few steps and the objective was logged at each
+    of them."""
     gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
     return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and axis_unit(study) == "epochs"
 
@@ -185,9 +181,7 @@ def _settings(study: Study) -> list[_Setting]:
 
 
 def _tuned_settings(settings: Sequence[_Setting]) -> list[_Setting]:
-    """Return the settings of the batch sizes for which other hyperparameters were tuned; all settings if each batch size has a
-    repeated setting.
-    """
+    """Keep the batch sizes that were tried with enough settings; keep all if every batch size has a repeated setting."""
     repeated = {s.size for s in settings if len(s.trials) >= 2}
     if all(s.size in repeated for s in settings):
         return list(settings)
@@ -204,9 +198,7 @@ def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
 
 
 def _compare_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> BatchSizeComparison:
-    """Return the comparison if the objective itself counts epochs or steps until a target; each value of the objective counts as
-    one repeat.
-    """
+    """Compare batch sizes if the objective itself counts the epochs or steps until a target."""
     values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
     compared_settings, statistic = _settings_to_compare(settings, {t: _median(v) for t, v in values.items()}, values)
     groups = []
@@ -224,7 +216,7 @@ def _settings_to_compare(
 ) -> tuple[dict[float, list[_Setting]], Statistic]:
     """Return the settings to compare, and the statistic to compare them by.
 
-    These are the best repeated setting of each batch size, or all settings if a batch size has no repeated setting.
+    Compare the best repeated setting of each batch size, or all settings if a batch size has no repeated setting.
     """
     by_size: dict[float, list[_Setting]] = {}
     for setting in settings:
@@ -241,10 +233,10 @@ def _settings_to_compare(
 
 
 def _target_cost(settings: Sequence[_Setting], curves: dict[int, Curve], share: float) -> float:
-    """Return the cost at the share `share` of the way from the start of training to the result of the batch size with the smallest
-    gain.
+    """Return the cost at the share `share` of the way from the initial cost to the final cost of the batch size that improved
+    least.
 
-    Batch sizes that gained less than half of the best batch size's gain are ignored.
+    Batch sizes that improved less than half as much as the best batch size are ignored.
     """
     starts = [float(c.values[0]) for c in curves.values() if len(c)]
     best: dict[float, float] = {}

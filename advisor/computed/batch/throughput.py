@@ -1,4 +1,4 @@
-"""The training throughput of trials by batch size."""
+"""Computes the training throughput of trials by batch size."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
 from advisor.stats.saturation import Mean, growth, pooled_mean, series_mean
 
-_MAX_SEPARATE = 12
-"""Maximum number of distinct batch sizes in a list of choices; if there are more, the batch sizes were drawn from a range."""
-_MAX_GRID = 4
-"""Maximum number of distinct batch sizes that count as a list of choices even if most were tried only once and are not powers of
-two.
-"""
+_MAX_SEPARATE_BATCH_SIZES = 12
+"""With more distinct batch sizes than this, we assume that they were drawn from a range and not from a list."""
+_MAX_LISTED_BATCH_SIZES = 4
+"""Up to this many distinct batch sizes count as a list of choices, even if most were tried once and are not powers of two."""
 MATERIAL = 0.1
 """Minimum relative gain in throughput that makes a larger batch worthwhile. Our choice."""
 FALSE_ALARMS = 0.05
@@ -44,8 +42,7 @@ class Throughput:
 
 @computed
 def throughputs(study: Study) -> list[Throughput]:
-    """Return the throughput of each batch size, smallest first. Only trials on the device that most trials with a known throughput
-    used count.
+    """Return the throughput of each batch size, smallest first. Only trials on the most common device count.
 
     Batch sizes that were drawn from a range are grouped by the nearest power of two.
     """
@@ -69,12 +66,15 @@ def _drawn_from_range(sizes: Sequence[float]) -> bool:
     """Return True if the trials' batch sizes were drawn from a range: many of them are distinct, or few were tried repeatedly."""
     distinct = set(sizes)
     no_powers_of_two = sum(not math.log2(size).is_integer() for size in distinct)
-    rarely_repeated = len(distinct) > max(_MAX_GRID, len(sizes) / 2) and 2 * no_powers_of_two > len(distinct)
-    return len(distinct) > _MAX_SEPARATE or rarely_repeated
+    rarely_repeated = len(distinct) > max(_MAX_LISTED_BATCH_SIZES, len(sizes) / 2) and 2 * no_powers_of_two > len(
+        distinct
+    )
+    return len(distinct) > _MAX_SEPARATE_BATCH_SIZES or rarely_repeated
 
 
 def _trial_throughput(study: Study, trial: Trial) -> Mean | None:
-    """Return the trial's throughput; None if unknown. The first tenth of the logged steps is left out, but at most ten steps."""
+    """Return the trial's throughput; None if unknown. The estimate skips the first tenth of the logged steps, but at most ten
+    steps."""
     rates = study.curve(trial, "examples_per_second").finite.values
     if not len(rates):
         size = parameter_kinds.batch_size(trial)
@@ -88,10 +88,10 @@ def _trial_throughput(study: Study, trial: Trial) -> Mean | None:
 def recommended_batch_size(
     study: Study, name: str, material: float = MATERIAL, alpha: float = FALSE_ALARMS
 ) -> float | None:
-    """Return the value of the batch size `name` above which no larger value is worthwhile.
+    """Return the smallest batch size (hyperparameter `name`) beyond which throughput hardly grows.
 
-    Return None if the throughput of fewer than two sizes is known, or if the steps of most trials waited for data, because their
-    throughput is then limited by the data loader.
+    Return None if fewer than two batch sizes have a known throughput, or if most trials waited for data, because the data
+    loader then limits throughput.
     """
     known_speeds = throughputs(study)
     waited = [times.waited for times in timing.step_times_of_study(study)]
@@ -103,16 +103,18 @@ def recommended_batch_size(
 
 
 def largest_good_batch_size(study: Study, name: str) -> float | None:
-    """Return the largest value of the batch size `name` in the best quarter of the trials (at least three); None if unknown.
+    """Return the largest batch size (hyperparameter `name`) among the best quarter of the trials, at least three; None if
+    unknown.
 
-    This value is the best choice if the throughput is unknown, because larger batches rarely take longer per example.
+    If throughput is unknown, the largest good batch size is the best choice, because larger batches rarely take longer per
+    example.
     """
     ranked = study.ranked()
     good = [as_number(t.params.get(name)) for t in ranked[: max(math.ceil(len(ranked) / 4), 3)]]
     return max((size for size in good if size > 0), default=None)
 
 
-def usable_size(study: Study, name: str, size: float) -> float:
+def usable_batch_size(study: Study, name: str, size: float) -> float:
     """Return a batch size that the study can use: `size` itself if the study tried a list of sizes, else a power of two.
 
     The result is the largest power of two that exceeds `size` by at most a tenth, lies within the declared limits of the
@@ -130,9 +132,8 @@ def usable_size(study: Study, name: str, size: float) -> float:
 
 
 def worthwhile_batch_size(speeds: Sequence[Throughput], material: float, alpha: float) -> Throughput:
-    """Return the batch size above which no larger one is faster by at least the share `material`, and, if the noise
-    is known, by more than noise.
-    """
+    """Return the smallest batch size such that no larger one raises throughput by the share `material` and, if the noise is
+    known, by more than noise."""
     if len(speeds) < 2:
         return speeds[0]
     rates = [s.rate if math.isfinite(s.rate.error) else s.rate._replace(error=0.0) for s in speeds]

@@ -1,4 +1,4 @@
-"""Duration of training steps, split into computation, waiting for data, and other work of the host."""
+"""Measures the duration of training steps, split into computation, waiting for data, and other work of the host."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ MAX_TRIALS = 64
 that a study varies.
 """
 MAX_INPUT_SHARE = 0.25
-"""Maximum usual share of step time spent waiting for data. Small CPU networks with data in memory and no workers reach 0.18."""
+"""Maximum share of step time that healthy trainings spend waiting for data. Small networks on a CPU wait for 0.18 of the step
+time if the data is in memory and is loaded without workers."""
 MAX_HOST_SHARE = 0.2
-"""Maximum usual share of step time in which the device idles although its data is ready. Our choice."""
+"""Maximum share of step time in which the device of a healthy training idles although the next batch is ready. Our choice."""
 _MAX_STEP_RATIO = 3.0
-"""Maximum duration of a step, in median step durations. Longer steps contain other work, such as an evaluation."""
+"""Maximum duration of a training step, as a multiple of the median step duration. Steps above this limit contain other work,
+such as an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,7 @@ class StepTimes:
     waited: Ratio
     """Share of step time lost to waiting for data; on a GPU, only waiting while the GPU was idle counts."""
     bursts: float
-    """Share of the total waiting time that falls on the tenth of the steps with the longest waits; near 0.1 if all steps wait
-    equally long.
-    """
+    """Share of the total waiting time in the 10 % of steps that wait longest; near 0.1 if all steps wait equally long."""
     blocked: Ratio | None
     """Share of step time in which a GPU neither computed nor waited for data; None if GPU computation was not timed."""
 
@@ -60,15 +60,18 @@ def read(study: Study, trial: Trial) -> StepTimes | None:
         steps = np.intersect1d(steps, compute.steps, assume_unique=True)
     if len(steps) < SKIPPED_STEPS + MIN_STEPS:
         return None
-    # A logged value is the mean of a window of steps, so it is weighted by the number of steps in the window.
+    # Weight each logged value by the number of steps in its logging window, because it is the mean over this window.
     weights = np.diff(steps, prepend=steps[:1] - 1)[SKIPPED_STEPS:].astype(np.float64)
     steps = steps[SKIPPED_STEPS:]
-    step_times, waited = _values_at(steps, step.steps, step.values), _values_at(steps, wait.steps, wait.values)
+    step_times, waited = (
+        _look_up_values(steps, step.steps, step.values),
+        _look_up_values(steps, wait.steps, wait.values),
+    )
     if not step_times.sum() > 0:
         return None
     blocked = None
     if compute_timed:
-        idle = np.maximum(step_times - _values_at(steps, compute.steps, compute.values), 0.0)
+        idle = np.maximum(step_times - _look_up_values(steps, compute.steps, compute.values), 0.0)
         waited = np.minimum(waited, idle)
         is_usual = step_times <= _MAX_STEP_RATIO * np.median(step_times)
         blocked = ratio((idle - waited)[is_usual], step_times[is_usual], weights[is_usual])
@@ -91,9 +94,10 @@ def step_times_of_study(study: Study) -> list[StepTimes]:
 
 @computed
 def evaluation_share(study: Study) -> float:
-    """Return the share of the time between a trial's first and last evaluation that is not spent on training steps; NaN if unknown.
+    """Return the share of a trial's time, from its first to its last evaluation, that training steps do not take; NaN if
+    unknown.
 
-    The result is the median over the trials that logged step times. This time is spent on evaluations, and on checkpoints that are
+    The result is the median over the trials that logged step times. The share covers evaluations and the checkpoints that are
     saved during evaluations.
     """
     shares = []
@@ -110,9 +114,9 @@ def evaluation_share(study: Study) -> float:
 
 
 def ratios_above_limit(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
-    """Return the indices of the ratios that exceed `limit` significantly; empty unless the majority of ratios does.
+    """Return the indices of the ratios that exceed `limit` significantly; empty unless most ratios do.
 
-    false_alarms: significance level.
+    false_alarms: significance level of the test for one ratio.
     """
     certain = [i for i, r in enumerate(ratios) if r.chance_above(limit) >= 1 - false_alarms]
     return certain if 2 * len(certain) > len(ratios) else []
@@ -130,7 +134,8 @@ def memory_used(study: Study, trial: Trial) -> float:
 
 
 def loader_facts(trial: Trial) -> dict[str, Any]:
-    """Return the logged facts of the trial's training data loader (`advisor.contract.TAG_LOADER`); possibly empty."""
+    """Return the logged facts about the training data loader (`advisor.contract.TAG_LOADER`); empty if they are missing or
+    unreadable."""
     try:
         facts = trial.parsed_fact("loader")
     except ValueError:
@@ -138,5 +143,5 @@ def loader_facts(trial: Trial) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _values_at(steps: IntArray, known: IntArray, values: FloatArray) -> FloatArray:
+def _look_up_values(steps: IntArray, known: IntArray, values: FloatArray) -> FloatArray:
     return np.asarray(values[np.searchsorted(known, steps)], dtype=np.float64)

@@ -1,1 +1,1 @@
-"""Curves: their last part, their noise, and overfitting."""
+"""Analyses training curves: their last part, their noise, and overfitting."""

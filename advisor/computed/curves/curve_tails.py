@@ -1,7 +1,8 @@
-"""Examines the last part of the best trials' curves, to find trials that still improve and trials whose curves became flat early.
+"""Examines the last part of the curves of the best trials, to find trials that still improve and trials that stopped improving
+early.
 
-Only stretches at a constant learning rate are examined. A learning-rate decay bends the end of a curve: the cost may fall although
-longer training would not help, or be flat although longer training would help.
+Only parts of a curve with a constant learning rate are examined. A learning-rate decay bends the end of a curve: the cost may
+fall although longer training would not help, or be flat although longer training would help.
 """
 
 from __future__ import annotations
@@ -24,57 +25,57 @@ from advisor.stats import slowing, trend
 TAIL = 0.2
 """Share of the steps that counts as the end of a training run."""
 TOLERANCE = 0.005
-"""Maximum distance of the objective from its final level to count as settled, as a share of the objective's gain over the run."""
+"""The objective has settled if its distance from its final level stays below this share of its total improvement."""
 TRAIN_TOLERANCE = 0.02
-"""Maximum distance of the training cost from its final level to count as settled, as a share of that cost's gain over the run."""
+"""The training cost has settled if its distance from its final level stays below this share of its total improvement."""
 MARGIN = 1.25
 """Recommended length of a training run as a multiple of the steps until its curve settles."""
 MATERIAL = 0.01
-"""Minimum forecast gain that justifies longer training, as a share of the run's gain so far. Our choice."""
+"""Longer training is worthwhile if it is forecast to improve the objective by at least this share of the improvement so far.
+Our choice."""
 BEST = 3
-"""Number of best trials whose curve ends are examined. The playbook asks to examine at least the best few trials."""
-REACH = 0.1
-"""Maximum distance of a trial's result from the best result for the trial to be examined, as a share of the best trial's gain over
-its run.
-"""
-DECAYED = 0.1
-"""Maximum final learning rate that counts as decayed, as a share of the peak learning rate. A decay alone can make the last step
-the best one.
-"""
-MIN_STRETCH = 0.55
+"""Number of best trials whose curve ends are examined. The Deep Learning Tuning Playbook asks to examine at least the best few
+trials."""
+MAX_DISTANCE_FROM_BEST = 0.1
+"""Maximum distance of an examined trial's result from the best result, as a share of the best trial's improvement over its run."""
+MAX_DECAYED_RATE = 0.1
+"""A learning rate counts as decayed if its final value is at most this share of its peak. A decay of the learning rate alone
+can make the last step the best one."""
+MIN_CONSTANT_RATE_SHARE = 0.55
 """Minimum share of the steps that must have a constant learning rate for a curve to show whether longer training helps. The
 learning rate is nearly constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90 % in
 a warmup-stable-decay schedule. Our choice.
 """
-MAX_SETTLED = 0.05
-"""Maximum share of the steps after which curves have settled on a common plateau (see `are_on_one_plateau`). Our choice."""
+MAX_SETTLED_SHARE = 0.05
+"""Curves share a plateau only if they settle within this share of their steps (see `are_on_one_plateau`). Our choice."""
 
 _ALPHA = 0.05
-_SHARES = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
+_SHARE_METRIC_WORDS = frozenset(
+    "acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split()
+)
 """Words in names of metrics that are shares, whether logged from 0 to 1 or from 0 to 100."""
 _COMPARE_AT_HALF = "train the two best settings with the same schedule at half the length, and compare the results"
 
 
 @dataclass(frozen=True, slots=True)
 class CurveEnding:
-    """The last part of one trial's curves: the objective, as a cost, and the cost on training data if it was logged."""
+    """The last part of one trial's curves: of the objective, as a cost, and of the cost on training data, if logged."""
 
     trial: Trial
     steps: int
     """Last step at which the objective was evaluated."""
     until: int
-    """Last step at a constant learning rate; equals `steps` if the rate never decays. The other fields describe the curves up to
-    this step.
-    """
-    assumed: bool
+    """Last step at a constant learning rate; equals `steps` if the rate never decays. Except for `steps`, all fields describe
+    the curves up to the step `until`."""
+    is_rate_assumed: bool
     """True if the learning rate is only assumed to be constant, because the schedule is unknown."""
     margin: float
-    """Sufficient length of training as a multiple of the steps until the curves settle."""
+    """Sufficient training length, as a multiple of the steps until the curves settle."""
     end: trend.End
     plateau: trend.Plateau
     train_end: trend.End | None
     train_plateau: trend.Plateau | None
-    train_left: float
+    train_distance_left: float
     """Final distance of the training cost from a perfect fit, as a share of the initial distance; NaN if unknown."""
 
     @property
@@ -85,11 +86,11 @@ class CurveEnding:
     def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
         """Return True if the trial clearly stopped improving long before its end.
 
-        The steps after `margin` times the settling step must be at least a share `saved` of the steps up to `until`. In these
-        steps, the objective may change by at most `rest`, and the training cost by at most twice `rest`; a training cost within
-        `floor` of a perfect fit is ignored. The objective must not improve at the end.
+        Stopping at `margin` times the settling step must save at least the share `saved` of the steps up to `until`. In the
+        saved steps, the objective may change by at most `rest`, and the training cost by at most twice `rest`; a training cost
+        within `floor` of a perfect fit is ignored. In addition, the objective must not improve at the end of the trial.
         """
-        perfect_fit = self.train_left <= floor
+        perfect_fit = self.train_distance_left <= floor
         train_flat = perfect_fit or self.train_plateau is None or self.train_plateau.flat(2 * rest)
         settled = self.plateau.settled if perfect_fit else self.settled
         worth_it = self.margin * settled <= 1 - saved
@@ -100,13 +101,13 @@ class CurveEnding:
 def best_endings(
     study: Study, best: int, reach: float, *, tolerance: float = TOLERANCE, margin: float = MARGIN, tail: float = TAIL
 ) -> list[CurveEnding]:
-    """Return the curve ends of the `best` good trials that ran to their planned end, best first.
+    """Return the last curve parts of up to `best` good trials that ran to their planned end, best trial first.
 
     Raises MissingData if no good trial ran to its end, or if the learning rates decay, because a decay hides the effect of more
     steps.
     """
     complete = _complete_trials(study, best, reach)
-    constant_rate_trials = [t for t in complete if not 0 <= _constant_rate_share(study, t) < MIN_STRETCH]
+    constant_rate_trials = [t for t in complete if not 0 <= _constant_rate_share(study, t) < MIN_CONSTANT_RATE_SHARE]
     if not constant_rate_trials:
         raise MissingData(
             "the learning rate decays in the best trials, which bends the end of their curves, so they do not show if more or "
@@ -114,7 +115,7 @@ def best_endings(
             needs="design",
         )
     endings = [e for t in constant_rate_trials if (e := _ending(study, t, tolerance, margin, tail)) is not None]
-    if 2 * sum(e.assumed and _rate_may_decay(study, e) for e in endings) > len(endings) > 1:
+    if 2 * sum(e.is_rate_assumed and _rate_may_decay(study, e) for e in endings) > len(endings) > 1:
         raise MissingData(
             "the learning rate of the best trials is unknown, and the course of their loss does not show that it is constant, so "
             "their curves do not show if more or fewer steps would be better; log the learning rate, or "
@@ -132,7 +133,7 @@ def best_endings(
 
 
 def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
-    """Return the `best` good trials that ran to their planned end, best first. Raises MissingData if these trials have
+    """Return up to `best` good trials that ran to their planned end, best trial first. Raises MissingData if these trials have
     no curves.
     """
     complete = [t for t in good_trials(study, reach) if not study.cut_short(t)][:best]
@@ -151,7 +152,7 @@ def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The best value of the objective after training a trial twice as long, in the objective's unit and within its bounds."""
+    """Forecast of the best objective value if a trial trains twice as long, in the objective's unit and within its bounds."""
 
     now: float
     low: float
@@ -161,11 +162,9 @@ class Forecast:
 
 
 def forecast(study: Study, ending: CurveEnding, extension: float = 1.0, level: float = 0.9) -> Forecast:
-    """Return the forecast for a trial. extension: gain of the training to forecast, as a share of the gain from doubling the
-    training.
-    """
+    """Forecast the result of longer training. extension: gain to forecast, as a share of the gain from doubling the training."""
     full_curve = study.cost_curve(ending.trial).finite
-    curve, best = _part_until(full_curve, ending.until), float(full_curve.values.min())
+    curve, best = _truncate_curve(full_curve, ending.until), float(full_curve.values.min())
     floor = cost_floor(study, full_curve.values)
     costs = [
         max(best - float(curve.values.min()) + trend.cost_after(curve.steps, curve.values, share * extension), floor)
@@ -179,7 +178,7 @@ def forecast(study: Study, ending: CurveEnding, extension: float = 1.0, level: f
     return Forecast(now=study.objective_value(best), low=low, middle=study.objective_value(costs[1]), high=high)
 
 
-def lead_of_best(study: Study) -> float:
+def difference_to_second_best(study: Study) -> float:
     """Return the difference between the best and the second-best result, in the objective's unit; NaN for fewer than
     two results.
     """
@@ -191,7 +190,7 @@ def lead_of_best(study: Study) -> float:
 
 def late_gain_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
     """Return the upper 95 % bound of the gain in the steps after the curves settled, in the objective's unit."""
-    return max(0.0, *(_in_objective_units(study, e, e.plateau.rest) for e in endings))
+    return max(0.0, *(_to_objective_units(study, e, e.plateau.rest) for e in endings))
 
 
 def noise_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
@@ -199,26 +198,26 @@ def noise_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
 
     The noise is the larger of the noise between seeds, if settings were repeated, and the noise between evaluations.
     """
-    scatter = max(_in_objective_units(study, e, e.end.scatter) for e in endings)
+    scatter = max(_to_objective_units(study, e, e.end.scatter) for e in endings)
     return noise.NOISE_BOUND * max(noise.noise_between_seeds(study)[0], noise.noise_between_steps(study), scatter)
 
 
 def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
     """Return True if different settings reach the same value early in training, so that they may be stuck on a plateau.
 
-    Values count as the same if they differ by less than their noise, or by less than the curves may still have gained after they
+    Values count as the same if they differ by less than their noise, or by less than the curves may have improved after they
     settled.
     """
     settings = {tuple(str(e.trial.params.get(n)) for n in study.searched) for e in endings}
-    if len(settings) < 2 or any(e.settled * e.until / e.steps > MAX_SETTLED for e in endings):
+    if len(settings) < 2 or any(e.settled * e.until / e.steps > MAX_SETTLED_SHARE for e in endings):
         return False
     spread = float(np.ptp(study.costs[[e.trial.index for e in endings]]))
     return spread <= max(noise_bound(study, endings), late_gain_bound(study, endings))
 
 
-def _in_objective_units(study: Study, ending: CurveEnding, share: float) -> float:
-    """Convert a further gain from the best cost, given as a share of the run's gain, to the objective's unit."""
-    curve = _part_until(study.cost_curve(ending.trial).finite, ending.until)
+def _to_objective_units(study: Study, ending: CurveEnding, share: float) -> float:
+    """Convert a further improvement, given as a share of the run's improvement, to the objective's unit."""
+    curve = _truncate_curve(study.cost_curve(ending.trial).finite, ending.until)
     return float(curve.values.min()) - trend.cost_after(curve.steps, curve.values, share)
 
 
@@ -230,7 +229,7 @@ def cost_floor(study: Study, costs: FloatArray) -> float:
         return 0.0 if costs.min() >= 0 else -math.inf
     if costs.max() <= 0 and costs.min() >= -1:
         return -1.0
-    share_words = _SHARES & set(words_of(study.spec.objective.metric))
+    share_words = _SHARE_METRIC_WORDS & set(words_of(study.spec.objective.metric))
     return -100.0 if share_words and costs.max() <= 0 and costs.min() >= -100 else -math.inf
 
 
@@ -243,7 +242,7 @@ def still_improving(judged: Sequence[CurveEnding], material: float, alpha: float
 def needs_longer_training(study: Study, alpha: float) -> bool:
     """Return True if most of the best trials still improve at their end."""
     try:
-        return bool(still_improving(best_endings(study, BEST, REACH), MATERIAL, alpha))
+        return bool(still_improving(best_endings(study, BEST, MAX_DISTANCE_FROM_BEST), MATERIAL, alpha))
     except MissingData:
         return False
 
@@ -254,12 +253,12 @@ def typical_steps(study: Study, endings: Sequence[CurveEnding]) -> int:
 
 
 def _rate_may_decay(study: Study, ending: CurveEnding) -> bool:
-    """Return True if the curves of the study do not show that the unknown learning rate of this trial is constant.
+    """Return True if the learning rate, which was not logged, may decay according to the study's curves.
 
-    If the curve's end is flat, it suffices that a constant rate can explain the curves. If the end still falls, the fall must also
-    slow down, because a curve may fall at the same pace to the end of a linear decay.
+    If the end of the curve is flat, the rate counts as constant when a constant rate can explain the curves. If the end of the
+    curve still falls, the fall must also slow down, because a curve may fall at the same pace to the end of a linear decay.
     """
-    fall = _pooled_fall(study)
+    fall = _pool_fall_rates(study)
     still_improves = ending.end.improving(MATERIAL, _ALPHA)
     return (
         still_improves if fall is None else fall.broken or (still_improves and not fall.longer_training_helps(MATERIAL))
@@ -267,8 +266,8 @@ def _rate_may_decay(study: Study, ending: CurveEnding) -> bool:
 
 
 @computed
-def _pooled_fall(study: Study) -> slowing.FallRates | None:
-    """Return the mean rate of fall of the objective and the training cost over all complete trials whose schedule is unknown."""
+def _pool_fall_rates(study: Study) -> slowing.FallRates | None:
+    """Pool the rates at which the objective and the training cost fall, over all complete trials whose schedule is unknown."""
     trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_constant_rate_share(study, t))]
     curves = [c.finite for t in trials for c in (study.cost_curve(t), study.train_cost_curve(t))]
     return slowing.pooled_fall_rates([(c.steps, c.values) for c in curves])
@@ -276,17 +275,17 @@ def _pooled_fall(study: Study) -> slowing.FallRates | None:
 
 def constant_rate_end(study: Study, trial: Trial) -> trend.End | None:
     """Return the end of the objective's curve at a constant learning rate; None if the stretch at this rate is too short."""
-    if 0 <= _constant_rate_share(study, trial) < MIN_STRETCH:
+    if 0 <= _constant_rate_share(study, trial) < MIN_CONSTANT_RATE_SHARE:
         return None
     ending = _ending(study, trial, TOLERANCE, MARGIN, TAIL)
-    return None if ending is None or (ending.assumed and _rate_may_decay(study, ending)) else ending.end
+    return None if ending is None or (ending.is_rate_assumed and _rate_may_decay(study, ending)) else ending.end
 
 
 def _constant_rate_share(study: Study, trial: Trial) -> float:
-    """Return the share of the trial's steps until its learning rate decays; NaN if the schedule is unknown."""
+    """Return the share of the trial's steps before its learning rate decays; NaN if the schedule is unknown."""
     steps = study.cost_curve(trial).finite.steps
     last = int(steps[-1]) if len(steps) else 0
-    return schedules.read(study, trial).steady_until(last) / max(last, 1)
+    return schedules.read(study, trial).last_steady_step(last) / max(last, 1)
 
 
 @computed
@@ -294,8 +293,8 @@ def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: f
     full_curve = study.cost_curve(trial).finite
     if not len(full_curve):
         return None
-    last_steady = schedules.read(study, trial).steady_until(int(full_curve.steps[-1]))
-    curve, train = (_part_until(c, last_steady) for c in (full_curve, study.train_cost_curve(trial).finite))
+    last_steady = schedules.read(study, trial).last_steady_step(int(full_curve.steps[-1]))
+    curve, train = (_truncate_curve(c, last_steady) for c in (full_curve, study.train_cost_curve(trial).finite))
     if not len(curve):
         return None
     end = trend.read_end(curve.steps, curve.values, tail=tail)
@@ -306,17 +305,17 @@ def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: f
         trial=trial,
         steps=int(full_curve.steps[-1]),
         until=int(curve.steps[-1]),
-        assumed=math.isnan(last_steady),
+        is_rate_assumed=math.isnan(last_steady),
         margin=margin,
         end=end,
         plateau=plateau,
         train_end=trend.read_end(train.steps, train.values, tail=tail),
         train_plateau=trend.read_plateau(train.steps, train.values, tolerance=TRAIN_TOLERANCE, margin=margin),
-        train_left=trend.distance_from_perfect(train.values),
+        train_distance_left=trend.distance_from_perfect(train.values),
     )
 
 
-def _part_until(curve: Curve, last: float) -> Curve:
+def _truncate_curve(curve: Curve, last: float) -> Curve:
     """Return the part of the curve up to step `last`; the whole curve if `last` is NaN."""
     if math.isnan(last) or not len(curve) or last >= curve.steps[-1]:
         return curve

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
-from advisor.stats.curve import HUGE
+from advisor.stats.curve import MAX_FINITE_VALUE
 
 
 def good_trials(study: Study, reach: float) -> list[Trial]:
@@ -31,6 +31,6 @@ def count_near_best(best: FloatArray, first: float, *, reach: float) -> int:
     """
     if len(best) == 0:
         return 0
-    costs = np.clip(best, -HUGE, HUGE)
-    gain = float(np.clip(first, -HUGE, HUGE)) - float(costs[0])
+    costs = np.clip(best, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
+    gain = float(np.clip(first, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)) - float(costs[0])
     return int(np.sum(costs - costs[0] <= reach * gain)) if gain > 0 else len(costs)

@@ -1,4 +1,4 @@
-"""Noise: random differences between the results of equally good settings."""
+"""Estimates noise: random differences between the results of equally good settings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from advisor.computed.decision import repeats
 from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import heterogeneity
 
-_MIN_FREEDOM = 3
+_MIN_DEGREES_OF_FREEDOM = 3
 """Minimum degrees of freedom at which the standard deviation of results between seeds is reliable."""
-_BEST = 3
+_NUMBER_OF_BEST_TRIALS = 3
 """Number of best trials from which the noise between evaluations is measured."""
 NOISE_BOUND = 2 * math.sqrt(2)
 """Upper 95 % bound of the difference between two equally good results, in standard deviations of the noise of one result."""
@@ -25,13 +25,14 @@ def noise_between_seeds(study: Study) -> tuple[float, bool]:
     repeats.
     """
     variance = repeats.trial_variance(repeats.settings(study))
-    return (variance[0], variance[1] >= _MIN_FREEDOM) if variance is not None else (0.0, False)
+    return (variance[0], variance[1] >= _MIN_DEGREES_OF_FREEDOM) if variance is not None else (0.0, False)
 
 
 def is_seed_noise_as_large(study: Study, trials: Sequence[Trial], level: float) -> bool:
-    """Return True if repeats of one setting are known to differ as much as the results of these trials (studentized range test).
+    """Return True if repeats of one setting are known to differ as much as the results of these trials (studentized range
+    test).
 
-    In this case, only more seeds can rank the trials; more precise evaluations cannot.
+    If seed noise is this large, only more seeds can rank the trials; more precise evaluations cannot.
     """
     deviation, is_measured = noise_between_seeds(study)
     costs = study.costs[[t.index for t in trials]]
@@ -39,11 +40,14 @@ def is_seed_noise_as_large(study: Study, trials: Sequence[Trial], level: float) 
 
 
 def noise_between_steps(study: Study) -> float:
-    """Return the standard deviation of a best result due to noise between evaluations; 0 if there are too few evaluations.
+    """Return the standard deviation that noise between evaluations causes in a trial's best result; 0 if there are too few
+    evaluations.
 
-    The result is the maximum over the best three trials. Noise between evaluations is smaller than noise between seeds, but can be
-    measured without repeats.
+    The result is the maximum over the best three trials. Noise between evaluations is smaller than noise between seeds, but can
+    be measured without repeats.
     """
-    best_parts = [step_noise.around_best(study.cost_curve(t).finite.values) for t in study.ranked()[:_BEST]]
+    best_parts = [
+        step_noise.around_best(study.cost_curve(t).finite.values) for t in study.ranked()[:_NUMBER_OF_BEST_TRIALS]
+    ]
     measured = [a for a in best_parts if a is not None]
     return max((step_noise.redraw_ranking([a, a]).spread for a in measured), default=0.0)

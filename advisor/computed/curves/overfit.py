@@ -1,4 +1,4 @@
-"""Detection of trials that overfit, and choice of the regulariser that the next study should change."""
+"""Detects trials that overfit, and chooses the regulariser that the next study should change."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from advisor.computed import computed
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, SetRange
 from advisor.model.message import Message, Name, Setting, listed, say
-from advisor.model.space import as_number, hard_limits, round_significant, words_of
+from advisor.model.space import as_number, limits_of_name, round_significant, words_of
 from advisor.model.spec import Parameter
 from advisor.model.study import Curve, Signal, Study, Trial
-from advisor.stats.curve import Rise, change_since, end_rise
+from advisor.stats.curve import LevelRise, change_since, end_rise
 
 Costs: TypeAlias = Callable[[Trial], Curve]
 
@@ -26,12 +26,12 @@ _MAX_P_OF_FALL = 0.05
 _MAX_P_OF_RISE = 0.05
 _MAX_P_GROWS = 0.01
 _MAX_P_SHRINKS = 0.1
-_MIN_TRIALS_FOR_USE = 10
-"""Minimum number of trials for a regulariser without a significant effect on overfitting to count as useless."""
+_MIN_TRIALS_TO_JUDGE_USE = 10
+"""With at least this many trials, a regulariser without a significant effect on overfitting counts as useless."""
 MIN_POOLED = 3
-"""Minimum number of evaluations of a trial for its rise to be pooled with the rises of other trials."""
+"""Trials with at least this many evaluations are pooled in the test for a common rise of the validation metric."""
 _MAX_POINTS = 10
-"""Maximum number of earlier points of the training that are compared with its end."""
+"""Maximum number of training points that are compared with the end of training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Overfit:
     trial: Trial
     curve: Curve
     """Finite validation costs of the trial."""
-    rise: Rise
+    rise: LevelRise
     p: float
     """p-value of a rise of the validation cost while the training metric falls; 1 if the rise is immaterial or the training metric
     rises.
@@ -51,15 +51,16 @@ class Overfit:
 
     @property
     def step(self) -> int:
-        """Step at which the validation level is best."""
+        """Step at which the smoothed validation metric is best."""
         return int(self.curve.steps[self.rise.best])
 
 
 def read_overfits(
     study: Study, trials: Sequence[Trial], metric: str, costs: Costs, *, material: float
 ) -> list[Overfit]:
-    """Apply `read_overfit` to each trial with enough evaluations of a validation metric. The result is cached for all rules."""
-    overfits = (_overfit_of_trial(study, trial, _Costs(metric, costs), material) for trial in trials)
+    """Apply `read_overfit` to each trial with enough evaluations of a validation metric. The results are cached, so that
+    several rules can use them."""
+    overfits = (_read_trial_overfit(study, trial, _Costs(metric, costs), material) for trial in trials)
     return [reading for reading in overfits if reading is not None]
 
 
@@ -70,7 +71,7 @@ class _Costs:
 
 
 @computed
-def _overfit_of_trial(study: Study, trial: Trial, costs: _Costs, material: float) -> Overfit | None:
+def _read_trial_overfit(study: Study, trial: Trial, costs: _Costs, material: float) -> Overfit | None:
     return read_overfit(study, trial, costs.of(trial).finite, material=material)
 
 
@@ -84,14 +85,13 @@ def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -
         return None
     if rise.height <= 0 or rise.share < material or rise.p > 0.5:
         return Overfit(trial, curve, rise, 1.0)
-    p, training = _p_that_training_falls(study, trial, int(curve.steps[rise.best]))
+    p, training = _p_value_of_training_fall(study, trial, int(curve.steps[rise.best]))
     return Overfit(trial, curve, rise, max(p, rise.p), training)
 
 
-def _p_that_training_falls(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
-    """Return (p-value of a fall since the step, metric) for the training metrics; (1, metric) if one rises, (0, None) if none was
-    logged.
-    """
+def _p_value_of_training_fall(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
+    """Return (p-value, metric) of the training metric that falls after the step; (1, metric) if one rises; (0, None) if none
+    was logged."""
     signals = {study.signals[s]: s for s in reversed(_TRAINING) if s in study.signals}
     falls: list[tuple[float, str]] = []
     for metric, signal in signals.items():
@@ -122,36 +122,33 @@ def significant_overfits(overfits: Sequence[Overfit], level: float) -> list[Over
 
 @dataclass(frozen=True, slots=True)
 class PooledRise:
-    """The rise of a validation metric from one point of the training to its end, over all trials of a study."""
+    """The rise of a validation metric from an earlier point of training to the end, over all trials of a study."""
 
     rising: tuple[Trial, ...]
-    """Trials whose validation metric is worse at the end than at the point of comparison, best trial first."""
+    """Trials whose validation metric is worse at the end than at the earlier point, best trial first."""
     judged: int
-    """Number of trials with enough evaluations whose validation metric at the end differs from its value at the point of
-    comparison.
-    """
+    """Number of trials with enough evaluations whose validation metric differs between the earlier point and the end."""
     point: float
-    """Median position of the best value, as a share of the training, over the trials in `rising`."""
+    """Median position of the best value in the training, as a share of its length, over the trials in `rising`."""
     height: float
     """Median rise over the trials in `rising`, in the metric's unit."""
     share: float
     """Median rise as a share of the range of the trial's curve, over the trials in `rising`."""
     p: float
-    """p-value of a sign test over all judged trials, corrected for the choice of the point; 1 if a training metric
-    rises as well.
-    """
-    least_p: float
-    """Smallest possible p-value: that of the sign test if the metric had risen in all judged trials."""
+    """p-value of a sign test over all judged trials, corrected for choosing the earlier point; 1 if a training metric rises as
+    well."""
+    lowest_possible_p: float
+    """Smallest p-value that the sign test can reach: its value if the metric rises in all judged trials."""
     training: str | None
     """The training metric that falls while the validation metric rises, if one was logged."""
 
 
 def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRise | None:
-    """Test by signs whether the validation metric of most trials (best first) is worse at the end than at the same earlier point of
-    their training.
+    """Test whether the validation metric of most trials is worse at the end than at one earlier point of training (sign test).
 
-    If the true level does not change after this point, a trial is as likely to end higher as lower, whatever the noise. Three
-    evaluations of each of many trials therefore suffice. Return None if no trial has three evaluations, or if no trial rises.
+    If the true metric does not change after the earlier point, a trial is as likely to end higher as lower, whatever the noise.
+    The sign test therefore needs only three evaluations per trial if there are many trials. Return None if no trial has three
+    evaluations, or if the metric rises in no trial.
     """
     curves = [(t, c) for t in trials if len(c := costs(t).finite) >= MIN_POOLED]
     if not curves:
@@ -168,7 +165,7 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
     rising = [(*curves[i], int(indices[i, point])) for i in range(len(curves)) if moves[i, point] > 0]
     if not rising:
         return None
-    falls, training = _pooled_training(study, [(t, int(c.steps[i])) for t, c, i in rising])
+    falls, training = _pooled_training_change(study, [(t, int(c.steps[i])) for t, c, i in rising])
     heights = np.array([c.values[-1] - c.values[i] for _, c, i in rising])
     return PooledRise(
         rising=tuple(t for t, _, _ in rising),
@@ -177,18 +174,17 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
         height=float(np.median(heights)),
         share=float(np.median(heights / [np.ptp(c.values) for _, c, _ in rising])),
         p=min(1.0, float(chances.min())) if falls else 1.0,
-        least_p=min(1.0, distinct_points * 0.5 ** float(judged.max())),
+        lowest_possible_p=min(1.0, distinct_points * 0.5 ** float(judged.max())),
         training=training,
     )
 
 
-def _pooled_training(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple[bool, str | None]:
-    """Return (True if no training metric rises after these steps in half of the trials, the training metric that falls in most
-    trials).
-    """
+def _pooled_training_change(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple[bool, str | None]:
+    """Return (True if no training metric rises after these steps in half of the trials, name of the training metric that falls
+    in most trials)."""
     falling: str | None = None
     for signal in (s for s in _TRAINING if s in study.signals):
-        moves = np.array([m for t, step in starts if not np.isnan(m := _training_move(study, t, signal, step))])
+        moves = np.array([m for t, step in starts if not np.isnan(m := _training_change(study, t, signal, step))])
         if not len(moves):
             continue
         if 2 * int((moves > 0).sum()) >= len(moves):
@@ -198,7 +194,7 @@ def _pooled_training(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple
     return True, falling
 
 
-def _training_move(study: Study, trial: Trial, signal: Signal, step: int) -> float:
+def _training_change(study: Study, trial: Trial, signal: Signal, step: int) -> float:
     """Return the change of a training cost from its level around `step` to its level at the end of the curve; NaN if the curve has
     too few points.
     """
@@ -226,10 +222,9 @@ def validation_curves(study: Study) -> list[tuple[str, Costs]]:
     return curves
 
 
-def setting_winners(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
-    """Return the best trial for each combination of the categorical scientific parameters, best first; without such parameters,
-    only the best trial.
-    """
+def best_trial_of_settings(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
+    """Return the best trial for each combination of categorical hyperparameters that the study compares, best first; without
+    such hyperparameters, return the best trial."""
     names = [n for n, p in study.searched.items() if p.role == "scientific" and not p.numeric]
     best: dict[tuple[object, ...], Trial] = {}
     for trial in ranked:
@@ -240,8 +235,9 @@ def setting_winners(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
 # --- regularisers ---------------------------------------------------------------------------------------------------------------
 
 
-def do_only_weak_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence[Trial]) -> bool:
-    """Return True if a scientific regulariser has trials in the upper half of its range, and none of these trials overfits."""
+def do_only_weak_settings_overfit(study: Study, overfit: Sequence[Trial], feasible: Sequence[Trial]) -> bool:
+    """Return True if a regulariser that the study compares was tried in the upper half of its range, and no such trial
+    overfits."""
     bad = {t.index for t in overfit}
     for name, parameter in study.searched.items():
         if parameter.role == "scientific" and parameter_kinds.is_regulariser(name):
@@ -268,20 +264,22 @@ _DECAY_KINDS = frozenset({"language-model", "diffusion"})
 
 
 def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
-    """Yield a change of one regulariser, and the advice to check the number of steps again. costs: the validation metric that gets
-    worse.
+    """Yield a change of one regulariser, and the advice to check the number of steps again. costs: the validation metric that
+    gets worse.
 
-    If dropout was only searched far below its usual strength, search its usual range. Otherwise, extend the range of the searched
-    regulariser in whose range the best trial lies highest. A regulariser is left out if it showed no use, or if its best trial lies
-    in the lower half of the range, because stronger regularisation was tried. If none remains, compare 0 and several strengths of a
-    regulariser that the study keeps fixed, or else of dropout or weight decay.
+    If dropout was only searched far below its usual strength, search its usual range. Otherwise, extend the range of the
+    regulariser whose best value lies closest to the upper end of its range. Skip a regulariser that showed no use, or whose
+    best value lies in the lower half of its range, because stronger regularisation was tried. If no searched regulariser
+    remains, compare 0 and several strengths of a fixed regulariser, or else of dropout or weight decay.
     """
-    names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _shows_no_use(study, costs, n)]
+    names = [
+        n for n in study.searched if parameter_kinds.is_regulariser(n) and not _is_useless_regulariser(study, costs, n)
+    ]
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
     # Trials with weak dropout show nothing about stronger dropout.
-    weak = (_usual_dropout(study.spec.parameters[n], n) for n in study.searched)
+    weak = (_propose_usual_dropout(study.spec.parameters[n], n) for n in study.searched)
     if (change := next((c for c in weak if c is not None), None)) is not None:
         yield change
         yield Advise(text=_CHECK_STEPS)
@@ -291,9 +289,9 @@ def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     yield Advise(text=_CHECK_STEPS)
 
 
-def _shows_no_use(study: Study, costs: Costs, name: str) -> bool:
-    """Return True if overfitting grows significantly with the regulariser's strength, or if over many trials it does not shrink
-    significantly.
+def _is_useless_regulariser(study: Study, costs: Costs, name: str) -> bool:
+    """Return True if overfitting grows significantly with the strength of the regulariser, or if, over many trials, it does not
+    shrink significantly.
 
     A trial's overfitting is measured by the rise of its validation metric after the best value.
     """
@@ -307,7 +305,7 @@ def _shows_no_use(study: Study, costs: Costs, name: str) -> bool:
     if stats.kendalltau(positions[is_known], rises[is_known], alternative="greater").pvalue <= _MAX_P_GROWS:
         return True
     shrinks = float(stats.kendalltau(positions[is_known], rises[is_known], alternative="less").pvalue) <= _MAX_P_SHRINKS
-    return is_known.sum() >= _MIN_TRIALS_FOR_USE and not shrinks
+    return is_known.sum() >= _MIN_TRIALS_TO_JUDGE_USE and not shrinks
 
 
 def _compare_strengths(study: Study) -> AddParameter:
@@ -344,7 +342,7 @@ def _is_regulariser_kind(usual: str, name: str) -> bool:
 
 
 def name_regularisers(changes: Sequence[Regularise]) -> Message:
-    """Return the name of the regulariser that `regulariser_changes` changes, as the object of the verb "search"."""
+    """Return a phrase that names the regulariser to change, as the object of the verb "search"."""
     for change in changes:
         if isinstance(change, SetRange):
             return say("higher values of {name}", name=Name(change.parameter))
@@ -354,8 +352,8 @@ def name_regularisers(changes: Sequence[Regularise]) -> Message:
     return say("another regulariser")
 
 
-def _usual_dropout(parameter: Parameter, name: str) -> SetRange | None:
-    """Return the usual range of dropout if the range ends far below it; None otherwise, and for other regularisers."""
+def _propose_usual_dropout(parameter: Parameter, name: str) -> SetRange | None:
+    """Return a change to the usual range of dropout if the searched range ends far below it; None for other regularisers."""
     high = parameter.high if parameter.numeric else None
     if (
         high is None
@@ -381,7 +379,7 @@ def _widen_parameter(parameter: Parameter, name: str) -> SetRange | None:
     log = parameter.scale == "log" or (not parameter.numeric and 0 < 10 * low <= high)
     wider = min(
         round_significant(high * 10 if log else high + (high - low), 2),
-        0.9 * hard_limits(name, parameter.type)[1],
+        0.9 * limits_of_name(name, parameter.type)[1],
         parameter.reach[1],
     )
     if not high < wider < np.inf:

@@ -11,15 +11,15 @@ from scipy import stats
 from scipy.ndimage import median_filter
 
 from advisor.model.space import FloatArray
-from advisor.stats.curve import HUGE, noise, smoothed
+from advisor.stats.curve import MAX_FINITE_VALUE, noise, smoothed
 
 MIN_EVALUATIONS = 10
 """Minimum number of evaluations to measure the noise around the best evaluation."""
 _DRAWS = 500
 """Number of times that the evaluations of all trials are redrawn."""
-_MIN_PART = 8
+_MIN_POINTS_AROUND_BEST = 8
 """Minimum number of points in the window around the curve's best point."""
-_MAX_WINDOW = 9
+_MAX_PARABOLA_WINDOW = 9
 """Maximum number of points in the window of a local parabola."""
 
 
@@ -37,24 +37,26 @@ class HalfAroundBest:
     """Standard deviation of the noise from one evaluation to the next."""
 
     def chance_above(self, level: float) -> float:
-        """Return the probability that the true noise exceeds `level`. The log of the estimate has standard error 1.5 / sqrt(m)."""
+        """Return the probability that the true noise exceeds `level`. The logarithm of the estimated noise has a standard error
+        of 1.5 / sqrt(m)."""
         if self.noise <= 0 or level <= 0 or math.isinf(level):
             return float(self.noise > level)
         return float(stats.norm.cdf(math.log(self.noise / level) * math.sqrt(len(self.course)) / 1.5))
 
 
 def around_best(costs: FloatArray) -> HalfAroundBest | None:
-    """Split the half of a curve of finite costs (n,) around its lowest point; None for fewer than 10 points."""
+    """Split the half of a cost curve around its lowest point into a smooth curve and noise. costs: shape (n,), finite; None for
+    fewer than 10 points."""
     n = len(costs)
     if n < MIN_EVALUATIONS:
         return None
-    y = np.clip(costs, -HUGE, HUGE)
-    size = min(n, max(n // 2, _MIN_PART))
+    y = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
+    size = min(n, max(n // 2, _MIN_POINTS_AROUND_BEST))
     start = min(max(int(np.argmin(y)) - size // 2, 0), n - size)
     part = y[start : start + size]
     # Remove single jumps before fitting parabolas, because jumps would bend the fit.
     without_jumps = median_filter(part, size=3, mode="nearest")
-    course = smoothed(without_jumps, min(_MAX_WINDOW, size - 1 + size % 2))
+    course = smoothed(without_jumps, min(_MAX_PARABOLA_WINDOW, size - 1 + size % 2))
     deviation = _noise(part)
     # Without noise, the smooth curve is the curve itself.
     return HalfAroundBest(
@@ -63,11 +65,11 @@ def around_best(costs: FloatArray) -> HalfAroundBest | None:
 
 
 def _noise(part: FloatArray) -> float:
-    """Return the standard deviation of the noise: `curve.noise`, or less if bends of the curve inflate it; 0 if the curve never
+    """Return the standard deviation of the noise: at most `curve.noise`, which bends of the curve inflate; 0 if the curve never
     rises.
 
-    White noise with variance sigma^2 has third differences of variance 20 sigma^2, and successive second differences of covariance
-    -4 sigma^2. In a bend of the curve, successive second differences have the same sign.
+    White noise with variance sigma^2 has third differences of variance 20 sigma^2, and successive second differences of
+    covariance -4 sigma^2. In a bend of the curve, successive second differences have the same sign.
     """
     if (np.diff(part) <= 0).all():
         return 0.0
@@ -79,10 +81,10 @@ def _noise(part: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Stability of a ranking of trials if the evaluations are drawn again."""
+    """Stability of a ranking of trials if the noise of their evaluations is drawn again."""
 
     keeps: float
-    """Share of the draws in which the best trial remains the best."""
+    """Share of the redraws in which the best trial remains the best."""
     reliability: float
     """Share of the variance of the trials' best costs that is not due to noise, from 0 to 1."""
     noise: float
@@ -103,8 +105,8 @@ def redraw_ranking(trials: Sequence[HalfAroundBest], *, seed: int = 0) -> Rankin
     noise_variance = float(np.mean(best.var(axis=0)))
     total = float(best_costs.var(ddof=1))
     return Ranking(
-        # Smoothing may lower the first trial below others, but its probability of being the best is at least as high as that of any
-        # other trial.
+        # Smoothing may lower another trial below the first one, but the first trial is at least as likely as any other to be
+        # the best.
         keeps=max(float(np.mean(best.argmin(axis=1) == 0)), 1 / len(trials)),
         reliability=max(0.0, 1 - noise_variance / total) if total > 0 else 0.0 if noise_variance > 0 else 1.0,
         noise=float(np.median([t.noise for t in trials])),

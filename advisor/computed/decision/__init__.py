@@ -1,1 +1,1 @@
-"""Settings that were run several times with different seeds."""
+"""Estimates the variation between repeats: runs of one setting with different seeds."""

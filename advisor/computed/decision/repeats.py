@@ -1,7 +1,8 @@
-"""Settings and their repeats with different seeds, from which the variance between trials of one setting is estimated.
+"""Groups trials into settings and their repeats with different seeds, to estimate the variance between trials of one setting.
 
-A setting is often repeated because its first run was the best. A first result that was selected in this way was probably lucky and
-would bias the mean. Means and comparisons therefore use only the fresh runs, which were started after the selection.
+ A setting that is repeated because its first result was the best
+was probably lucky, so its first result would bias the mean. Means and comparisons use only the runs that were started after the
+setting was selected for repetition.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from advisor.model.study import Study, Trial
 from advisor.stats import difference
 
 MATERIAL = 0.002
-"""Minimum difference between results that matters, as a share of the result, or of its distance from 1 if the result is between 0.5
-and 1.
+"""Minimum difference between results that matters, relative to the result, or to its distance from 1 if it lies between 0.5 and
+1.
 
-We chose a value that means 0.007 for a loss of 3.28, or 0.01 percentage points for an accuracy of 95 %.
+The value corresponds to 0.007 at a loss of 3.28, or to 0.01 percentage points at an accuracy of 95 %.
 """
-MAX_COMPARED = 4
+MAX_COMPARED_SETTINGS = 4
 """Maximum number of settings in a study that compares settings instead of searching. Our choice."""
 
-KeyOf: TypeAlias = Callable[[Trial], SettingKey]
+SettingKeyFunction: TypeAlias = Callable[[Trial], SettingKey]
 
 
 @dataclass(frozen=True)
@@ -42,28 +43,27 @@ class Setting:
     failed: tuple[Trial, ...]
     """Trials of the setting that diverged, crashed or learned nothing."""
     selection: int = 0
-    """Number of the setting's first trials that led to its repetition because their results were good."""
+    """Number of first trials of this setting whose good results led to its repetition."""
 
     @property
     def fresh(self) -> FloatArray:
-        """Costs of the trials after the selection, shape (n - selection,)."""
+        """Costs of the trials that started after the setting was selected for repetition, shape (n - selection,)."""
         return self.costs[self.selection :]
 
     @property
     def mean(self) -> float:
-        """Mean cost over the fresh trials of the setting."""
+        """Mean cost over the trials in `fresh`."""
         return float(np.mean(self.fresh))
 
     @property
     def params(self) -> Mapping[str, Value]:
-        """Hyperparameters of the setting."""
         return self.trials[0].params
 
 
 @computed
 def settings(study: Study) -> tuple[Setting, ...]:
     """Return the settings with at least one result at full length, in the order in which they were first tried."""
-    return tuple(settings_of(study, study.trials))
+    return tuple(group_into_settings(study, study.trials))
 
 
 @computed
@@ -77,26 +77,27 @@ def compared(study: Study) -> tuple[Setting, ...]:
     tunes_number = any(p.numeric and p.role != "scientific" for p in study.searched.values())
     repeated = all(len(s.trials) > 1 for s in tried)
     has_parameters = bool(study.searched)
-    return tried if has_parameters and 2 <= len(tried) <= MAX_COMPARED and (repeated or not tunes_number) else ()
+    return (
+        tried if has_parameters and 2 <= len(tried) <= MAX_COMPARED_SETTINGS and (repeated or not tunes_number) else ()
+    )
 
 
-def settings_of(study: Study, trials: Sequence[Trial], key: KeyOf | None = None) -> list[Setting]:
+def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFunction | None = None) -> list[Setting]:
     """Return the settings of these trials, in the order in which they were first tried.
 
-    key: returns the key of a trial's setting, by default that of its hyperparameters. If two trials of a setting have the same
-    seed, the second one is not a repeat and is left out.
+    key: function that returns the key of a trial's setting; by default, the key of its hyperparameters. If two trials of a
+    setting have the same seed, the second one is not a repeat and is left out.
     """
     bad = failures.failures(study).any
     groups = _groups(study, trials, key)
     all_groups = groups if trials is study.trials else _groups(study, study.trials, key)
     settings = []
     for own_key, group in groups.items():
-        successful = _one_per_seed([t for t in group if study.comparable[t.index] and not bad[t.index]])
+        successful = _first_run_per_seed([t for t in group if study.comparable[t.index] and not bad[t.index]])
         if successful:
             failed_trials = tuple(t for t in group if bad[t.index])
             first = _selection_size(all_groups, own_key)
-            # If there are fewer fresh runs than first runs, the settings were probably planned with unequal numbers of runs from
-            # the start.
+            # If there are fewer fresh runs than first runs, the settings were probably planned with unequal numbers of runs.
             first = first if len(successful) >= 2 * first else 0
             settings.append(
                 Setting(tuple(successful), study.costs[[t.index for t in successful]], failed_trials, first)
@@ -104,7 +105,9 @@ def settings_of(study: Study, trials: Sequence[Trial], key: KeyOf | None = None)
     return settings
 
 
-def _groups(study: Study, trials: Sequence[Trial], key_of_trial: KeyOf | None) -> dict[SettingKey, list[Trial]]:
+def _groups(
+    study: Study, trials: Sequence[Trial], key_of_trial: SettingKeyFunction | None
+) -> dict[SettingKey, list[Trial]]:
     """Return the ended trials of each setting in the order of their start."""
     key_of_trial = key_of_trial or key
     groups: dict[SettingKey, list[Trial]] = {}
@@ -120,10 +123,11 @@ def start(trial: Trial) -> tuple[float, int]:
 
 
 def _selection_size(groups: Mapping[SettingKey, Sequence[Trial]], own_key: SettingKey) -> int:
-    """Return the number of first runs whose results led to repeating a setting; 0 if no setting was selected in this way.
+    """Return the number of first runs whose results led to the repetition of a setting; 0 if no setting was selected in this
+    way.
 
-    The number of first runs equals the number of runs of a setting that was not repeated further. Runs of other settings must lie
-    between the first runs and the last repeat, because consecutive runs were planned together.
+    A setting that was not repeated further shows how many first runs each setting had. Runs of other settings must lie between
+    the first runs and the last repeat; otherwise, all runs were planned together.
     """
     runs = groups[own_key]
     counts = {len(g) for g in groups.values() if len(g) < len(runs)}
@@ -150,7 +154,7 @@ def key(trial: Trial) -> SettingKey:
     return setting_key(trial.params) or (("commit", trial.commit),)
 
 
-def first_of_settings(trials: Iterable[Trial]) -> list[Trial]:
+def first_trial_of_settings(trials: Iterable[Trial]) -> list[Trial]:
     """Return the first trial of each setting, in the order of these trials."""
     first: dict[SettingKey, Trial] = {}
     for trial in trials:
@@ -158,7 +162,7 @@ def first_of_settings(trials: Iterable[Trial]) -> list[Trial]:
     return list(first.values())
 
 
-def _one_per_seed(trials: Sequence[Trial]) -> list[Trial]:
+def _first_run_per_seed(trials: Sequence[Trial]) -> list[Trial]:
     first = {t.seed: t.index for t in reversed(trials)}
     return [t for t in trials if t.seed is None or first[t.seed] == t.index]
 

@@ -1,1 +1,1 @@
-"""Distributed ranks, batch normalisation and validation data."""
+"""Computes facts about distributed ranks, batch normalisation, checkpoints and validation data."""

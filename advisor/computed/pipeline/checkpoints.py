@@ -1,4 +1,4 @@
-"""The checkpoints that trials kept, as logged by an adapter."""
+"""Reads which checkpoints trials kept, as an adapter logged them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from advisor.model.study import Study, Trial
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The kept checkpoints of one trial."""
+    """The checkpoints that one trial kept."""
 
     steps: tuple[float, ...]
     path_by_step: Mapping[float, str]
-    """Folder or file of each checkpoint whose path is known."""
+    """Path of each checkpoint's file or folder by training step, if the path is known."""
     chosen: float | None
-    """Step of the checkpoint that was chosen; None if none was."""
+    """Step of the checkpoint that the trial chose as its result; None if it chose none."""
 
 
 def logged(trial: Trial) -> Checkpoints | None:
     """Return the checkpoints that the trial kept; None if they were not logged or the log cannot be parsed."""
     try:
         fact = trial.parsed_fact("checkpoints")
-        if fact["policy"] == "none":  # the hook kept no checkpoints, but the user may have kept some
+        if fact["policy"] == "none":  # The adapter saved no checkpoints, but the user's code may have saved some.
             return None
         steps = tuple(s for entry in fact["kept"] if math.isfinite(s := as_number(entry["step"])))
         path_by_step = {as_number(e["step"]): str(e["path"]) for e in fact["kept"] if e.get("path")}
@@ -37,10 +37,10 @@ def logged(trial: Trial) -> Checkpoints | None:
     return Checkpoints(steps, path_by_step, chosen if math.isfinite(chosen) else None)
 
 
-def best_kept(study: Study, trial: Trial) -> tuple[int, float] | None:
+def best_checkpoint(study: Study, trial: Trial) -> tuple[int, float] | None:
     """Return (step, cost) of the trial's chosen or best checkpoint; None without logged checkpoints.
 
-    The cost of a checkpoint is the cost at the last evaluation at or before the checkpoint's step.
+    The cost of a checkpoint is the cost at the last evaluation before or at its step.
     """
     found, curve = logged(trial), study.cost_curve(trial).finite
     steps = () if found is None else found.steps if found.chosen is None else (found.chosen,)
@@ -51,14 +51,14 @@ def best_kept(study: Study, trial: Trial) -> tuple[int, float] | None:
     return int(steps[best]), float(curve.values[indices[best]])
 
 
-def overwritten_by(study: Study, trial: Trial) -> tuple[str, list[Trial]]:
+def find_overwriting_trials(study: Study, trial: Trial) -> tuple[str, list[Trial]]:
     """Return (path of the trial's chosen or best checkpoint, later trials that kept a checkpoint under this path).
 
     Trials on another machine are left out.
     """
-    found, best = logged(trial), best_kept(study, trial)
+    found, best = logged(trial), best_checkpoint(study, trial)
     path = "" if found is None or best is None else found.path_by_step.get(best[0], "")
-    later = [t for t in study.trials if _began(t) > _began(trial) and host(t) == host(trial)]
+    later = [t for t in study.trials if _start_time(t) > _start_time(trial) and host(t) == host(trial)]
     return path, [t for t in later if path and path in paths(t)]
 
 
@@ -68,7 +68,7 @@ def paths(trial: Trial) -> tuple[str, ...]:
     return () if found is None else tuple(found.path_by_step.values())
 
 
-def _began(trial: Trial) -> float:
+def _start_time(trial: Trial) -> float:
     return math.nan if trial.started is None else trial.started
 
 

@@ -1,4 +1,4 @@
-"""Batch normalisation layers of a trial's model."""
+"""Reads the batch normalisation layers of a trial's model."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ class BatchNorm:
 
 
 def batch_norm(trial: Trial) -> BatchNorm | None:
-    """Return the batch normalisation of a trial; with 0 layers if the model has none or all are frozen; None if the trial logged no
-    layers.
-    """
+    """Return the trial's batch normalisation layers: 0 layers if the model has none or all are frozen; None if the trial logged
+    no layers."""
     facts = _load_json(trial, "batch_norm")
     if facts:
         total, frozen = _count(facts, "layers"), _count(facts, "frozen")

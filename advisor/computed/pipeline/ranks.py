@@ -1,4 +1,4 @@
-"""Facts that the ranks of a distributed training run logged."""
+"""Reads the facts that the ranks of a distributed training run logged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.model.study import Trial
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a distributed trial, two or more."""
+    """The two or more ranks of a distributed trial."""
 
     world_size: int
     parallel: str
@@ -20,7 +20,7 @@ class Ranks:
     facts: Mapping[str, Any]
 
     def values(self, name: str) -> list[Any]:
-        """Return the values of a fact on all ranks that logged it, in the order of ranks."""
+        """Return the values that ranks logged for a fact, in the order of ranks."""
         fact = self.facts.get(name)
         if not isinstance(fact, Mapping):
             return []
@@ -30,7 +30,7 @@ class Ranks:
         return [v for v in listed if v is not None and v != "..."] if isinstance(listed, list) else []
 
     def differ(self, name: str) -> bool:
-        """Return True if ranks logged different values of a fact."""
+        """Return True if the ranks logged different values of a fact."""
         return len({repr(v) for v in self.values(name)}) > 1
 
     def agree(self, name: str) -> bool:
@@ -38,7 +38,7 @@ class Ranks:
         return len(self.values(name)) > 1 and not self.differ(name)
 
     def count(self, name: str) -> int:
-        """Return the number of ranks that logged the fact as true."""
+        """Return the number of ranks for which a fact is true."""
         return sum(v is True for v in self.values(name))
 
     def values_text(self, name: str) -> str:
@@ -47,7 +47,7 @@ class Ranks:
 
 
 def read(trial: Trial) -> Ranks | None:
-    """Return the ranks of a trial; None if the trial had a single rank or logged no readable facts about its ranks."""
+    """Return the ranks of a trial; None if it had a single rank or logged no readable facts about its ranks."""
     try:
         ranks_fact = trial.parsed_fact("ranks")
         world, parallel, facts = (
@@ -63,13 +63,13 @@ def read(trial: Trial) -> Ranks | None:
 def shares_data(trial: Trial, world: Ranks) -> bool | None:
     """Return True if the ranks share one pass over the training data per epoch, False if each rank makes its own pass.
 
-    Return None if the logs do not show it.
+    Return None if the logs do not show whether the ranks share data.
     """
     steps, total = trial.fact("steps_per_epoch"), trial.fact("n_train")
     examples_per_epoch = steps * trial.fact("batch_size")
     if not (
         steps >= 4 and examples_per_epoch > 0
-    ):  # with fewer than 4 steps, an incomplete last step distorts the product
+    ):  # with fewer than 4 steps, an incomplete last step distorts examples per epoch
         shards = [n for n in world.values("shard_examples") if isinstance(n, int)]
         examples_per_epoch = (
             sum(shards) / len(shards) * world.world_size if shards and world.values("loader_seed") else math.nan
@@ -79,7 +79,7 @@ def shares_data(trial: Trial, world: Ranks) -> bool | None:
     return examples_per_epoch < max(1.5, 0.75 * world.world_size) * total
 
 
-def sampler_shares(trial: Trial) -> bool:
+def does_sampler_split_data(trial: Trial) -> bool:
     """Return True if the sampler splits the data among ranks and shuffles it with one common seed."""
     try:
         sampler = trial.parsed_fact("loader")["sampler"]
@@ -95,7 +95,6 @@ def number_of_ranks(trial: Trial) -> int:
 
 
 def logged_by_adapter(trial: Trial) -> bool:
-    """Return True if an adapter logged the training. An adapter logs every fact that applies to a training, so facts that are
-    missing do not apply.
-    """
+    """Return True if an adapter logged the trial. An adapter logs every fact that applies to a trial, so missing facts do not
+    apply."""
     return "schema" in trial.facts

@@ -1,4 +1,4 @@
-"""Information to reproduce a trial: its command, configuration files and code."""
+"""Returns what is needed to reproduce a trial: its command, configuration files and code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def reproduction(trial: Trial) -> tuple[tuple[str, str], ...]:
     facts = [
         ("command", trial.facts.get("command", "")),
         ("configuration", ", ".join(_files(trial))),
-        ("code", _code(trial)),
+        ("code", _describe_code(trial)),
     ]
     return tuple((kind, value) for kind, value in facts if value)
 
@@ -23,7 +23,7 @@ def _files(trial: Trial) -> list[str]:
     return [str(name) for name in fact] if isinstance(fact, list) else []
 
 
-def _code(trial: Trial) -> str:
+def _describe_code(trial: Trial) -> str:
     commit = trial.facts.get("git_commit", "")
     dirty = trial.facts.get("git_dirty") == "true"
     # The adapter stores uncommitted changes as an artifact of this name.

@@ -1,4 +1,4 @@
-"""Results of settings that have no order."""
+"""Detects studies whose results do not rank the settings."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from advisor.model.words import number
 from advisor.stats.heterogeneity import heterogeneity
 
 _FALSE_ALARMS = 0.05
-"""Maximum probability that settings of equal quality seem to differ."""
+"""Significance level: maximum probability that settings of equal quality seem to differ."""
 
 
 @computed
 def tie(study: Study) -> str | None:
-    """Return why the results of the settings have no order, as a clause; None if they have one or if that is unknown.
+    """Return a clause that says why the results do not rank the settings; None if they rank them or if this is unknown.
 
-    All results are equal, or they differ no more than settings of equal quality would differ by chance. The standard error follows
-    from the size of the validation set; if that is unknown, from repeats of settings, or else from the noise between evaluations.
+    All results are equal, or they differ no more than settings of equal quality would differ by chance. The standard error
+    follows from the size of the validation set; if that is unknown, from repeats of settings, or else from the noise between
+    evaluations.
     """
-    trials, metric = repeats.first_of_settings(study.ranked()), study.spec.objective.metric
+    trials, metric = repeats.first_trial_of_settings(study.ranked()), study.spec.objective.metric
     if len(trials) < 2:
         return None
     if len({study.rank_key(t)[0] for t in trials}) == 1:

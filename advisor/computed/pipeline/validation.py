@@ -1,4 +1,4 @@
-"""Standard error of the objective, computed from the number of validation examples."""
+"""Computes the standard error of the objective from the number of validation examples."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from advisor.model.study import Study, Trial
 from advisor.stats.ratios import error_of_share
 
 AGREEMENT = 0.5
-"""Correlation of two trials' errors over the examples. Published disagreement rates of two training runs of one architecture imply
-about one half."""
-MAX_TIMES = 100
-"""Maximum realistic growth factor of the number of validation examples. Our choice."""
-_MAX_SHARE = 1 + 1e-6
-"""Maximum value that counts as a share; larger values are percentages. The limit exceeds 1, because 32-bit floats may round 1 up
-slightly.
-"""
+"""Assumed correlation between the errors of two trials on the same validation examples. Published disagreement rates between
+two training runs of one architecture imply a correlation of about one half."""
+MAX_EXAMPLES_FACTOR = 100
+"""Maximum factor by which a validation set can realistically grow. Our choice."""
+_MAX_SHARE_VALUE = 1 + 1e-6
+"""Maximum value of a metric that is a share; a metric with larger values is a percentage. This maximum exceeds 1, because
+32-bit floats may round 1 up slightly."""
 _SHARE_WORDS = {"accuracy", "accuracies", "acc", "top1", "top5"}
 _ERROR_WORDS = {"error", "err"}
 _NO_SHARE_WORDS = set(
     "balanced macro weighted class mean squared square absolute relative rms root median word character char phone token pixel std "
     "reconstruction prediction approximation".split()
 )
-"""Words in names of metrics that are not shares of examples. Such metrics are means of means, of sizes or of parts of examples."""
+"""Words in names of metrics that are not shares of examples. Metrics with such words average over means, over sizes, or over
+parts of examples."""
 
 
 def unit_of_shares(study: Study) -> float:
-    """Return the objective value that equals a share of 1: 100 if the objective is a percentage, else 1.
+    """Return 100 if the objective is a percentage, else 1.
 
-    The largest value at any step decides, because a percentage may be below 1 at its best.
+    The largest value of the objective at any step decides, because a percentage may be below 1 at its best.
     """
     values = study.metrics[study.spec.objective.metric].values
-    return 100.0 if float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0)) > _MAX_SHARE else 1.0
+    return 100.0 if float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0)) > _MAX_SHARE_VALUE else 1.0
 
 
 def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
@@ -86,9 +86,8 @@ def _completions_per_prompt(trial: Trial) -> float:
 
 
 def _std_metric(study: Study) -> str:
-    """Return the name of the metric that holds the objective's standard deviation over the examples: the recommended name, or TRL's
-    name for rewards.
-    """
+    """Return the name of the metric with the objective's standard deviation over the examples: the recommended name, or TRL's
+    name for rewards."""
     ours, of_rewards = (study.spec.objective.metric + suffix for suffix in (contract.STD_SUFFIX, "_std"))
     found = study.kind == "reinforcement-learning" and ours not in study.metrics and of_rewards in study.metrics
     return of_rewards if found else ours
@@ -110,10 +109,10 @@ def _example_deviations(study: Study, trials: Sequence[Trial], metric: str) -> F
 
 
 def _is_share(study: Study, metric: str, shares: FloatArray, sizes: FloatArray) -> bool:
-    """Return True if shares (k,) are counts of examples divided by their number.
+    """Return True if the values `shares`, shape (k,), are counts of examples divided by the number of examples.
 
-    An accuracy is recognised by its name. An error rate is recognised only if its products with the set sizes are also whole
-    numbers.
+    An accuracy is recognised by the name of its metric. An error rate is recognised only if its products with the numbers of
+    examples are also whole numbers.
     """
     words = set(words_of(metric))
     if words & _NO_SHARE_WORDS or shares.min() < 0 or shares.max() > 1:
@@ -139,11 +138,11 @@ _BOUNDED_WORDS = _SHARE_WORDS | {"auc", "auroc", "f1", "dice", "iou"}
 """Words in names of metrics whose maximum is 1, or 100 if they are percentages."""
 
 
-def headroom(study: Study) -> float:
-    """Return the distance of the best result from a perfect score; infinite if the perfect score is unknown."""
+def distance_to_perfect_score(study: Study) -> float:
+    """Return the distance of the best result from a perfect score; infinite if we do not know the perfect score."""
     best, words = study.ranked()[:1], set(words_of(study.spec.objective.metric))
     if best and study.minimize and study.kind == "language-model" and "loss" in words:
-        return max(float(study.costs[best[0].index]), 0.0)  # a cross-entropy, which is at least 0
+        return max(float(study.costs[best[0].index]), 0.0)  # This cost is a cross-entropy, whose minimum is 0.
     bounded = words & (_ERROR_WORDS - _NO_SHARE_WORDS if study.minimize else _BOUNDED_WORDS)
     if not best or not bounded:
         return math.inf
@@ -152,18 +151,18 @@ def headroom(study: Study) -> float:
     return room if 0 <= room <= unit else math.inf
 
 
-MIN_PERFECT = 3
-"""Minimum number of settings with a perfect score at which the evaluation no longer distinguishes settings."""
+MIN_PERFECT_SETTINGS = 3
+"""If at least this many settings reach a perfect score, the evaluation no longer distinguishes settings."""
 
 
 def perfect_trials(study: Study) -> list[Trial]:
     """Return the best trial of each setting with a perfect score, such as an accuracy of 1.
 
-    Return an empty list for fewer than `MIN_PERFECT` settings with a perfect score.
+    Return an empty list for fewer than `MIN_PERFECT_SETTINGS` settings with a perfect score.
     """
     best = study.ranked()[:1]
     limit = 0.0 if study.minimize else -unit_of_shares(study)
     if not best or study.costs[best[0].index] != limit:
         return []
-    tied = repeats.first_of_settings(t for t in study.ranked() if study.costs[t.index] == limit)
-    return tied if len(tied) >= MIN_PERFECT else []
+    tied = repeats.first_trial_of_settings(t for t in study.ranked() if study.costs[t.index] == limit)
+    return tied if len(tied) >= MIN_PERFECT_SETTINGS else []

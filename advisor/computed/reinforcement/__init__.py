@@ -1,1 +1,1 @@
-"""Policies that are trained by rewards."""
+"""Analyses policies that are trained by rewards."""

@@ -1,4 +1,4 @@
-"""Reads logged curves about a policy that is trained by rewards, for trials that logged enough points."""
+"""Reads the logged curves of policies that are trained by rewards, for trials that logged enough points."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from advisor.model.reading import Kind
 from advisor.model.study import Curve, Signal, Study, Trial
 
 MIN_POINTS = 20
-"""Minimum number of logged points of a trial. A fifth of the points counts as the start of training, which must contain enough
-points to estimate the noise.
-"""
-NOT_FOR: frozenset[Kind] = frozenset({"supervised", "language-model", "gan", "diffusion", "self-supervised"})
+"""Minimum number of points of a curve to analyse it. The first fifth of the points must be enough to estimate the noise at the
+start of training."""
+KINDS_WITHOUT_POLICY: frozenset[Kind] = frozenset(
+    {"supervised", "language-model", "gan", "diffusion", "self-supervised"}
+)
 """Kinds of workload that train no policy."""
 _NAMES = {
     "groups_without_advantage": "the share of groups whose rewards are all equal, as TRL's frac_reward_zero_std",
@@ -27,19 +28,19 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class LoggedSignal:
-    """The logged points of one signal in one trial."""
+    """The logged points of one kind of curve (signal) in one trial."""
 
     trial: Trial
     curve: Curve
 
-    def part_of_points(self, start: float, end: float) -> slice:
-        """Return the points from share `start` to share `end` of all points."""
+    def slice_of_points(self, start: float, end: float) -> slice:
+        """Return the indices of the points from the share `start` to the share `end` of all points."""
         n = len(self.curve)
         return slice(round(start * n), max(round(end * n), round(start * n) + 2))
 
 
 def logged_signals(study: Study, signal: Signal) -> list[LoggedSignal]:
-    """Return the signal's finite points of each ended trial that logged at least `MIN_POINTS`, best trial first.
+    """Return the finite points of a signal in each ended trial that logged at least `MIN_POINTS` of them, best trial first.
 
     Raises MissingData if no trial logged enough points.
     """
@@ -50,6 +51,6 @@ def logged_signals(study: Study, signal: Signal) -> list[LoggedSignal]:
     if not enough:
         needs: Lack = "other" if study.has("policy_reward") else "design"
         most = max((len(c.curve) for c in curves), default=0)
-        advice = f"; the most are {most}, so log it more often, in TRL by logging_steps=1" if most else ""
+        advice = f"; the longest curve has {most}, so log it more often, in TRL by logging_steps=1" if most else ""
         raise MissingData(f"no trial logged {MIN_POINTS} points of {_NAMES[signal]}{advice}", needs=needs)
     return enough

@@ -1,1 +1,1 @@
-"""Settings, failures and importance of hyperparameters."""
+"""Analyses the hyperparameter settings of a study, their failures, and the importance of each hyperparameter."""

@@ -1,7 +1,7 @@
 """Finds trials of several lengths that were tuned separately, such as short runs followed by long runs in a narrower range.
 
-Longer runs give better results, so a hyperparameter whose values differ between short and long runs seems to matter. Only trials of
-the same length show whether it does.
+Longer runs give better results, so a hyperparameter whose values differ between short and long runs seems to matter. Only
+trials of the same length show whether the hyperparameter itself matters.
 """
 
 from __future__ import annotations
@@ -18,49 +18,53 @@ from advisor.model.space import BoolArray, FloatArray, IntArray, counts_training
 from advisor.model.study import Study, Trial
 from advisor.model.words import count, listed
 
-_APART = 1.2
-"""Minimum ratio at which two lengths of training count as different. Our choice."""
+_MIN_LENGTH_RATIO = 1.2
+"""Two training lengths count as different if their ratio is at least this. Our choice."""
 _MIN_TRIALS = 5
-"""Minimum number of trials of each length."""
-_MAX_LENGTHS = 4
-"""Maximum number of distinct lengths of training. In a study with more lengths, the length was sampled like a hyperparameter."""
-_LEVEL = 0.05
-"""Maximum probability, per study, of a false alarm: that trials of different lengths differ only by chance."""
+"""Minimum number of trials of each training length."""
+_MAX_TRAINING_LENGTHS = 4
+"""Maximum number of distinct training lengths. If a study has more lengths, it sampled the length like a hyperparameter."""
+_TEST_LEVEL = 0.05
+"""Significance level per study of the test whether trials of different lengths have different hyperparameter values."""
 
 
 @dataclass(frozen=True)
-class Budgets:
-    """Lengths of training whose trials have different values of a hyperparameter. Rules about the search space judge the trials of
+class TunedLengths:
+    """Training lengths whose trials have different values of a hyperparameter. Rules about the search space judge the trials of
     only one length.
     """
 
     lengths: tuple[tuple[int, int], ...]
-    """Last step and number of trials of each length, ascending."""
+    """(Last step, number of trials) for each training length, shortest first."""
     judged: int
-    """Index of the judged length: the length with the most trials or, if tied, the longest of these."""
+    """Index of the length that rules judge: the length with the most trials; if several lengths tie, the longest of these."""
     others: BoolArray
-    """Mask of the complete trials whose length is not the judged one, shape (number of trials,)."""
+    """Mask of the complete trials with another length than the judged one, shape (number of trials,)."""
 
 
 @computed
-def separately_tuned_lengths(study: Study) -> Budgets | None:
+def separately_tuned_lengths(study: Study) -> TunedLengths | None:
     """Return the lengths of training if trials of different lengths have different hyperparameter values; else None."""
     trials = [t for t in study.trials if t.status == "complete" and study.comparable[t.index]]
     lengths = np.array([study.cost_curve(t).steps[-1] for t in trials], dtype=np.int64)
     if study.kind == "no-network" or len(trials) < 2 * _MIN_TRIALS or lengths.min() < 1:
         return None
     groups, sizes = _groups(lengths)
-    if not 1 < len(sizes) <= _MAX_LENGTHS or sizes.min() < _MIN_TRIALS or not _groups_differ(study, trials, groups):
+    if (
+        not 1 < len(sizes) <= _MAX_TRAINING_LENGTHS
+        or sizes.min() < _MIN_TRIALS
+        or not _groups_differ(study, trials, groups)
+    ):
         return None
     judged = int(max(range(len(sizes)), key=lambda g: (sizes[g], g)))
     others = np.zeros(len(study.trials), dtype=np.bool_)
     others[[t.index for t, group in zip(trials, groups, strict=True) if group != judged]] = True
     ends = [int(lengths[groups == g].max()) for g in range(len(sizes))]
-    return Budgets(tuple(zip(ends, sizes.tolist(), strict=True)), judged, others)
+    return TunedLengths(tuple(zip(ends, sizes.tolist(), strict=True)), judged, others)
 
 
 def decisions(study: Study) -> tuple[Decision, ...]:
-    """Return the decision to judge the search space by trials of one length, if several lengths were tuned separately."""
+    """Return the decision that rules judge the search space by trials of one length, if several lengths were tuned separately."""
     found = separately_tuned_lengths(study)
     if found is None:
         return ()
@@ -73,11 +77,12 @@ def decisions(study: Study) -> tuple[Decision, ...]:
 
 
 def _groups(lengths: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the group of each trial by its length (trials,), shortest first, and the size of each group."""
+    """Group the trials by length. Return the group index of each trial, shape (trials,), shortest length first, and the size of
+    each group."""
     order = np.argsort(lengths, kind="stable")
     ascending = lengths[order]
     groups = np.empty(len(lengths), dtype=np.int64)
-    groups[order] = np.concatenate([[0], np.cumsum(ascending[1:] >= _APART * ascending[:-1])])
+    groups[order] = np.concatenate([[0], np.cumsum(ascending[1:] >= _MIN_LENGTH_RATIO * ascending[:-1])])
     return groups, np.bincount(groups)
 
 
@@ -85,19 +90,18 @@ def _groups_differ(study: Study, trials: Sequence[Trial], groups: IntArray) -> b
     """Return True if the groups differ in a hyperparameter that does not itself set the length (Kruskal-Wallis test)."""
     names = [n for n in study.searched if not (counts_training(n) or n in study.lengths or is_batch_size(n))]
     axes = [u for n in names if not _determines_length(u := study.positions(n, trials), groups)]
-    return any(_p_value(u, groups) <= _LEVEL / len(axes) for u in axes)
+    return any(_p_value(u, groups) <= _TEST_LEVEL / len(axes) for u in axes)
 
 
 def _determines_length(positions: FloatArray, groups: IntArray) -> bool:
-    """Return True if the hyperparameter has few values and its value determines the length of training, for example a number of
-    blocks of steps.
-    """
+    """Return True if the hyperparameter has few values and each value occurs with one training length, for example a number of
+    training blocks."""
     values = np.unique(positions)
     return 2 * len(values) <= len(positions) and all(len(set(groups[positions == v].tolist())) == 1 for v in values)
 
 
 def _p_value(positions: FloatArray, groups: IntArray) -> float:
-    from scipy.stats import kruskal  # imported here, because the module loads slowly and is rarely needed
+    from scipy.stats import kruskal  # Import scipy.stats here, because it loads slowly and is rarely needed.
 
     parts = [part[np.isfinite(part)] for part in (positions[groups == g] for g in range(int(groups.max()) + 1))]
     parts = [part for part in parts if len(part) >= _MIN_TRIALS]

@@ -1,4 +1,4 @@
-"""Limits of how far a range may be extended: values at which trials failed, and usual learning rates."""
+"""Limits how far a search range may be extended: not to values at which trials failed, nor far beyond usual learning rates."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from advisor.model.words import setting
 from advisor.stats import widening
 
 MIN_FACTOR = widening.MIN_FACTOR
-"""Factor by which a range of learning rates may exceed the usual rates if the best trials lie at the end of the range."""
-_FAILED = ("diverged", "not_learned")
+"""If the best trials lie at the end of the range, a range of learning rates may exceed the usual rates by this factor."""
+_FAILED_STATUSES = ("diverged", "not_learned")
 
 
 class Limit(NamedTuple):
-    """The outermost value to which one end of a range may be extended."""
+    """The outermost value to which one end of a range may be extended, and the reason."""
 
     value: float
     why: str
-    """The reason, as a clause: "trials with lr of 0.3 failed"."""
+    """The reason for the limit, as a clause, for example "trials with lr of 0.3 failed"."""
 
 
-def tidy_range(study: Study, name: str) -> Parameter:
-    """Return the hyperparameter with a rounded range. Inferred ends are rounded outwards; declared ranges and integers stay
-    unchanged.
+def round_inferred_range(study: Study, name: str) -> Parameter:
+    """Return the hyperparameter with rounded ends of its range. Inferred ends are rounded outwards; declared ranges and
+    integers stay unchanged.
     """
     parameter = study.spec.parameters[name]
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
@@ -47,16 +47,21 @@ def tidy_range(study: Study, name: str) -> Parameter:
 
 def changed_ranges(study: Study, spec: StudySpec) -> set[str]:
     """Return the hyperparameters whose range in `spec` differs from that in `study`, and those that only `spec` searches."""
-    return {n for n, p in spec.searched.items() if n not in study.searched or p.domain != tidy_range(study, n).domain}
+    return {
+        n
+        for n, p in spec.searched.items()
+        if n not in study.searched or p.domain != round_inferred_range(study, n).domain
+    }
 
 
 def extend_range(study: Study, name: str, side: Side, step: float) -> tuple[tuple[float, float], Limit | None] | None:
-    """Return the range with one end moved outwards by about `step` range widths, and the limit that stopped it.
+    """Extend the range by moving one end outwards by about `step` range widths. Return the new range and the limit that stopped
+    it.
 
-    The limit is None if nothing stopped the range. Return None if the range cannot be extended.
+    The limit is None if nothing limits the extension. Return None if the range cannot be extended at all.
     """
     domain = study.spec.parameters[name]
-    free = widening.widen_range(name, tidy_range(study, name), side, step)
+    free = widening.widen_range(name, round_inferred_range(study, name), side, step)
     if free is None:
         return None
     limit = find_limit(study, name, side)
@@ -71,7 +76,7 @@ def extend_range(study: Study, name: str, side: Side, step: float) -> tuple[tupl
 
 
 def find_limit(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the tightest limit on extending the range to this side; None if there is no limit."""
+    """Return the tightest limit on extending the range in the direction `side`; None if there is no limit."""
     limits = [
         x for x in (_limit_before_failures(study, name, side), _usual_rate_limit(study, name, side)) if x is not None
     ]
@@ -82,11 +87,11 @@ def find_limit(study: Study, name: str, side: Side) -> Limit | None:
 
 
 def _limit_before_failures(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the limit halfway between the end of the range and the nearest failed trial beyond this end."""
+    """Return the limit in the middle between the end of the range and the nearest failed trial beyond this end."""
     domain = study.spec.parameters[name]
     has_failed = failures.failures(study).any
     trials = [t for t in study.trials if has_failed[t.index]]
-    trials += [t for t in study.outside if t.status in _FAILED]
+    trials += [t for t in study.outside if t.status in _FAILED_STATUSES]
     positions = domain.to_unit([t.params.get(name, "") for t in trials])
     positions_beyond = positions[np.isfinite(positions) & (positions > 1 if side == "high" else positions < 0)]
     if not len(positions_beyond):
@@ -94,16 +99,14 @@ def _limit_before_failures(study: Study, name: str, side: Side) -> Limit | None:
     nearest = float(positions_beyond.min() if side == "high" else positions_beyond.max())
     value = domain.from_unit((nearest + (1 if side == "high" else 0)) / 2)
     why = f"a trial with {name} of {setting(domain.from_unit(nearest), 3)} failed"
-    return Limit(widening.round_end(float(value), domain), why)
+    return Limit(widening.round_range_end(float(value), domain), why)
 
 
 # --- usual learning rates -------------------------------------------------------------------------------------------------------
 
 
 def _usual_rate_limit(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the limit at the end of the usual learning rates, or a small step beyond the range if the range already reaches this
-    end.
-    """
+    """Return the end of the usual learning rates as the limit; if the range already reaches it, a small step beyond the range."""
     rates = usual_rates(study, name)
     domain = study.spec.parameters[name]
     if rates is None or domain.low is None or domain.high is None or domain.low <= 0:
@@ -122,7 +125,7 @@ def _usual_rate_limit(study: Study, name: str, side: Side) -> Limit | None:
 def usual_rates(study: Study, name: str) -> UsualRates | None:
     """Return the usual values of a learning rate; None if `name` is no learning rate or the optimizer is unknown.
 
-    If the study compares several optimizers, the widest range counts.
+    If the study compares several optimizers, return the widest of their usual ranges.
     """
     if not is_learning_rate(name):
         return None
@@ -136,9 +139,8 @@ def usual_rates(study: Study, name: str) -> UsualRates | None:
 
 
 def _optimizers(study: Study, name: str) -> Iterator[str]:
-    """Yield the names of the optimizers that use this learning rate, from the rate's name, other hyperparameters, or
-    logged facts.
-    """
+    """Yield the names of the optimizers that use this learning rate. They are read from the rate's name, other hyperparameters,
+    or logged facts."""
     if of_optimizer(name) is not None:
         yield name
         return

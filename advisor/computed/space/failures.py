@@ -11,34 +11,32 @@ from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
 
 MATERIAL = 0.1
-"""Minimum rise of a training loss from its start to its end that counts as failure, as a share of the largest fall of any complete
-trial's loss.
-"""
+"""A rise of the training loss from start to end counts as failure if it is at least this share of the largest fall of any
+complete trial's loss."""
 
 
 @dataclass(frozen=True)
 class Failures:
-    """Masks of the failed trials by kind, each (number of trials,). Running trials and trials without data did not fail."""
+    """Masks of the failed trials, one for each kind of failure, shape (number of trials,). Trials that are still running or
+    have no data do not count as failed."""
 
     diverged: BoolArray
     """Trials that ended with a non-finite objective or loss."""
     crashed: BoolArray
     """Trials that crashed or ran out of memory."""
     out_of_memory: BoolArray
-    """Crashed trials that reported running out of memory."""
+    """Crashed trials whose error reports that memory ran out."""
     stuck: BoolArray
-    """Trials that learned nothing: they stayed on a degenerate plateau, or they never beat their first evaluation and in addition
-    had a rising training loss or an outlying result."""
+    """Trials that learned nothing: they stayed on a degenerate plateau, or never beat their first evaluation while their
+    training loss rose or their result was an outlier."""
 
     @property
     def any(self) -> BoolArray:
-        """Mask of the trials that failed in any way, shape (number of trials,)."""
         return self.diverged | self.crashed | self.stuck
 
 
 @computed
 def failures(study: Study) -> Failures:
-    """Return the failed trials of a study, by kind of failure."""
     count = len(study.trials)
     diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
     crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)
@@ -51,8 +49,8 @@ def failures(study: Study) -> Failures:
         curve = study.cost_curve(trial).finite
         if len(curve) > 1:
             starts[trial.index] = curve.values[0]
-        rises[trial.index], drops[trial.index] = rise_and_drop(study.curve(trial, "train_loss").values)
-    # Pruned trials are left out, because they might have learned later.
+        rises[trial.index], drops[trial.index] = measure_rise_and_fall(study.curve(trial, "train_loss").values)
+    # Leave out pruned trials, because they might have learned later.
     drop = np.max(drops[study.comparable], initial=0.0)
     worse = ~(rises <= MATERIAL * drop) & (rises != 0)
     stuck = np.array([t.status == "not_learned" for t in study.trials], dtype=np.bool_)
@@ -60,11 +58,11 @@ def failures(study: Study) -> Failures:
     return Failures(diverged, crashed, crashed & memory, stuck)
 
 
-def rise_and_drop(losses: FloatArray) -> tuple[float, float]:
+def measure_rise_and_fall(losses: FloatArray) -> tuple[float, float]:
     """Return (rise, largest fall) of a training loss (n,), relative to its first value.
 
-    The rise is measured at the median of the loss's last tenth; inf if the loss ends non-finite. Return (0, 0) for fewer than 10
-    points.
+    The rise leads from the first value to the median of the last tenth of the loss; inf if the loss ends non-finite. Return (0,
+    0) for a loss with fewer than 10 points.
     """
     if len(losses) < 10 or not np.isfinite(losses[0]):
         return 0.0, 0.0
@@ -75,21 +73,22 @@ def rise_and_drop(losses: FloatArray) -> tuple[float, float]:
 
 
 def stuck_trials(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
-    """Return a mask (n,) of the trials that learned nothing.
+    """Return a mask, shape (n,), of the trials that learned nothing.
 
-    costs, starts: best and first costs (n,), NaN if unknown. worse: mask (n,) of trials whose training loss ended well above its
-    beginning. A stuck trial is no better than its own first evaluation or than the highest first evaluation of the study. The
-    second comparison is needed, because noise looks like a gain if most learning happens before the first evaluation. In addition,
-    a stuck trial is `worse`, or a gap separates its cost from those of all trials that learned; the gap is wider than the range of
-    these costs, so gradually degrading results do not count. At least 4 trials must have learned.
+    costs, starts: best and first cost of each trial, shape (n,), NaN if unknown. worse: mask (n,) of trials whose training loss
+    ended well above its start. A stuck trial is no better than its own first evaluation or than the highest first evaluation of
+    the study. The comparison with the highest first evaluation is needed, because noise looks like a gain if most learning
+    happens before the first evaluation. In addition, the trial is in `worse`, or a gap separates its cost from the costs of all
+    trials that learned. The gap must be wider than the range of these costs, so gradually degrading results do not count. The
+    result is empty if fewer than 4 trials learned.
     """
     none = np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):
         gain = starts - costs
         is_known = feasible & np.isfinite(starts)
         highest = np.max(starts, where=is_known, initial=-np.inf)
-        # A gain counts above 2 % of the best gain, because first evaluations are noisy and the minimum of many noisy values looks
-        # like progress.
+        # A gain counts if it is above 2 % of the best gain, because first evaluations are noisy and the minimum of many noisy
+        # values looks like progress.
         past_own = gain > 0.02 * np.max(gain, where=is_known, initial=0)
         past_any = highest - costs > 0.02 * np.max(highest - costs, where=is_known, initial=0)
         no_gain, learned = is_known & ~(past_own & past_any), is_known & past_own & past_any

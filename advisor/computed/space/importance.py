@@ -1,4 +1,4 @@
-"""The importance of each searched hyperparameter of a study."""
+"""Computes the importance of each hyperparameter that a study searched."""
 
 from __future__ import annotations
 
@@ -15,23 +15,21 @@ from advisor.model.study import Study
 from advisor.stats import importance
 
 FALSE_ALARMS = 0.05
-"""Maximum p-value at which the study has found an effect of a hyperparameter; the null hypothesis is that results depend on no
-hyperparameter.
-"""
+"""Significance level of the test whether results depend on any hyperparameter."""
 
 
 @dataclass(frozen=True)
 class Importances:
-    """Importance of each of the d hyperparameters that were varied, without the length of training."""
+    """The importance of each of the d varied hyperparameters, except the length of training."""
 
     names: tuple[str, ...]
     tried: settings.Settings
     response: importance.Response
     total: FloatArray
-    """Share of the variance between settings that each hyperparameter explains, alone and through interactions; shape (draws, d).
-    """
+    """Share of the variance between settings that each hyperparameter explains, alone and in interactions, shape (posterior
+    draws, d)."""
     p: float
-    """p-value: probability that results unrelated to the hyperparameters seem to depend on them at least this strongly."""
+    """p-value: probability that results seem to depend on the hyperparameters at least this strongly although they do not."""
 
     def share(self, axis: int) -> Message:
         """Return the importance of one hyperparameter as text: "12 % (90 % interval 5 % to 20 %)"."""
@@ -42,12 +40,12 @@ class Importances:
 
 @computed
 def read(study: Study) -> Importances:
-    """Return the importances in this study, computed without the settings that ran out of memory.
+    """Compute the importances of a study's hyperparameters, without the settings that ran out of memory.
 
     Raises MissingData if fewer than 8 settings ended, fewer than 4 have a result, or many trials were pruned.
     """
     settings.require_unpruned(study)
-    tried = settings.within_memory(study)
+    tried = settings.settings_within_memory(study)
     tried.require(importance.MIN_TRIALS, importance.MIN_TRIALS // 2)
     numeric = {n: u for n, u in tried.numeric.items() if _varied(u) and not counts_training(n)}
     choices = {n: u for n, u in tried.choices.items() if _varied(u)}
@@ -61,7 +59,7 @@ def read(study: Study) -> Importances:
 
 
 def shares(study: Study) -> dict[str, float]:
-    """Return the importance of each hyperparameter; empty if no effect was found."""
+    """Return the mean importance of each hyperparameter; empty if no hyperparameter has a significant effect."""
     try:
         found = read(study)
     except MissingData:

@@ -1,16 +1,16 @@
-"""Finds the part of each range where the best setting of the next study probably lies, from a model of all hyperparameters
+"""Finds the part of each search range where the best setting of the next study probably lies, by a model of all hyperparameters
 together.
 
-*Model.* A Gaussian process is fitted to all settings (`surface.Surface`); failed settings count as the worst result. For each draw
-from the model's posterior, the best of many points in the space of the next study is found. A range keeps the middle 90 % of these
-points, the best settings so far, and a margin at each end, because results hardly differ near the optimum, and later changes may
-move the optimum. The range does not extend beyond the outermost trials, unless the optimum probably lies beyond them or the best
-trial is the outermost one.
+A Gaussian process (module `surface`) is fitted to all settings; failed settings count as the worst result. Each draw from the
+posterior of the model predicts the best of many points in the space of the next study. The new range contains the middle 90 %
+of these best points, the best settings so far, and a margin at each end, because results hardly differ near the optimum, and
+later changes may move the optimum. The new range does not extend beyond the outermost trials, unless the optimum probably lies
+beyond them or the best trial is the outermost one.
 
-*Pruned trials.* If many trials were pruned, there is no model. Most trials are then comparable only at an early step, where
-settings that learn fast at first look best; the ranges would leave out settings that learn slowly.
+If many trials were pruned, no model is fitted. Most trials can then be compared only at an early step, where settings that
+learn fast at first look best; the ranges would leave out settings that learn slowly.
 
-*Quality.* `benchmarks/quality/ranges.py` counts how often a range leaves out settings that are better by more than noise.
+`benchmarks/quality/ranges.py` counts how often a new range leaves out settings that are better by more than noise.
 """
 
 from __future__ import annotations
@@ -27,36 +27,37 @@ from advisor.computed.space import settings
 from advisor.computed.space.inside import exists, trials_inside
 from advisor.model import parameter_kinds
 from advisor.model.finding import MissingData
-from advisor.model.space import FloatArray, Value, counts_training, to_scale
+from advisor.model.space import FloatArray, Value, counts_training, transform_to_scale
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.stats import importance, ranks
-from advisor.stats.surface import Surface, compress_costs
-from advisor.stats.widening import range_between
+from advisor.stats.surface import ResponseSurface, compress_costs
+from advisor.stats.widening import range_of_span
 
 MIN_RESULTS = 5
-"""Minimum number of trials with a result for a model."""
+"""Minimum number of trials with a result to fit a model."""
 WITHIN = 0.9
-"""Probability that the best setting lies in the kept parts of all ranges, before these parts are limited to the tried values."""
-LIES_HERE = f"the best value lies here with a probability of about {100 * WITHIN:.0f} %, by a model"
-"""Reason for a range, as a clause."""
-MAX_P_BEYOND = 0.25
-"""Maximum probability that the best setting lies beyond the outermost trial at which a range ends at this trial. Our choice."""
+"""Probability that the best setting lies inside all new ranges, before we limit these ranges to the tried values."""
+LIES_HERE_REASON = f"the best value lies here with a probability of about {100 * WITHIN:.0f} %, by a model"
+"""Reason for a narrower range, as a clause."""
+MAX_PROBABILITY_BEYOND = 0.25
+"""A new range ends at the outermost trial if the best setting lies beyond this trial with at most this probability. Our choice."""
 ROOM = (0.25, 0.1)
-"""Width of the margin on each side of the kept part: (decades on a log scale, share of the range on a linear scale). Our choice."""
-ROOM_AFTER_CHANGE = (0.5, 0.25)
-"""Width of the margin if the next study trains differently, so that the best values may move."""
-LEADERS = 2
+"""Width of the margin on each side of a new range: (decades on a log scale, share of the old range on a linear scale). Our
+choice."""
+RANGE_MARGIN_AFTER_CHANGE = (0.5, 0.25)
+"""Margin on each side of a new range if the next study trains differently, so that the best values may move."""
+NUMBER_OF_LEADERS = 2
 """Number of best trials that a range must contain: two, because the second best may be as good as the best."""
-MIN_CUT = 0.1
-"""Minimum share of a range to cut off at one end. Our choice; a smaller cut is not worth a change."""
+MIN_CUT_SHARE = 0.1
+"""Minimum share of a range to cut off at one end; we chose it. A smaller cut is not worth a change of the range."""
 MAX_P = 0.05
-"""Maximum p-value of the hypothesis that results depend on no hyperparameter at which a model is fitted."""
+"""Significance level of the test whether results depend on any hyperparameter; a model is fitted only if they do."""
 MAX_POINTS = 150
-"""Maximum number of trials to fit, evenly spaced in rank; the time grows with the cube of this number."""
+"""Maximum number of trials to fit, evenly spaced in rank; the run time grows with the cube of this number."""
 MAX_NAMES = 20
-"""Maximum number of hyperparameters of a model. With more hyperparameters, a study's trials hardly rule out any value."""
-MAX_CASES = 9
+"""Maximum number of hyperparameters of a model. With more hyperparameters, the trials of a study hardly rule out any value."""
+MAX_SCIENTIFIC_COMBINATIONS = 9
 """Maximum number of combinations of the scientific hyperparameters' values; a range must contain good settings for each
 combination.
 """
@@ -64,50 +65,53 @@ SEED = 0
 _UNIFORM_POINTS = 300
 """Number of candidate points that are spread over the whole search space."""
 _POINTS_PER_LEADER = 40
-"""Number of candidate points near each of the `_LEADERS` best trials."""
-_LEADERS = 5
-_SCALES = (0.3, 0.1)
-"""Standard deviations of the candidate points around each of the best trials, as shares of the ranges."""
+"""Number of candidate points near each of the `_NUMBER_OF_LEADERS` best trials."""
+_NUMBER_OF_LEADERS = 5
+_PERTURBATION_SCALES = (0.3, 0.1)
+"""Standard deviations of the candidate points around each of the best trials, as shares of the search ranges."""
 _SCIENTIFIC_POSITIONS = (0.0, 0.5, 1.0)
-"""Positions on a scientific range that represent all its values."""
+"""Positions on the search range of a scientific hyperparameter that represent all its values."""
 
 
-class Fit(NamedTuple):
-    """The trials of a study and the model fitted to them."""
+class FittedModel(NamedTuple):
+    """The trials of a study, and the model that was fitted to them."""
 
     trials: Sequence[Trial]
     """The trials, best first; failed trials come last."""
-    surface: Surface
+    surface: ResponseSurface
     fitted: int
-    """Number of trials that the model is fitted to."""
+    """Number of trials to which the model is fitted."""
     names: tuple[str, ...]
-    """The hyperparameters of the model, numbers first."""
+    """Hyperparameters of the model, numeric ones first."""
 
 
 def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
-    """Return the narrower range (low, high) for each number that `spec` tunes and whose range can be cut, by name.
+    """Return a narrower range (low, high), by name, for each numeric hyperparameter that `spec` tunes and whose range can be
+    cut.
 
-    spec: a study that searches some of the hyperparameters of `study`. The ranges of scientific and conditional hyperparameters,
-    training length, batch size and architecture do not change. The result is empty if there are too few trials or too many
-    hyperparameters for a model, if the trials show no effect, if none of them has the new fixed values, if a hyperparameter is
-    computed from others, or if there are too many combinations of scientific values.
+    spec: a study that searches some of the hyperparameters of `study`. The ranges of scientific and conditional
+    hyperparameters, training length, batch size and architecture do not change. Return an empty result if a model is impossible
+    (too few trials, too many hyperparameters, too many combinations of scientific values, or a hyperparameter that is computed
+    from others), if no effect is significant, or if no trial has the new fixed values.
     """
     fit = fit_model(study)
     if fit is None or any(n in spec.parameters and spec.parameters[n].role == "derived" for n in fit.names):
         return {}
     tuned = [n for n in fit.names if _is_tuned(study, spec, n)]
-    cases = list(itertools.islice(_cases(spec, fit), MAX_CASES + 1))
+    cases = list(itertools.islice(_cases(spec, fit), MAX_SCIENTIFIC_COMBINATIONS + 1))
     inside = trials_inside(spec, fit.trials)
-    if not tuned or len(cases) > MAX_CASES or (not inside and _has_other_constants(study, spec)):
+    if not tuned or len(cases) > MAX_SCIENTIFIC_COMBINATIONS or (not inside and _has_other_constants(study, spec)):
         return {}
-    room = ROOM_AFTER_CHANGE if trains_differently(study, spec) else ROOM
-    # If few trials have the new fixed values, trials with other fixed values also show which part of each range was tried.
-    shown = inside if len(inside) > LEADERS else fit.trials
+    room = RANGE_MARGIN_AFTER_CHANGE if trains_differently(study, spec) else ROOM
+    # If few trials have the new fixed values, trials with other fixed values also show which part of the range was tried.
+    shown = inside if len(inside) > NUMBER_OF_LEADERS else fit.trials
     draws = _best_settings(study, spec, fit, cases)
     new: dict[str, tuple[float, float]] = {}
     for name in tuned:
         parameter = spec.parameters[name]
-        leaders, tried = (_positions(spec, name, [t.params for t in trials]) for trials in (inside[:LEADERS], shown))
+        leaders, tried = (
+            _positions(spec, name, [t.params for t in trials]) for trials in (inside[:NUMBER_OF_LEADERS], shown)
+        )
         if draws and math.isfinite(_positions(study.spec, name, [fit.trials[0].params])[0]):
             drawn = [_positions(spec, name, each) for each in draws]
             leaders, tried = leaders[np.isfinite(leaders)], tried[np.isfinite(tried)]
@@ -119,7 +123,7 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
 
 
 def trains_differently(study: Study, spec: StudySpec) -> bool:
-    """Return True if `spec` has another length or schedule of training, other fixed values, or new hyperparameters."""
+    """Return True if `spec` has another training length, another schedule, other fixed values, or new hyperparameters."""
     old_spec = study.spec
     if (spec.max_train_steps, spec.schedule) != (old_spec.max_train_steps, old_spec.schedule):
         return True
@@ -135,7 +139,7 @@ def _has_other_constants(study: Study, spec: StudySpec) -> bool:
 def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float | None:
     """Return the probability that at least one of these settings is better than the best trial's setting by more than noise.
 
-    Return None if there is no model.
+    Return None if no model can be fitted.
     """
     fit = fit_model(study)
     if fit is None:
@@ -146,10 +150,11 @@ def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float
 
 
 @computed
-def fit_model(study: Study) -> Fit | None:
-    """Return the trials and the model fitted to them.
+def fit_model(study: Study) -> FittedModel | None:
+    """Fit the model, and return it with its trials.
 
-    Return None if the trials show no effect or are too few, if many were pruned, or if the study is a probe.
+    Return None if the trials show no effect or are too few, if many trials were pruned, or if the study is a probe (a short
+    diagnostic run).
     """
     if study.probe is not None or study.feasible.sum() < MIN_RESULTS:
         return None
@@ -172,21 +177,21 @@ def fit_model(study: Study) -> Fit | None:
     if _p_of_no_effect(numeric, choices, values[rows]) > MAX_P:
         return None
     best_first = [trials[i] for i in np.lexsort((~done, values))]
-    return Fit(best_first, Surface(numeric, choices, values[rows]), len(rows), names)
+    return FittedModel(best_first, ResponseSurface(numeric, choices, values[rows]), len(rows), names)
 
 
 def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> float:
-    """Return the p-value of the hypothesis that values (n,) depend on no hyperparameter.
+    """Return the p-value of the hypothesis that the values, shape (n,), depend on no hyperparameter.
 
-    The p-value is twice the smaller p-value of two tests. The first test fits parabolas along single hyperparameters, which needs
-    few trials; the second detects any smooth dependence on single hyperparameters and on all of them together.
+    It is twice the smaller p-value of two tests. The first test fits parabolas along single hyperparameters, which needs few
+    trials; the second test detects any smooth dependence on one or on all hyperparameters.
     """
     if not numeric and not choices:
         return 1.0
     p_single = (len(numeric) + len(choices)) * math.exp(ranks.log_p_values(numeric, choices, values).min())
     blocks = [importance.coordinates(u, True) for u in numeric] + [importance.coordinates(u, False) for u in choices]
     rng = np.random.default_rng(SEED)
-    p_smooth = importance.p_of_blocks([*blocks, np.hstack(blocks)], ranks.normal_scores(values), rng)
+    p_smooth = importance.p_value_of_blocks([*blocks, np.hstack(blocks)], ranks.normal_scores(values), rng)
     return 2 * min(p_single, p_smooth)
 
 
@@ -202,8 +207,8 @@ def _is_tuned(study: Study, spec: StudySpec, name: str) -> bool:
     return not parameter_kinds.searches_architecture(study, name)
 
 
-def _cases(spec: StudySpec, fit: Fit) -> Iterator[dict[str, Value]]:
-    """Yield all combinations of the scientific hyperparameters' values; three values represent a range."""
+def _cases(spec: StudySpec, fit: FittedModel) -> Iterator[dict[str, Value]]:
+    """Yield each combination of the scientific hyperparameters' values; three values represent a range."""
     scientific = {
         n: spec.searched[n] for n in fit.names if n in spec.searched and spec.searched[n].role == "scientific"
     }
@@ -214,11 +219,10 @@ def _cases(spec: StudySpec, fit: Fit) -> Iterator[dict[str, Value]]:
 
 
 def _best_settings(
-    study: Study, spec: StudySpec, fit: Fit, cases: Sequence[Mapping[str, Value]]
+    study: Study, spec: StudySpec, fit: FittedModel, cases: Sequence[Mapping[str, Value]]
 ) -> list[list[Mapping[str, Value]]]:
-    """Return draws of the best setting in the space of `spec`, for each case (combination of scientific values); empty if no
-    candidate point of a case lies in the space.
-    """
+    """For each case (combination of scientific values), draw the best setting in the space of `spec`. Return an empty list if
+    no candidate point of a case lies in the space."""
     rng = np.random.default_rng(SEED)
     draws = []
     for case in cases:
@@ -231,16 +235,19 @@ def _best_settings(
 
 
 def _points(
-    spec: StudySpec, fit: Fit, case: Mapping[str, Value], rng: np.random.Generator
+    spec: StudySpec, fit: FittedModel, case: Mapping[str, Value], rng: np.random.Generator
 ) -> list[Mapping[str, Value]]:
-    """Return settings from the whole space of `spec` and near the best trials, with the scientific values of the case."""
+    """Draw candidate settings from the whole space of `spec` and near the best trials. The scientific values are those of
+    `case`."""
     fixed = {n: p.options[0] if len(p.options) == 1 else p.value for n, p in spec.parameters.items() if not p.searched}
     points: list[dict[str, Value]] = [
         {**{n: v for n, v in fixed.items() if v is not None}, **case}
-        for _ in range(_UNIFORM_POINTS + _POINTS_PER_LEADER * _LEADERS)
+        for _ in range(_UNIFORM_POINTS + _POINTS_PER_LEADER * _NUMBER_OF_LEADERS)
     ]
-    leaders = [fit.trials[i % len(fit.trials)].params for i in range(_LEADERS)]
-    scales = np.tile(np.repeat(_SCALES, _POINTS_PER_LEADER // len(_SCALES)), _LEADERS)
+    leaders = [fit.trials[i % len(fit.trials)].params for i in range(_NUMBER_OF_LEADERS)]
+    scales = np.tile(
+        np.repeat(_PERTURBATION_SCALES, _POINTS_PER_LEADER // len(_PERTURBATION_SCALES)), _NUMBER_OF_LEADERS
+    )
     for name in (n for n in fit.names if n in spec.searched and n not in case):
         parameter = spec.parameters[name]
         centres = np.repeat(_positions(spec, name, leaders), _POINTS_PER_LEADER)
@@ -252,7 +259,8 @@ def _points(
 
 
 def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]) -> FloatArray:
-    """Return the positions of settings in a range of `spec`; NaN if a setting lacks the hyperparameter."""
+    """Return the position of each setting in the range of a hyperparameter in `spec`; NaN if a setting lacks the
+    hyperparameter."""
     return spec.parameters[name].to_unit([p.get(name, "") for p in points])
 
 
@@ -273,23 +281,23 @@ def _subrange_to_keep(
     if not len(tried):
         return low, high
     lowest, highest = float(tried.min()), float(tried.max())
-    if max(float(np.mean(u < lowest)) for u in draws) <= MAX_P_BEYOND:
+    if max(float(np.mean(u < lowest)) for u in draws) <= MAX_PROBABILITY_BEYOND:
         low = max(low, lowest)
-    if max(float(np.mean(u > highest)) for u in draws) <= MAX_P_BEYOND:
+    if max(float(np.mean(u > highest)) for u in draws) <= MAX_PROBABILITY_BEYOND:
         high = min(high, highest)
     if not len(leaders):
         return low, high
     shown = np.clip(leaders, 0.0, 1.0)
     low, high = min(low, float(shown.min())), max(high, float(shown.max()))
-    # Beyond the outermost trial, results may still improve.
+    # Keep the end of the range if the best trial is the outermost one, because results may improve beyond it.
     return 0.0 if leaders[0] == lowest else low, 1.0 if leaders[0] == highest else high
 
 
 def _add_margins(
     parameter: Parameter, part: tuple[float, float], margins: tuple[float, float], *, keep_low: bool
 ) -> tuple[float, float]:
-    """Return the range (low, high) that consists of a subrange and a margin on both sides. An end of the range does not move if it
-    would move by less than `MIN_CUT`.
+    """Return the range (low, high) that consists of the subrange `part` and a margin on both sides. An end of the range stays
+    if the cut would be smaller than `MIN_CUT_SHARE`.
 
     keep_low: leave the low end of a linear range unchanged, so that a regulariser can still be turned off.
     """
@@ -297,9 +305,9 @@ def _add_margins(
     assert parameter.high is not None
     margin = margins[1]
     if parameter.scale != "linear":
-        ends = to_scale(np.array([parameter.low, parameter.high]), parameter.scale)
+        ends = transform_to_scale(np.array([parameter.low, parameter.high]), parameter.scale)
         margin = margins[0] * math.log(10) / float(ends[1] - ends[0])
     low, high = part[0] - margin, part[1] + margin
     if parameter.scale == "linear" and keep_low:
         low = 0.0
-    return range_between(parameter, (0.0 if low < MIN_CUT else low, 1.0 if high > 1 - MIN_CUT else high))
+    return range_of_span(parameter, (0.0 if low < MIN_CUT_SHARE else low, 1.0 if high > 1 - MIN_CUT_SHARE else high))

@@ -1,4 +1,4 @@
-"""Prediction of the best result if the study ran again with other random settings and seeds."""
+"""Predicts the best result if the study ran again with other random settings and seeds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from advisor.model.study import Study
 from advisor.stats import group_effect
 
 MIN_RESULTS = 8
-"""Minimum number of settings with a result; with fewer, the fitted response is too uncertain."""
+"""Minimum number of settings with a result; fewer make the fitted response too uncertain."""
 
 
 @computed
 def further_results(study: Study) -> group_effect.FurtherResults:
-    """Draw the results of as many further random settings as the study tried, from a response fitted to the study's results."""
+    """Draw results of further random settings from a response fitted to the study's results. The number of new settings equals
+    the number of tried settings."""
     tried = settings.read(study)
     return group_effect.draw_further_results(
         list(tried.numeric.values()), list(tried.choices.values()), tried.costs, len(tried)
@@ -27,15 +28,15 @@ def further_results(study: Study) -> group_effect.FurtherResults:
 
 
 def best_of_rerun(study: Study, level: float = 0.8) -> tuple[float, float] | None:
-    """Return the interval, as costs, of the best result if the study ran again with other random settings and seeds.
+    """Return an interval, in costs, for the best result if the study ran again with other random settings and seeds.
 
-    Return None if the interval is unknown: if there are few results, the settings form a grid, the sampler used earlier results,
-    many trials were pruned, or the fitted response predicts only results better than the best one.
+    Return None if few settings have results, the settings form a grid, the sampler used earlier results, many trials were
+    pruned, or the fitted response predicts only results better than the best one.
 
-    The low end is the lowest possible cost if the fitted noise, which is symmetric, reaches below it; then only the high end holds
-    information. A fit to the logarithms of the costs had a low end above it, but too narrow intervals: in simulated studies of
-    small losses, they held 62 to 68 % of the results, and the present ones 80 to 85 %. In 60 simulated studies of 8 to
-    48 random settings, the best result of another study lay within the 80 % interval with probability 0.75.
+    The low end is the lowest possible cost if the fitted noise, which is symmetric, reaches below it; then only the high end
+    holds information. A fit to the logarithms of the costs had a low end above it, but too narrow intervals: in simulated
+    studies of small losses, they held 62 to 68 % of the results, and the present ones 80 to 85 %. In 60 simulated studies of 8
+    to 48 random settings, the best result of a repeated study lay within the 80 % interval with probability 0.75.
     """
     tried = settings.read(study)
     try:
@@ -44,13 +45,13 @@ def best_of_rerun(study: Study, level: float = 0.8) -> tuple[float, float] | Non
         return None
     finite_costs = tried.costs[np.isfinite(tried.costs)]
     is_computable = (
-        len(finite_costs) >= MIN_RESULTS and len(tried) <= group_effect.MAX_PLACES and np.ptp(finite_costs) > 0
+        len(finite_costs) >= MIN_RESULTS and len(tried) <= group_effect.MAX_DRAWN_POINTS and np.ptp(finite_costs) > 0
     )
     if (
         not is_computable
         or not (tried.numeric or tried.choices)
         or is_full_grid(tried)
-        or sampler.used_earlier_results(study)
+        or sampler.did_sampler_use_results(study)
     ):
         return None
     low, high = np.quantile(further_results(study).best, [(1 - level) / 2, (1 + level) / 2])

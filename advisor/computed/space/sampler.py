@@ -1,4 +1,4 @@
-"""Tests whether the sampler of a study used earlier results, from the positions of the trials."""
+"""Tests whether the sampler of a study used earlier results, by the positions of its trials."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from advisor.model.study import Study
 from advisor.stats import adaptive
 
 LEVEL = 0.05
-"""Maximum p-value at which a sampler counts as having used earlier results."""
-WEAKENED = 0.8
-"""Factor on the confidence of a finding whose test assumes that the sampler ignored earlier results, if the sampler used them."""
+"""Significance level of the test whether the sampler used earlier results."""
+WEAKENED_CONFIDENCE_FACTOR = 0.8
+"""If the sampler used earlier results, findings whose tests assume otherwise lose confidence by this factor."""
 
 
 @computed
@@ -21,7 +21,7 @@ def p_value(study: Study) -> float | None:
     """Return the p-value of the hypothesis that later trials lie near good earlier trials only by chance; None for too
     few trials.
     """
-    # Trials of earlier rounds were drawn from other ranges and do not show how this round was sampled.
+    # Trials of earlier rounds were drawn from other ranges, so they do not show how this round was sampled.
     ended_trials = [t for t in study.trials if study.ended[t.index] and t.round is None]
     if len(ended_trials) < adaptive.MIN_POINTS or not study.searched:
         return None
@@ -32,14 +32,14 @@ def p_value(study: Study) -> float | None:
     return adaptive.p_value(positions, costs)
 
 
-def used_earlier_results(study: Study) -> bool:
-    """Return True if earlier results decided the positions of later trials, as in TPE and other Bayesian optimisation."""
+def did_sampler_use_results(study: Study) -> bool:
+    """Return True if earlier results decided which settings were tried later, as in TPE and other Bayesian optimisation."""
     p = p_value(study)
     return p is not None and p <= LEVEL
 
 
 def weaken_finding(finding: Finding) -> Finding:
-    """Return the finding as a note with lower confidence, because its test assumes that the sampler ignored earlier results."""
-    reason = table(("sampling", "adaptive: later trials lie near good earlier trials in any case"))
-    doubt = finding.doubt * WEAKENED
+    """Turn the finding into a note with lower confidence, because its test assumes that the sampler ignored earlier results."""
+    reason = table(("sampling", "adaptive: later trials always lie near good earlier trials"))
+    doubt = finding.doubt * WEAKENED_CONFIDENCE_FACTOR
     return finding.model_copy(update={"severity": "note", "doubt": doubt, "evidence": (*finding.evidence, reason)})

@@ -18,21 +18,19 @@ from advisor.model.words import count
 from advisor.stats import ranks
 
 MAX_AXES = 40
-"""Maximum number of hyperparameters that the rules about the space examine; the run time of some rules grows with the cube of this
-number.
-"""
+"""Maximum number of hyperparameters that rules about the search space examine; the run time of some rules grows with the cube
+of this number."""
 MAX_COLUMNS = 1000
-"""Maximum number of coordinates of the examined hyperparameters. A number has one coordinate; a categorical hyperparameter has one
-per value.
-"""
+"""Maximum number of coordinates of all examined hyperparameters. A numeric hyperparameter has one coordinate; a categorical
+hyperparameter has one per value."""
 
-MAX_PRUNED = 0.2
-"""Maximum share of pruned trials at which the complete trials still represent the search space. Our choice."""
+MAX_PRUNED_SHARE = 0.2
+"""Maximum share of pruned trials; with more, the complete trials no longer represent the search space. Our choice."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The n distinct settings that a study tried. Repeats of a setting with other seeds are combined into one observation."""
+    """The n distinct settings that a study tried. Repeats of a setting with other seeds count as one observation."""
 
     trials: tuple[tuple[Trial, ...], ...]
     costs: FloatArray
@@ -40,15 +38,13 @@ class Settings:
     failed: BoolArray
     """Mask (n,) of the settings for which at least half of the trials diverged, crashed or got stuck at chance level."""
     numeric: dict[str, FloatArray]
-    """Position of each setting in the range of each examined number, shape (n,); NaN if a setting lacks that number."""
+    """Position of each setting in the range of each examined numeric hyperparameter, shape (n,); NaN if a setting lacks it."""
     choices: dict[str, FloatArray]
-    """Index of each setting's value divided by the last index, for each examined categorical hyperparameter, shape (n,); NaN if
-    missing.
-    """
+    """For each examined categorical hyperparameter: the index of each setting's value divided by the last index, shape (n,);
+    NaN if missing."""
     left_out: dict[str, FloatArray] = field(default_factory=dict)
-    """Positions of the settings in the hyperparameters that are not examined. If too many were varied, those with the weakest
-    effects are not examined.
-    """
+    """Positions of the settings in the ranges of hyperparameters that are not examined. If the study varies too many
+    hyperparameters, those with the weakest effects are not examined."""
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -59,9 +55,9 @@ class Settings:
         return int((~self.failed).sum())
 
     def level(self, false_alarms: float) -> float:
-        """Return the significance level of a test of the examined hyperparameters.
+        """Return the significance level of each test on the examined hyperparameters.
 
-        If some hyperparameters are left out, the level is `false_alarms` times the examined share of all varied hyperparameters
+        If hyperparameters are left out, the level is `false_alarms` times the examined share of all varied hyperparameters
         (Bonferroni), because the strongest of many effects may be strong by chance.
         """
         examined = len(self.numeric) + len(self.choices)
@@ -78,27 +74,26 @@ class Settings:
             )
 
 
-def require_varied(study: Study) -> None:
-    """Raise MissingData if the study searches no hyperparameter."""
+def require_searched_hyperparameters(study: Study) -> None:
     if not study.searched:
         raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
 
 
-def require_two(study: Study) -> None:
-    """Raise MissingData if fewer than two settings ended, because there is then nothing to compare."""
-    require_varied(study)
+def require_two_settings(study: Study) -> None:
+    """Raise MissingData if fewer than two settings ended, because a comparison needs two."""
+    require_searched_hyperparameters(study)
     if len(read(study)) < 2:
         raise MissingData("fewer than two settings ended", needs="trials", at_least=2)
 
 
-def selected_early(study: Study) -> bool:
-    """Return True if many trials were pruned, so that the complete trials were selected by early results."""
-    return sum(t.status == "pruned" for t in study.trials) > MAX_PRUNED * int(study.ended.sum())
+def was_heavily_pruned(study: Study) -> bool:
+    """Return True if more than a fifth of the trials were pruned, so that early results selected the complete trials."""
+    return sum(t.status == "pruned" for t in study.trials) > MAX_PRUNED_SHARE * int(study.ended.sum())
 
 
 def require_unpruned(study: Study) -> None:
-    """Raise MissingData if the complete trials were selected by early results, because many trials were pruned."""
-    if selected_early(study):
+    """Raise MissingData if so many trials were pruned that early results selected the complete trials."""
+    if was_heavily_pruned(study):
         pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
         raise MissingData(
             f"{pruned} of {ended} trials were pruned, and early results selected the complete ones; this needs trials that are not "
@@ -109,25 +104,24 @@ def require_unpruned(study: Study) -> None:
 
 @computed
 def read(study: Study) -> Settings:
-    """Return the settings of the ended trials, best first, in an order that does not depend on when they ran.
+    """Return the settings of the ended trials, best first. The order does not depend on when they ran.
 
-    Settings with equal costs are ordered by the mean of late evaluations, as in `Study.ranked`. If trials of several lengths were
-    tuned separately, complete trials count only if they have the judged length.
+    Settings with equal costs are ordered by the mean of late evaluations, as in `Study.ranked`. If trials of several lengths
+    were tuned separately, complete trials count only if they have the judged length.
     """
     apart = budgets.separately_tuned_lengths(study)
-    return of_all_lengths(study) if apart is None else _read(study, apart.others)
+    return settings_of_all_lengths(study) if apart is None else _read(study, apart.others)
 
 
 @computed
-def of_all_lengths(study: Study) -> Settings:
-    """Return the settings of all ended trials, to find out which settings fail. Trials of all lengths are included, so their costs
-    are not comparable.
-    """
+def settings_of_all_lengths(study: Study) -> Settings:
+    """Return the settings of all ended trials, for rules that ask which settings fail. The trials have different lengths, so
+    their costs are not comparable."""
     return _read(study, np.zeros(len(study.trials), dtype=np.bool_))
 
 
 def _read(study: Study, left_out: BoolArray) -> Settings:
-    """Return the settings of the ended trials, without the trials in the mask (trials,)."""
+    """Return the settings of the ended trials that are not in the mask `left_out`, shape (trials,)."""
     has_failed = failures.failures(study).any
     pools: dict[SettingKey, list[Trial]] = {}
     for trial in study.trials:
@@ -136,7 +130,7 @@ def _read(study: Study, left_out: BoolArray) -> Settings:
         # A pruned trial is censored: its result at full length is unknown, and it did not fail.
         if study.ended[trial.index] and (study.comparable[trial.index] or not study.feasible[trial.index]):
             pools.setdefault(_key(study, trial), []).append(trial)
-    rows = [_pool(group, study.costs, has_failed) for group in pools.values()]
+    rows = [_pool_setting_trials(group, study.costs, has_failed) for group in pools.values()]
     first = [group[0] for group in pools.values()]
     positions = {name: study.positions(name, first) for name in study.searched}
     costs = np.array([cost for cost, _ in rows])
@@ -160,15 +154,14 @@ def _read(study: Study, left_out: BoolArray) -> Settings:
 
 
 def out_of_memory_settings(study: Study, tried: Settings) -> BoolArray:
-    """Return a mask (n,) of the settings whose trials all ran out of memory. Memory is a limit of the machine, so these settings
-    are not bad results.
-    """
+    """Return a mask, shape (n,), of the settings whose trials all ran out of memory. Settings that ran out of memory are not
+    bad results, because memory is a limit of the machine."""
     lacking = failures.failures(study).out_of_memory
     return tried.failed & np.array([all(lacking[t.index] for t in group) for group in tried.trials], dtype=np.bool_)
 
 
-def within_memory(study: Study) -> Settings:
-    """Return the settings of `read` without the settings whose trials all ran out of memory."""
+def settings_within_memory(study: Study) -> Settings:
+    """Return the settings of `read`, except those whose trials all ran out of memory."""
     tried = read(study)
     keep = ~out_of_memory_settings(study, tried)
     if keep.all():
@@ -185,7 +178,7 @@ def within_memory(study: Study) -> Settings:
 
 
 def median_costs(study: Study) -> FloatArray:
-    """Return the lower median cost of each setting of `read`, (n,); NaN if at least half of its trials failed.
+    """Return the lower median cost of each setting of `read`, shape (n,); NaN if at least half of the setting's trials failed.
 
     Unlike `Settings.costs`, these medians include trials that ended at chance level.
     """
@@ -194,15 +187,15 @@ def median_costs(study: Study) -> FloatArray:
 
 
 def _lower_median(costs: FloatArray) -> float:
-    """Return the lower median of costs (n,), or NaN if at least half of them are NaN."""
+    """Return the lower median of the costs, shape (n,), or NaN if at least half of them are not finite."""
     known = np.sort(costs[np.isfinite(costs)])
     return float(known[(len(known) - 1) // 2]) if 2 * len(known) > len(costs) else math.nan
 
 
 def weights(study: Study) -> FloatArray:
-    """Return the weight of each trial, shape (trials,): the ended trials of a setting share the weight 1 equally.
+    """Return the weight of each trial, shape (trials,): all ended trials of a setting together have the weight 1.
 
-    The sum of several trials' weights therefore counts settings, not repeats.
+    The sum of trial weights therefore counts settings, not repeats.
     """
     keys = [_key(study, trial) for trial in study.trials]
     counts = Counter(key for key, ended in zip(keys, study.ended, strict=True) if ended)
@@ -215,7 +208,7 @@ def _key(study: Study, trial: Trial) -> SettingKey:
 
 
 def decisions(study: Study) -> tuple[Decision, ...]:
-    """Return the decisions to leave some hyperparameters, or trials of some lengths, out of the rules about the search space."""
+    """Return the decisions that rules about the search space leave out some hyperparameters or trials of some lengths."""
     tried = read(study)
     if not tried.left_out:
         return budgets.decisions(study)
@@ -250,13 +243,12 @@ def _choose_axes(study: Study, positions: dict[str, FloatArray], costs: FloatArr
 
 
 def _levels(positions: FloatArray) -> int:
-    """Return the number of values of a categorical hyperparameter, at most the maximum number of trials to which a response is
-    fitted.
-    """
+    """Return the number of values of a categorical hyperparameter, limited to the maximum number of trials to which a response
+    is fitted."""
     return min(len(np.unique(positions[np.isfinite(positions)])), ranks.MAX_TRIALS)
 
 
-def _pool(group: list[Trial], costs: FloatArray, has_failed: BoolArray) -> tuple[float, bool]:
+def _pool_setting_trials(group: list[Trial], costs: FloatArray, has_failed: BoolArray) -> tuple[float, bool]:
     index = np.array([t.index for t in group])
     bad = has_failed[index] | ~np.isfinite(costs[index])
     if 2 * bad.sum() >= len(index):

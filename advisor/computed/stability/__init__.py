@@ -1,1 +1,1 @@
-"""Training instability, gradient clipping and learning-rate warmup."""
+"""Analyses training instability, gradient clipping and learning-rate warmup."""

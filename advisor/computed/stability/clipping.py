@@ -1,6 +1,5 @@
-"""Reads the gradient clipping of trials: the threshold and the share of clipped updates; chooses a remedy if trials that clip are
-still unstable.
-"""
+"""Reads each trial's clipping threshold and share of clipped updates, and chooses a remedy if trials that clip are still
+unstable."""
 
 from __future__ import annotations
 
@@ -18,14 +17,13 @@ from advisor.model.space import FloatArray, as_number
 from advisor.model.study import Study, Trial
 from advisor.model.words import plain_number
 from advisor.stats import tails
-from advisor.stats.ratios import p_of_share
+from advisor.stats.ratios import p_value_of_share
 
 EXTREME = 0.5
-"""Maximum share of clipped updates at which a lower clipping threshold is the remedy for instability; from the playbook."""
-_MAX_EXCESS = 1e-3
-"""Maximum distance of the largest norm from the clipping threshold, as a share of the threshold, if norms are logged after
-clipping.
-"""
+"""If at most this share of the updates is clipped, a lower clipping threshold is the remedy for instability; from the Deep
+Learning Tuning Playbook."""
+_MAX_CLIP_EXCESS = 1e-3
+"""Norms count as logged after clipping if the largest one exceeds the threshold by at most this share of the threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +42,11 @@ class Clipping:
         """Return the p-value of `share`: the probability that a trial whose true clipped share is `limit` shows at least this
         share.
         """
-        return p_of_share(self.share, self.points, limit)
+        return p_value_of_share(self.share, self.points, limit)
 
 
 def threshold(trial: Trial) -> float:
-    """Return the clipping threshold of the trial, from its facts or hyperparameters; NaN if unknown."""
+    """Return the clipping threshold of the trial, from logged facts or its hyperparameters; NaN if unknown."""
     norm = trial.fact("grad_clip_norm")
     if norm > 0:
         return norm
@@ -63,51 +61,52 @@ def threshold(trial: Trial) -> float:
 
 
 def read(study: Study, trial: Trial) -> Clipping | None:
-    """Return the trial's clipping from logged clip flags, or else from its norms and threshold; None if the share is unknown."""
+    """Return the trial's clipping, from logged clip flags or else from gradient norms and threshold; None if the share of
+    clipped updates is unknown."""
     limit = threshold(trial)
     flags = study.curve(trial, "clipped").finite
     if len(flags) >= tails.MIN_POINTS:
-        gaps = np.diff(flags.steps).astype(np.float64)  # weights: a logged value is the mean of all steps of its window
+        gaps = np.diff(flags.steps).astype(np.float64)  # weight each value by the steps in its window
         weights = np.concatenate([gaps[:1], gaps])
         return Clipping(trial, limit, float(np.average(flags.values, weights=weights)), len(flags))
     norms = study.curve(trial, "grad_norm").finite.values
     if math.isfinite(limit) and len(norms) >= tails.MIN_POINTS:
-        return Clipping(trial, limit, float(np.mean(norms >= limit * (1 - _MAX_EXCESS))), len(norms))
+        return Clipping(trial, limit, float(np.mean(norms >= limit * (1 - _MAX_CLIP_EXCESS))), len(norms))
     does_not_clip = "schema" in trial.facts and not math.isfinite(limit) and "grad_clip_value" not in trial.facts
     return Clipping(trial, math.nan, 0.0, 0) if does_not_clip else None
 
 
 def read_threshold(study: Study, trial: Trial) -> Clipping | None:
-    """Return the trial's clipping. If only the threshold is known, the share of clipped steps is NaN."""
+    """Return the threshold and the share of clipped updates of the trial; None if even the threshold is unknown. If only the
+    threshold is known, the share is NaN."""
     limit = threshold(trial)
     return read(study, trial) or (Clipping(trial, limit, math.nan, 0) if math.isfinite(limit) else None)
 
 
 @computed
 def unclipped_norms(study: Study) -> FloatArray:
-    """Return gradient norms before clipping, after early training, of the best trials that logged them; possibly empty.
+    """Return the gradient norms before clipping of the best trials, without early training; empty if no trial logged them.
 
-    All advice on a clipping threshold uses these norms, so that every part of a report shows the same 90th percentile. Norms
-    that were logged after clipping are left out.
+    All advice on a clipping threshold uses these norms, so that every part of a report shows the same 90th percentile. Gradient
+    norms that were logged after clipping are left out.
     """
     return instability.late_norms(study, [t for t in study.trials if _logs_unclipped_norms(study, t)])
 
 
 def _logs_unclipped_norms(study: Study, trial: Trial) -> bool:
     norms = study.curve(trial, "grad_norm").finite.values
-    limit = threshold(trial)  # the largest norm after clipping
-    return len(norms) > 0 and not abs(norms.max() - limit) <= _MAX_EXCESS * limit
+    limit = threshold(trial)  # the largest gradient norm if norms were logged after clipping
+    return len(norms) > 0 and not abs(norms.max() - limit) <= _MAX_CLIP_EXCESS * limit
 
 
-def remedy(study: Study, present: Clipping, extreme: float = EXTREME) -> tuple[Message, tuple[Change, ...]]:
-    """Return the action and the changes for trials that are unstable although they clip gradients: a lower threshold, or a lower
-    learning rate.
+def clipping_remedy(study: Study, present: Clipping, extreme: float = EXTREME) -> tuple[Message, tuple[Change, ...]]:
+    """Return the remedy for trials that are unstable although they clip gradients: a lower threshold, or a lower learning rate.
 
-    extreme: share of clipped updates above which a lower threshold would only act like a lower learning rate.
+    extreme: share of clipped updates above which a lower threshold only acts like a lower learning rate.
     """
     if present.share > extreme:
         action = say(
-            "Warm up the learning rate longer, or lower it: more than {half} of the updates are clipped already.",
+            "Warm up the learning rate longer, or lower the rate: more than {half} of the updates are clipped already.",
             half=Percent(extreme),
         )
         return action, (Advise(text=str(action)),)

@@ -1,6 +1,5 @@
-"""Functions that the stability rules share: selection of the trials to judge, curves that can show instability, the end of early
-training, and proposed changes.
-"""
+"""Selects the trials and curves in which stability rules look for instability, finds the end of early training, and proposes
+changes."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ from advisor.stats import tails
 from advisor.stats.curve import diverged_at
 
 EARLY = 0.1
-"""Length of early training as a share of the planned steps; equal to the longest warmup that the playbook recommends."""
+"""Length of early training as a share of the planned steps; equal to the longest warmup that the Deep Learning Tuning Playbook
+recommends."""
 WARMUP_FACTOR = 10.0
-"""Learning rate at which training with a warmup should be stable, as a multiple of the lowest unstable learning rate; from the
-playbook.
-"""
+"""A warmup should make training stable at this multiple of the lowest unstable learning rate; from the Deep Learning Tuning
+Playbook."""
 PROBE_STEPS = 500
-"""Number of steps in the playbook's probe for early instability."""
-LOG_NORM = (
+"""Number of steps of a short diagnostic run for early instability, from the Deep Learning Tuning Playbook."""
+LOG_NORM_ADVICE = (
     "Log the gradient norm before clipping at every step, as train/grad_norm (the advisor's training hook does), and clip at its "
     "90th percentile."
 )
@@ -37,10 +36,10 @@ LOG_NORM = (
 
 @dataclass(frozen=True, slots=True)
 class JudgedTrials:
-    """The trials that the stability rules judge: those whose learning rate is not far above the best trial's."""
+    """The trials that the stability rules judge: their learning rates are not far above the best trial's."""
 
     trials: tuple[Trial, ...]
-    """Judged trials, nearest to the best trial first."""
+    """Judged trials, ordered by the distance of their learning rate from the best trial's."""
     parameter: str | None
     """Name of the searched learning rate; None if no learning rate is searched, in which case all trials are judged."""
     rates: FloatArray
@@ -49,9 +48,8 @@ class JudgedTrials:
     """Learning rate of the best trial; NaN if unknown."""
 
     def at(self, trial: Trial) -> Message:
-        """Return text that can follow a trial's name, such as " at lr 0.3 (3 times the best trial's)"; empty if the learning rate
-        is unknown.
-        """
+        """Return text to follow a trial's name, such as " at lr 0.3 (3 times the best trial's)"; empty if the learning rate is
+        unknown."""
         rate = float(self.rates[trial.index])
         if not math.isfinite(rate):
             return Message(())
@@ -63,16 +61,17 @@ class JudgedTrials:
         return say("{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best, 2))
 
     def side(self, trials: Sequence[Trial]) -> Side | None:
-        """Return "low" if all of these trials have learning rates below the best trial's, so high rates are not the cause."""
+        """Return "low" if all of these trials have learning rates below the best trial's; high learning rates are then not the
+        cause."""
         return "low" if all(float(self.rates[t.index]) < self.best for t in trials) else None
 
-    def spares_best(self, trials: Sequence[Trial]) -> bool:
-        """Return True if all of these trials have learning rates above the best trial's."""
+    def are_above_best_rate(self, trials: Sequence[Trial]) -> bool:
+        """Return True if all of these trials have higher learning rates than the best trial."""
         return all(float(self.rates[t.index]) > self.best for t in trials)
 
 
 def other_unstable_trials(shown: int, unstable: int, judged: int) -> Message:
-    """Return a sentence with the number of unstable trials that the message does not name; empty if the message names all."""
+    """Return a sentence about the number of unstable trials that the finding does not name; empty if it names all of them."""
     more_count = unstable - shown
     if not more_count:
         return Message(())
@@ -84,11 +83,11 @@ def other_unstable_trials(shown: int, unstable: int, judged: int) -> Message:
     )
 
 
-def within_reach(study: Study, reach: float) -> JudgedTrials:
+def trials_within_reach(study: Study, reach: float) -> JudgedTrials:
     """Return the ended trials whose learning rate is unknown or at most `reach` times the best feasible trial's learning rate.
 
-    Trials at higher rates are left out, because any training is unstable at very high rates. If no learning rate is searched or no
-    trial is feasible, return all ended trials.
+    Trials at higher learning rates are left out, because any training is unstable at very high rates. If no learning rate is
+    searched or no trial is feasible, return all ended trials.
     """
     ended_trials = [t for t in study.trials if t.status != "running"]
     searched_rates, best_first = learning_rates(study), study.ranked()
@@ -109,7 +108,7 @@ def within_reach(study: Study, reach: float) -> JudgedTrials:
 
 
 def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
-    """Return (metric, curve of costs) of each curve that can show the trial's loss: training loss first, objective last."""
+    """Return (metric, costs) for each curve that can show instability of the trial's loss: training loss first, objective last."""
     curves: dict[str, Curve] = {}
     for signal in ("train_loss", "train_eval_loss", "valid_loss"):
         name = study.signals.get(signal)
@@ -134,10 +133,10 @@ def early_end(study: Study, trial: Trial) -> float:
 
 
 def diverged_step(study: Study, trial: Trial) -> int | None:
-    """Return the step from which the trial's loss stays NaN or infinite; None if the loss ends finite.
+    """Return the first step after which the trial's loss is always NaN or infinite; None if the loss ends finite.
 
-    If the objective is not finite at the end but another loss is finite at later steps, the run did not diverge: its evaluation
-    failed.
+    If the objective ends non-finite but another loss is finite at later steps, the evaluation failed and the run did not
+    diverge.
     """
     curves = loss_curves(study, trial)
     trained = study.signals.get("train_loss")
@@ -157,13 +156,13 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
             continue
         return step
     if trial.status == "diverged" and curves and not any_non_finite:
-        # The status says that the trial diverged, but the trial stopped before it logged a non-finite value.
+        # The trial's status is diverged, but the trial stopped before it logged a non-finite value.
         return max(int(c.steps[-1]) for _, c in curves)
     return None
 
 
 def diverged_early(study: Study, trial: Trial, step: int) -> bool:
-    """Return True if a divergence at `step` belongs to early training.
+    """Return True if a divergence at `step` counts as a divergence in early training.
 
     If the run ends with the divergence and its planned length is unknown, the first PROBE_STEPS steps count as early training.
     """
@@ -174,7 +173,7 @@ def diverged_early(study: Study, trial: Trial, step: int) -> bool:
     return length_unknown and step >= 0.9 * last and step <= PROBE_STEPS
 
 
-def rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None:
+def learning_rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None:
     """Return the learning rate at `steps` (n,), by linear interpolation; None if fewer than two learning rates were logged."""
     rates = study.curve(trial, "learning_rate").finite
     return np.interp(steps, rates.steps, rates.values) if len(rates) >= 2 else None
@@ -184,16 +183,15 @@ def rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None
 
 
 def late_norm_curve(study: Study, trial: Trial) -> Curve:
-    """Return the largest gradient norm of each logged window after early training: finite, positive, possibly empty."""
-    return _after_early_training(study, trial, study.peaks(trial, "grad_norm").finite)
+    """Return the largest gradient norm of each logged window after early training. All values are finite and positive."""
+    return _drop_early_training(study, trial, study.peaks(trial, "grad_norm").finite)
 
 
-def without_small_batches(trial: Trial, curve: Curve) -> Curve:
-    """Return the curve without the points at the last batch of each epoch, if this batch has less than half the usual number of
-    examples.
+def drop_small_batches(trial: Trial, curve: Curve) -> Curve:
+    """Remove the points at the last batch of each epoch if this batch has less than half the usual number of examples.
 
-    Gradients of a small batch are larger. If most points include the last batch of an epoch, as in long windows, return the curve
-    unchanged.
+    Small batches have larger gradients than full ones. If most points include the last batch of an epoch because logging
+    windows are long, return the curve unchanged.
     """
     epoch, batch, examples = (trial.fact(name) for name in ("steps_per_epoch", "batch_size", "n_train"))
     if not len(curve) or not epoch > 1 or not 0 < examples - (epoch - 1) * batch < batch / 2:
@@ -204,21 +202,22 @@ def without_small_batches(trial: Trial, curve: Curve) -> Curve:
 
 
 def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
-    """Return gradient norms after early training, finite and positive, of the best of these trials; possibly empty.
+    """Return gradient norms after early training of the best of these trials. All values are finite and positive.
 
-    Trials are pooled, best first, only until there are enough norms for a percentile, because norms depend on the settings.
+    Trials are pooled, best first, only until there are enough norms for a percentile, because norms depend on the
+    hyperparameters.
     """
     rank = {t.index: i for i, t in enumerate(study.ranked())}
     norms = np.empty(0)
     for trial in sorted(trials, key=lambda t: rank.get(t.index, len(rank))):
         if len(norms) < tails.MIN_POINTS:
             norms = np.concatenate(
-                [norms, _after_early_training(study, trial, study.curve(trial, "grad_norm").finite).values]
+                [norms, _drop_early_training(study, trial, study.curve(trial, "grad_norm").finite).values]
             )
     return norms
 
 
-def _after_early_training(study: Study, trial: Trial, curve: Curve) -> Curve:
+def _drop_early_training(study: Study, trial: Trial, curve: Curve) -> Curve:
     keep = (curve.steps >= EARLY * _length(study, trial)) & (curve.values > 0)
     return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
 
@@ -245,26 +244,26 @@ def reason_norms_are_missing(study: Study, trials: Sequence[Trial]) -> str:
     return f"no trial logged {tails.MIN_POINTS} gradient norms after its start"
 
 
-def clip_action(norms: FloatArray) -> Message:
+def clipping_advice(norms: FloatArray) -> Message:
     """Return an imperative sentence about clipping: an initial clipping threshold or, if no norms are known, the advice to log
     gradient norms.
     """
     if len(norms) < tails.MIN_POINTS:
-        return say(LOG_NORM)
+        return say(LOG_NORM_ADVICE)
     return say(
         "Clip gradients at a norm of {norm}, the 90th percentile of the best trials' norms, and tune the threshold around it.",
         norm=Number(float(np.quantile(norms, 0.9))),
     )
 
 
-def clip_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Change, ...]:
-    """Propose a clipping threshold around the 90th percentile of the unclipped gradient norms; if there are no norms, advise to log
-    them.
+def clipping_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Change, ...]:
+    """Propose a clipping threshold around the 90th percentile of the unclipped gradient norms; if there are no norms, advise to
+    log them.
 
-    raised_from: the present threshold, if it clips most updates and therefore determines the length of the updates.
+    raised_from: the present threshold if it clips most updates, so that it determines their length.
     """
     if len(norms) < tails.MIN_POINTS:
-        return (Advise(text=LOG_NORM),)
+        return (Advise(text=LOG_NORM_ADVICE),)
     percentile_90, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
     why = f"A norm of {plain_number(percentile_90, 3)}, the 90th percentile, is a good first threshold for clipping"
     numbers = {"p90": percentile_90, "median": middle, "norms": float(len(norms))}
@@ -274,7 +273,7 @@ def clip_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Chan
 
 
 def warmup_changes(unstable: float, times: float = WARMUP_FACTOR) -> tuple[Change, ...]:
-    """Propose the shortest warmup with which a learning rate of `times` times `unstable` is stable.
+    """Propose to find the shortest warmup that makes the learning rate `times` * `unstable` stable.
 
     unstable: lowest unstable learning rate; NaN if unknown.
     """

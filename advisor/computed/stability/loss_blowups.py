@@ -1,4 +1,4 @@
-"""Detects instability in one trial's loss: a rise or divergence early in training, or a jump or divergence later."""
+"""Detects instability in the loss of one trial: a rise or divergence early in training, or a jump or divergence later."""
 
 from __future__ import annotations
 
@@ -18,60 +18,62 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats import jumps, tails
 
 MIN_EARLY = 3
-"""Minimum number of points early in training to detect a rise."""
-_MIN_BEFORE = 5
-"""Minimum number of points before a divergence to show that the loss had fallen before."""
-_MIN_DURATION = 10
-"""Minimum number of steps that an early rise must last; the rules use this value by default."""
+"""Minimum number of points in early training to detect a rise of the loss."""
+_MIN_POINTS_BEFORE_DIVERGENCE = 5
+"""Minimum number of points before a divergence to show that the loss fell at first."""
+_MIN_RISE_STEPS = 10
+"""Minimum number of steps that a rise of the loss in early training must last; rules use it by default."""
 _MEDIAN_POINTS = 9
-"""Number of points in a running median. A jump ends when this median returns to the level before the jump."""
-_MAX_EXPLAINED = 16
+"""Number of points in the running median of a loss. A jump of the loss ends when the running median returns to the level before
+the jump."""
+_MAX_EXPLAINED_JUMPS = 16
 """Maximum number of jumps of one loss that are ignored because evaluations or other trials explain them."""
-_MAX_P = 0.05
-"""Maximum p-value at which one trial counts as unstable."""
-_MIN_OF_BEST = 0.02
-"""Minimum rise of a loss that counts as instability, as a share of the best trial's gain."""
+_MAX_P_VALUE = 0.05
+"""Significance level of the test whether one trial is unstable."""
+_MIN_SHARE_OF_BEST_GAIN = 0.02
+"""A rise of a loss counts as instability if it is at least this share of the best trial's total improvement."""
 _KINDS_WITH_RISING_LOSSES: frozenset[Kind] = frozenset(("reinforcement-learning", "gan", "self-supervised"))
-"""Kinds of workload whose training losses may rise in healthy training; only the objective of such a study is judged."""
+"""Kinds of workload whose training losses may rise although training is healthy; only the objective of such a study is judged."""
 _MATERIAL = 0.1
-"""Minimum rise or jump of a loss, as a share of the trial's gain; the rules use this value by default."""
+"""Minimum rise or jump of a loss, as a share of the trial's total improvement; rules use it by default."""
 
 
 @dataclass(frozen=True, slots=True)
-class Blowup:
+class TrialInstability:
     """The most severe instability of one trial, with its p-value."""
 
     trial: Trial
     metric: str
-    """Name of the metric, as logged."""
+    """Name of the unstable metric, as the trial logged it."""
     points: int
-    """Number of points that were judged; 0 if there are too few points to call the trial stable."""
+    """Number of points that were judged; 0 if too few points exist to call the trial stable."""
     p: float = 1.0
-    """p-value of the instability, computed from this trial's points only; 0 for a divergence."""
+    """p-value of the instability, computed from points of this trial only; 0 for a divergence."""
     share: float = 0.0
-    """Size of the rise as a share of the trial's own gain; inf for a divergence, 0 if negligible relative to the best
-    trial's gain.
-    """
+    """Size of the rise as a share of the trial's own improvement; inf for a divergence, 0 if negligible relative to the best
+    trial's improvement."""
     step: int = 0
     event: Message = field(default_factory=lambda: Message(()))
-    """Clause that describes the instability; it is written after the name of the trial."""
+    """Clause that describes the instability, to follow the name of the trial."""
     before: float = math.nan
     """Level of the metric before the instability, in the metric's unit; NaN if unknown."""
     after: float = math.nan
     """Level of the metric after the instability, in the metric's unit; NaN for a divergence."""
     limit: float = math.nan
-    """Level of the metric that noise alone exceeds in one of 20 stable trials; NaN if unknown."""
+    """Metric value that noise alone exceeds in one of 20 stable trials; NaN if unknown."""
     subject: str = "loss"
-    """The curve that shows the instability, `loss` or `objective`."""
+    """Curve that shows the instability: `loss` or `objective`."""
 
     def sentence(self, at: Message | str = "") -> Message:
-        """Return a sentence about the instability, without a full stop. at: text about the learning rate, from `Reach.at`."""
+        """Return a sentence about the instability, without a full stop. at: text about the learning rate, from
+        `JudgedTrials.at`."""
         name = Name(self.trial.name)
         return say("The {subject} of {trial}{at} {event}", subject=self.subject, trial=name, at=at, event=self.event)
 
     @property
     def levels(self) -> Message:
-        """Return the levels before and after the instability and the noise limit, if known, as a table row."""
+        """Return a table row: the metric's level before the instability, its level afterwards, and the limit of the noise, if
+        known."""
         before, after, limit = Number(self.before, 4), Number(self.after, 4), Number(self.limit, 4)
         if not math.isfinite(self.limit):
             return (
@@ -81,46 +83,48 @@ class Blowup:
 
 
 @computed
-def blowup_at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
+def blowup_at_start(study: Study, trial: Trial, lasting: int) -> TrialInstability | None:
     """Return the rise or divergence of the trial's loss early in training; None if the trial logged no loss.
 
-    lasting: minimum number of steps for which the loss must stay high; if logged points are further apart, one point suffices.
+    lasting: minimum number of steps for which the loss must stay high; one point suffices if logged points are further apart.
     """
     curves = instability.loss_curves(study, trial)
     if not curves:
         return None
     end = instability.early_end(study, trial)
-    judged_curves = [(n, c) for n, c in curves if _points_until(c, end) >= MIN_EARLY and _should_fall(study, n)]
-    # Prefer a loss that was logged at every step of the probe to a loss with few values, such as an evaluated loss.
+    judged_curves = [(n, c) for n, c in curves if _count_points_until(c, end) >= MIN_EARLY and _should_fall(study, n)]
+    # In a short diagnostic run, prefer a loss that was logged at every step to a loss with few values, such as a validation
+    # loss.
     probe_end = min(end, instability.PROBE_STEPS)
-    probing = [(n, c) for n, c in judged_curves if _points_until(c, probe_end) >= MIN_EARLY]
+    probing = [(n, c) for n, c in judged_curves if _count_points_until(c, probe_end) >= MIN_EARLY]
     metric, curve = (probing or judged_curves or curves)[0]
     at = instability.diverged_step(study, trial)
     if at is not None and len(curve.finite) and instability.diverged_early(study, trial, at):
         return _early_divergence(study, trial, metric, curve, at)
-    probed = _points_until(curve, probe_end)
-    stable = Blowup(trial, metric, probed if probed >= MIN_EARLY else 0, subject=_subject(study, metric))
+    probed = _count_points_until(curve, probe_end)
+    stable = TrialInstability(trial, metric, probed if probed >= MIN_EARLY else 0, subject=_curve_name(study, metric))
     if not judged_curves:
         return stable
     return _early_rise(study, stable, curve.finite, end, lasting) or stable
 
 
-def _early_divergence(study: Study, trial: Trial, metric: str, curve: Curve, at: int) -> Blowup:
-    """Return the divergence of a loss at step `at`, early in training."""
+def _early_divergence(study: Study, trial: Trial, metric: str, curve: Curve, at: int) -> TrialInstability:
     sign = _sign(study, metric)
     first = sign * float(curve.finite.values[0])
     how = _divergence(study, trial, curve.finite, at, sign)
     event = say("started at {first} and {how}", first=Number(first, 4), how=how)
-    points = _points_until(curve, instability.early_end(study, trial))
-    return Blowup(trial, metric, points, 0.0, math.inf, at, event, first, subject=_subject(study, metric))
+    points = _count_points_until(curve, instability.early_end(study, trial))
+    return TrialInstability(trial, metric, points, 0.0, math.inf, at, event, first, subject=_curve_name(study, metric))
 
 
-def _early_rise(study: Study, stable: Blowup, finite: Curve, end: float, lasting: int) -> Blowup | None:
-    """Return the rise of a loss before step `end` that lasts at least `lasting` steps; None if there is none.
+def _early_rise(
+    study: Study, stable: TrialInstability, finite: Curve, end: float, lasting: int
+) -> TrialInstability | None:
+    """Return a rise of the loss before step `end` that lasts at least `lasting` steps; None if no rise does.
 
     stable: the result without a rise; finite: the finite points of the curve.
     """
-    early_points = _points_until(finite, end)
+    early_points = _count_points_until(finite, end)
     steps = min(lasting, max(int(end - finite.steps[0]) // 5, 1))
     width = int(np.count_nonzero(finite.steps[1:early_points] <= finite.steps[0] + steps))
     rise = jumps.early_rise(finite.values, early_points, max(width, 1))
@@ -140,14 +144,14 @@ def _early_rise(study: Study, stable: Blowup, finite: Curve, end: float, lasting
     return replace(stable, p=rise.p, share=share, step=step, event=event, before=start, after=level, limit=limit)
 
 
-def _points_until(curve: Curve, end: float) -> int:
-    """Return the number of finite points up to step `end`."""
+def _count_points_until(curve: Curve, end: float) -> int:
     return int(np.searchsorted(curve.finite.steps, end, side="right"))
 
 
 @computed
-def blowup_in_mid_training(study: Study, trial: Trial) -> Blowup | None:
-    """Return the largest jump or the divergence of the trial's loss after early training; None if its curves are too short."""
+def blowup_in_mid_training(study: Study, trial: Trial) -> TrialInstability | None:
+    """Return the largest jump, or the divergence, of the trial's loss after early training; None if the loss curves are too
+    short."""
     curves = instability.loss_curves(study, trial)
     divergence = _late_divergence(study, trial)
     if divergence is not None:
@@ -157,41 +161,41 @@ def blowup_in_mid_training(study: Study, trial: Trial) -> Blowup | None:
         return None
     metric, curve = judged_curves[0]
     first = int(np.searchsorted(curve.steps, instability.early_end(study, trial), side="right"))
-    rates = instability.rates_at(study, trial, curve.steps.astype(np.float64))
+    rates = instability.learning_rates_at(study, trial, curve.steps.astype(np.float64))
     jump = _largest_unexplained_jump(study, trial, metric, first, rates)
-    subject, sign = _subject(study, metric), _sign(study, metric)
+    subject, sign = _curve_name(study, metric), _sign(study, metric)
     if jump is None:
-        return Blowup(trial, metric, len(curve), subject=subject)
+        return TrialInstability(trial, metric, len(curve), subject=subject)
     before, after, limit = sign * jump.before, sign * jump.after, sign * jump.limit
     step = int(curve.steps[jump.index])
     peak = sign * float(curve.values[jump.index : jump.index + jump.points].max())
-    event = _jump_event(jump, sign, peak, _step_text(study, jump, curve))
+    event = _describe_jump(jump, sign, peak, _step_text(study, jump, curve))
     share = jump.share if jump.log or _is_material(study, metric, jump.after - jump.before) else 0.0
-    return Blowup(trial, metric, len(curve), jump.p, share, step, event, before, after, limit, subject)
+    return TrialInstability(trial, metric, len(curve), jump.p, share, step, event, before, after, limit, subject)
 
 
 def _step_text(study: Study, jump: jumps.Jump, curve: Curve) -> str:
-    """Return the step of the jump as text: " at step 17", or ", from step 17 on" if the loss rises over several points."""
+    """Return text that names the step of the jump: " at step 17", or ", from step 17 on" if the loss rises over several points."""
     step = study.at(int(curve.steps[jump.index]))
     climbs = curve.values[jump.index] - jump.before < (jump.after - jump.before) / 2
     return f", from {step} on" if climbs else f" at {step}"
 
 
-def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Message:
-    """Return a sentence about the jump; `peak` is the worst point of the jump in the metric's unit."""
+def _describe_jump(jump: jumps.Jump, sign: float, peak: float, place: str) -> Message:
+    """Return a sentence about a jump of the loss. peak: worst point of the jump in the metric's unit."""
     before, after = sign * jump.before, sign * jump.after
     went, extreme = ("jumped", "peak") if sign > 0 else ("fell", "lowest")
     to = say("{after}", after=Number(after, 4))
-    # The level after a jump is a median of several points, so the first point in the plot is usually higher.
+    # The level after a jump is a median of several points, so the jump's first point in the plot is usually higher.
     if sign * (peak - after) > _MATERIAL * abs(after - before):
         to = say("about {after} ({extreme} {peak})", after=to, extreme=extreme, peak=Number(peak, 4))
-    fall = "its fall on a log scale" if jump.log else "what it had gained"
+    fall = "its improvement on a log scale" if jump.log else "its improvement"
     if 0.995 <= jump.share < 1.05:
-        undone = say("all that it had gained")
+        undone = say("all its improvement")
     elif jump.share <= 1:
         undone = say("{share} of {fall}", share=Percent(jump.share), fall=fall)
     elif jump.log:
-        undone = say("all that it had gained and more")
+        undone = say("more than all its improvement")
     else:
         undone = say("{times} times {fall}", times=Number(jump.share, 2), fall=fall)
     return say(
@@ -207,19 +211,19 @@ def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Messa
 def _largest_unexplained_jump(
     study: Study, trial: Trial, metric: str, first: int, rates: FloatArray | None
 ) -> jumps.Jump | None:
-    """Return the most significant unexplained jump of the trial's loss; None if there is none.
+    """Return the most significant jump of the trial's loss that nothing explains; None if there is none.
 
-    A jump is explained if evaluations do not get worse (only the definition of the loss changed) or if most trials' losses rise at
-    the same step (the schedule or the data changed). Explained jumps are skipped.
+    A jump is explained if evaluations do not get worse (only the definition of the loss changed), or if most trials' losses
+    rise at the same step (the schedule or the data changed).
     """
     curve = dict(instability.loss_curves(study, trial))[metric].finite
     evaluations = validation_check.of(study, trial, metric)
     explained_jumps: list[jumps.Jump] = []
-    for _ in range(_MAX_EXPLAINED):
+    for _ in range(_MAX_EXPLAINED_JUMPS):
         jump = _jump_or_collapse(
             curve.values, first, rates, explained_jumps, lasting=study.kind == "reinforcement-learning"
         )
-        if jump is None or jump.p > _MAX_P:
+        if jump is None or jump.p > _MAX_P_VALUE:
             return jump
         median_points = max(jump.points, _MEDIAN_POINTS)
         recovered = np.flatnonzero(jumps.levels(curve.values[jump.index :], median_points) <= jump.before)
@@ -237,19 +241,19 @@ def _largest_unexplained_jump(
 def _jump_or_collapse(
     values: FloatArray, first: int, rates: FloatArray | None, explained_jumps: Sequence[jumps.Jump], *, lasting: bool
 ) -> jumps.Jump | None:
-    """Return the most significant jump or, if there is none, a lasting collapse.
+    """Return the most significant jump of the loss or, if there is none, a lasting collapse.
 
-    lasting: examine only collapses, because metrics of rewards often dip.
+    lasting: only look for lasting collapses, because metrics of rewards often dip.
     """
     jump = None if lasting else jumps.largest_jump(values, first, rates, explained_jumps)
-    if jump is not None and jump.p <= _MAX_P:
+    if jump is not None and jump.p <= _MAX_P_VALUE:
         return jump
     collapse = jumps.lasting_jump(values, first, explained_jumps)
-    return collapse if collapse is not None and collapse.p <= _MAX_P else jump
+    return collapse if collapse is not None and collapse.p <= _MAX_P_VALUE else jump
 
 
 def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
-    """Return True if most other trials' metrics rise, beyond chance, at the same step or the same share of their length."""
+    """Return True if the metrics of most other trials rise significantly at the same step or at the same share of their length."""
     own = study.metric(trial, metric).steps
     share = (step - own[0]) / max(own[-1] - own[0], 1)
     rises, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
@@ -263,12 +267,12 @@ def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, po
             rises[other.index, column] = nearest < len(steps) and mask[nearest]
     shared = int(rises.sum(axis=0).max())
     chance = 2 * float(binom.sf(shared - 1, len(chances), np.mean(chances))) if chances else 1.0
-    return 2 * shared >= len(chances) and chance <= _MAX_P
+    return 2 * shared >= len(chances) and chance <= _MAX_P_VALUE
 
 
 @computed
 def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[BoolArray, IntArray]:
-    """Return (mask of the steepest rises of the trial's loss, steps of its finite points)."""
+    """Return (mask of the steepest rises of the trial's loss, steps of the loss's finite points)."""
     curve = dict(instability.loss_curves(study, trial)).get(metric)
     if curve is None:
         return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.int64)
@@ -276,49 +280,50 @@ def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[
 
 
 def _is_material(study: Study, metric: str, rise: float) -> bool:
-    """Return True if the rise is material relative to the best trial's gain.
+    """Return True if the rise is not negligible relative to the best trial's improvement.
 
-    The trial's own gain is not a suitable scale: if the trial learned nothing, any rise is a large share of its gain.
+    The trial's own improvement is no suitable scale: if the trial learned nothing, any rise is a large share of its
+    improvement.
     """
     for best in study.ranked()[:1]:
         curve = dict(instability.loss_curves(study, best)).get(metric)
         if curve is not None and len(values := curve.finite.values) >= 3:
-            return rise >= _MIN_OF_BEST * (float(values[0]) - float(jumps.levels(values, 3).min()))
+            return rise >= _MIN_SHARE_OF_BEST_GAIN * (float(values[0]) - float(jumps.levels(values, 3).min()))
     return True
 
 
 def unstable(study: Study, trial: Trial) -> bool:
-    """Return True if the trial's loss blew up early in training or jumped later."""
-    return unstable_early(study, trial) or _is_clear(blowup_in_mid_training(study, trial))
+    """Return True if the trial's loss rose or diverged early in training, or jumped or diverged later."""
+    return is_unstable_early(study, trial) or _is_significant_blowup(blowup_in_mid_training(study, trial))
 
 
-def unstable_early(study: Study, trial: Trial) -> bool:
-    """Return True if the trial's loss blew up early in training, as at a learning rate that is too high."""
-    return _is_clear(blowup_at_start(study, trial, _MIN_DURATION))
+def is_unstable_early(study: Study, trial: Trial) -> bool:
+    """Return True if the trial's loss rose or diverged early in training, as at a learning rate that is too high."""
+    return _is_significant_blowup(blowup_at_start(study, trial, _MIN_RISE_STEPS))
 
 
-def _is_clear(blowup: Blowup | None) -> bool:
-    return blowup is not None and blowup.p <= _MAX_P and blowup.share >= _MATERIAL
+def _is_significant_blowup(blowup: TrialInstability | None) -> bool:
+    return blowup is not None and blowup.p <= _MAX_P_VALUE and blowup.share >= _MATERIAL
 
 
-def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
-    """Return the trial's divergence after early training; None if there is none or the loss had not fallen before."""
+def _late_divergence(study: Study, trial: Trial) -> TrialInstability | None:
+    """Return the trial's divergence after early training; None if it did not diverge or if its loss had not fallen before."""
     at = instability.diverged_step(study, trial)
     if at is None or instability.diverged_early(study, trial, at):
         return None
     for metric, curve in instability.loss_curves(study, trial):
         earlier = curve.finite.values[curve.finite.steps < at]
-        if not _should_fall(study, metric) or len(earlier) < _MIN_BEFORE:
+        if not _should_fall(study, metric) or len(earlier) < _MIN_POINTS_BEFORE_DIVERGENCE:
             continue
-        sign, subject = _sign(study, metric), _subject(study, metric)
-        if _lost_its_gain(study, trial, curve.finite):
+        sign, subject = _sign(study, metric), _curve_name(study, metric)
+        if _has_lost_its_gain(study, trial, curve.finite):
             best, last = sign * float(earlier.min()), sign * float(curve.finite.values[-1])
             step = int(curve.finite.steps[int(earlier.argmin()) + 1])
             event = _divergence(study, trial, curve.finite, at, sign)
-            return Blowup(trial, metric, len(curve), 0.0, math.inf, step, event, best, last, subject=subject)
+            return TrialInstability(trial, metric, len(curve), 0.0, math.inf, step, event, best, last, subject=subject)
         if float(np.median(earlier[-3:])) < earlier[0]:
             event = say("{how}, after it had improved", how=_divergence(study, trial, curve.finite, at, sign))
-            return Blowup(trial, metric, len(curve), 0.0, math.inf, at, event, subject=subject)
+            return TrialInstability(trial, metric, len(curve), 0.0, math.inf, at, event, subject=subject)
     return None
 
 
@@ -326,8 +331,9 @@ def _all_finite(study: Study, trial: Trial) -> bool:
     return all(np.isfinite(c.values).all() for _, c in instability.loss_curves(study, trial))
 
 
-def _lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
-    """Return True if the trial diverged although all logged values are finite: most of its earlier gain is lost at the end."""
+def _has_lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
+    """Return True if the trial diverged although all logged values are finite: at the end, most of its earlier improvement is
+    lost."""
     first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
 
@@ -337,7 +343,7 @@ def _divergence(study: Study, trial: Trial, curve: Curve, at: int, sign: float) 
     if not _all_finite(study, trial):
         return say("is not finite from {place} on", place=study.at(at))
     last = Number(sign * float(curve.values[-1]), 4)
-    if not _lost_its_gain(study, trial, curve):
+    if not _has_lost_its_gain(study, trial, curve):
         return say("ends with the status diverged at {place}, where it is {last}", place=study.at(at), last=last)
     best = int(curve.values.argmin())
     return say(
@@ -349,19 +355,19 @@ def _divergence(study: Study, trial: Trial, curve: Curve, at: int, sign: float) 
     )
 
 
-def _subject(study: Study, metric: str) -> str:
+def _curve_name(study: Study, metric: str) -> str:
     objective = metric == study.spec.objective.metric and study.signals.get("valid_loss") != metric
     return "objective" if objective else "loss"
 
 
-def losses_may_rise(study: Study) -> bool:
+def may_losses_rise(study: Study) -> bool:
     """Return True if the training losses of this kind of workload may rise in healthy training."""
     return study.kind in _KINDS_WITH_RISING_LOSSES
 
 
 def _should_fall(study: Study, metric: str) -> bool:
     """Return True if healthy training improves the metric: the objective or, for most kinds of workload, any loss."""
-    return metric == study.spec.objective.metric or not losses_may_rise(study)
+    return metric == study.spec.objective.metric or not may_losses_rise(study)
 
 
 def _sign(study: Study, metric: str) -> float:
@@ -371,12 +377,12 @@ def _sign(study: Study, metric: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StudyInstability:
-    """The instability of several trials, either early in training or later."""
+    """The instability of several trials of a study, either early in training or later."""
 
     judged: int
-    """Number of trials with enough points of the loss to judge."""
-    unstable: tuple[Blowup, ...]
-    """The most severe instability of each unstable trial, most significant first."""
+    """Number of trials whose loss has enough points to judge its stability."""
+    unstable: tuple[TrialInstability, ...]
+    """The most severe instability of each unstable trial, the most significant trial first."""
     p: float
     """p-value: probability that noise alone makes any of the judged trials seem as unstable as the most significant one."""
 
@@ -384,9 +390,9 @@ class StudyInstability:
 def study_instability(
     study: Study, trials: Sequence[Trial], *, lasting: int, material: float, false_alarms: float
 ) -> StudyInstability:
-    """Return the unstable trials at level `false_alarms`, shared among all trials and the two kinds of instability.
+    """Find the unstable trials at the significance level `false_alarms`, which all trials and both kinds of instability share.
 
-    lasting, material: thresholds of the rules of the same names.
+    lasting, material: thresholds of the rules that call this function.
     """
     pairs = ((blowup_at_start(study, t, lasting), blowup_in_mid_training(study, t)) for t in trials)
     blowups = [[b for b in pair if b is not None and (b.points or b.p < 1)] for pair in pairs]

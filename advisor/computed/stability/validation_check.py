@@ -1,7 +1,7 @@
-"""Uses evaluations to decide whether a rising training loss means a worse model, or only a changed definition of the loss.
+"""Uses evaluations to decide whether a rise of the training loss means a worse model, or only a changed definition of the loss.
 
-Augmentation that starts, a curriculum that turns to harder examples, or a larger loss weight raise the training loss without
-harming the model. Evaluations are not affected by such changes.
+The training loss rises without harm to the model if augmentation starts, a curriculum turns to harder examples, or a loss
+weight increases. Such changes do not affect evaluations.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats import curve as curves, jumps
 
 _LEVEL_EVALUATIONS = 3
-"""Number of evaluations whose median is a level."""
-_MIN_AFTER = 2
-"""Minimum number of evaluations after the rise."""
+"""Number of evaluations whose median is the level of a curve."""
+_MIN_EVALUATIONS_AFTER_RISE = 2
+"""Minimum number of evaluations after the rise of a training loss."""
 _MAX_EQUAL = 2.0
-"""Maximum difference at which two levels count as equal, in standard deviations of one evaluation's noise."""
+"""Two levels of a curve count as equal up to this difference, in standard deviations of one evaluation's noise."""
 _MIN_IMPROVEMENT = 0.05
-"""Minimum improvement that counts, as a share of the curve's gain before the rise."""
+"""Minimum improvement that counts, as a share of the curve's improvement before the rise of the training loss."""
 _MAX_SCATTER = 0.1
-"""Maximum difference between levels that noise can cause in a usable curve, as a share of the curve's gain before the rise; noisier
-curves are ignored.
-"""
+"""Curves are ignored if noise can cause a difference between levels above this share of the curve's improvement before the rise
+of the training loss."""
 
 
 def of(study: Study, trial: Trial, judged: str) -> list[Curve]:
-    """Return the trial's finite evaluations on held-out data, as costs, without the metric `judged`."""
+    """Return the trial's finite evaluations on held-out data, as costs, except the metric `judged`."""
     training = {study.signals.get(s) for s in ("train_loss", "train_eval_loss", "train_objective")} | {judged}
     curves_by_name = {}
     valid = study.signals.get("valid_loss")
@@ -39,41 +38,43 @@ def of(study: Study, trial: Trial, judged: str) -> list[Curve]:
 
 
 def are_evaluations_unharmed(evaluations: list[Curve], start: int, end: int) -> bool:
-    """Return True if, on every sufficiently precise curve, evaluations between `start` and `end` are as good as the best before
-    `start`.
-    """
+    """Return True if evaluations between `start` and `end` are as good as the best ones before `start` on every sufficiently
+    precise curve."""
     moves = [m for c in evaluations if (m := _change_of_level(c, start, end)) is not None]
     return bool(moves) and all(m.height <= _MAX_EQUAL * m.noise for m in moves)
 
 
 def do_evaluations_improve(evaluations: list[Curve], start: int, end: int) -> bool:
-    """Return True if, on every sufficiently precise curve, evaluations at `end` are clearly better than the best up to `start`."""
+    """Return True if evaluations at `end` are clearly better than the best ones up to `start` on every sufficiently precise
+    curve."""
     moves = [m for c in evaluations if (m := _change_of_level(c, start, end, last=True)) is not None]
     return bool(moves) and all(-m.height > max(_MAX_EQUAL * m.noise, _MIN_IMPROVEMENT * m.gain) for m in moves)
 
 
 class _LevelChange(NamedTuple):
-    """The change from the best level of a curve before a step to a level after that step."""
+    """The change from a curve's best level before a step to its level after that step."""
 
     height: float
     noise: float
     """Standard deviation of the noise of one evaluation."""
     gain: float
-    """Gain from the start of training to the best level."""
+    """Improvement from the start of training to the best level."""
 
 
 def _change_of_level(curve: Curve, start: int, end: int, *, last: bool = False) -> _LevelChange | None:
-    """Return the change to the first (or last) level between `start` and `end`; None with too few or too noisy evaluations."""
+    """Return the change from the best level before `start` to the first (or last) level up to `end`; None if evaluations are
+    too few or too noisy."""
     values_before = curve.values[curve.steps <= start]
     values_after = curve.values[(curve.steps > start) & (curve.steps <= end)]
     noise = curves.noise(curve.values)
-    if len(values_before) < _LEVEL_EVALUATIONS or len(values_after) < _MIN_AFTER or not noise >= 0:
+    if len(values_before) < _LEVEL_EVALUATIONS or len(values_after) < _MIN_EVALUATIONS_AFTER_RISE or not noise >= 0:
         return None
     best = float(jumps.levels(values_before, _LEVEL_EVALUATIONS).min())
     gain = max(float(values_before[0]), float(np.median(values_before[:_LEVEL_EVALUATIONS]))) - best
     if not gain > 0 or _MAX_EQUAL * noise > _MAX_SCATTER * gain:
         return None
-    # The model may recover by the second evaluation, so the first evaluation is compared as well as the median of the first few.
+    # Compare the first evaluation as well as the median of the first few, because the model may recover by the second
+    # evaluation.
     level = (
         np.median(values_after[-_LEVEL_EVALUATIONS:])
         if last

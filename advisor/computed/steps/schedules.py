@@ -1,4 +1,4 @@
-"""Learning-rate schedules of trials, from their facts, hyperparameters and logged learning rates."""
+"""Reads the learning-rate schedules of trials from logged facts, hyperparameters and logged learning rates."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import count
 
 MIN_RATES = 5
-"""Minimum number of logged learning rates to recognise the shape of a schedule."""
-_MIN_LOGGED = 0.5
+"""Minimum number of logged learning rates; with fewer, the shape of a schedule cannot be recognised."""
+_MIN_LOGGED_SHARE = 0.5
 """Minimum share of the training that the logged learning rates must cover."""
-_MAX_VARIATION = 0.01
-"""Maximum variation of a constant learning rate, as a share of its peak. The limit is not 0, because logs round the rate."""
-_MIN_STAIR = 0.1
+_MAX_RATE_VARIATION = 0.01
+"""A learning rate counts as exactly constant if it varies by at most this share of its peak. The limit on the variation is not
+0, because logs round the learning rate."""
+_MIN_STAIR_FALL = 0.1
 """Minimum relative fall between two successive logged learning rates that counts as a step of a staircase schedule."""
-_MIN_PEAK = 1e-300
-"""Minimum peak of the learning rate to express rates as shares of the peak; dividing by smaller peaks may overflow."""
+_MIN_PEAK_RATE = 1e-300
+"""Minimum peak of the learning rate to express rates as shares of it; dividing by smaller peaks may overflow."""
 _SCHEDULE_WORDS = frozenset(
     "lr learning rate scheduler schedule decay annealing type name kind class optimizer optim train training trainer".split()
 )
 _OFF_WORDS = frozenset(("none", "off", "no", "false", "null", ""))
-STEADY = 0.1
-"""Maximum fall of a learning rate over the training at which it counts as constant, as a share of its peak."""
+MAX_STEADY_FALL = 0.1
+"""A learning rate counts as constant if it falls by at most this share of its peak over the training."""
 _FINAL_PHASE_WORDS = frozenset("cooldown warmdown".split())
-"""Words in names of hyperparameters for the length of a final phase in which the learning rate falls."""
+"""Words in the names of hyperparameters that set the length of a final phase with a falling learning rate."""
 _FALL_WORDS = frozenset("decay annealing schedule scheduler".split())
-"""Words in names of hyperparameters of a learning-rate schedule."""
+"""Words in the names of hyperparameters that describe a learning-rate schedule."""
 _LENGTH_WORDS = frozenset("fraction ratio share steps step epochs epoch iters iterations".split())
-"""Words in names of hyperparameters that are lengths."""
+"""Words in the names of hyperparameters that set a length."""
 _OTHER_DECAYS = frozenset("weight momentum ema epsilon temperature exploration clip".split())
-"""Words in names of quantities other than the learning rate that decay."""
+"""Words in the names of decaying quantities other than the learning rate."""
 _KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
 
@@ -47,70 +48,70 @@ class Schedule:
 
     trial: Trial
     noted: str | None
-    """Kind of schedule, ignoring a warmup, as in `advisor.contract.TAG_SCHEDULE`; from facts, hyperparameters or the study file,
-    None if these state no kind.
-    """
+    """Kind of schedule without its warmup, as in `advisor.contract.TAG_SCHEDULE`, from logged facts, hyperparameters or the
+    study file; None if they state no kind."""
     rates: Curve
-    """Logged learning rates: finite, possibly empty."""
+    """Logged finite learning rates; the curve may be empty."""
 
     @property
     def constant(self) -> bool | None:
-        """True if the learning rate stayed at its peak after reaching it; None if unknown."""
+        """True if the learning rate stays at its peak after reaching it; None if unknown."""
         if self.noted == "plateau":
             return False
         if len(self.rates) < MIN_RATES:
             return None if self.noted is None else self.noted == "constant"
         steps, share = self.rates.steps, self.shares
-        first = int(np.argmax(share >= 1 - _MAX_VARIATION))
-        if (share[first:] < 1 - _MAX_VARIATION).any():
+        first = int(np.argmax(share >= 1 - _MAX_RATE_VARIATION))
+        if (share[first:] < 1 - _MAX_RATE_VARIATION).any():
             return False
         return True if 2 * (steps[-1] - steps[first]) >= steps[-1] - steps[0] else None
 
     @property
     def shares(self) -> FloatArray:
         """Logged learning rates as shares of their peak."""
-        return self.rates.values / max(float(self.rates.values.max()), _MIN_PEAK)
+        return self.rates.values / max(float(self.rates.values.max()), _MIN_PEAK_RATE)
 
-    def steady_until(self, last: int) -> float:
-        """Return the last step, at most `last`, until which the rate stays at its peak after the warmup.
+    def last_steady_step(self, last: int) -> float:
+        """Return the last step, at most `last`, at which the learning rate is still at its peak after the warmup.
 
-        Return NaN if nothing is known about the schedule, and 0 if the schedule changes the rate but no rates were logged.
+        Return NaN if the schedule is unknown, and 0 if the schedule changes the learning rate but no rates were logged.
         """
-        if len(self.rates) >= MIN_RATES and self.rates.values.max() > _MIN_PEAK:
+        if len(self.rates) >= MIN_RATES and self.rates.values.max() > _MIN_PEAK_RATE:
             steps, share = self.rates.steps, self.shares
-            first = int(np.argmax(share >= 1 - STEADY))
-            falls = np.flatnonzero(share[first:] < 1 - STEADY)
+            first = int(np.argmax(share >= 1 - MAX_STEADY_FALL))
+            falls = np.flatnonzero(share[first:] < 1 - MAX_STEADY_FALL)
             if len(falls):
-                peaks = np.flatnonzero(share[: first + falls[0]] >= 1 - _MAX_VARIATION)
+                peaks = np.flatnonzero(share[: first + falls[0]] >= 1 - _MAX_RATE_VARIATION)
                 return float(min(steps[peaks[-1]], last)) if len(peaks) else 0.0
-            if steps[-1] >= (1 - STEADY) * last:
+            if steps[-1] >= (1 - MAX_STEADY_FALL) * last:
                 return float(last)
         if self.noted is None:
             return math.nan
         return float(last) if self.noted == "constant" else 0.0
 
-    def low_phase(self, limit: float) -> tuple[int, int] | None:
-        """Return (last step at the peak, first step of the final phase in which the rate is below `limit` times the peak).
+    def final_low_phase(self, limit: float) -> tuple[int, int] | None:
+        """Return (last step at the peak, first step of the final phase), where the final phase has learning rates below `limit`
+        times the peak.
 
-        Return None if the rate does not end that low.
+        Return None if the learning rate does not end below this limit.
         """
-        if len(self.rates) < MIN_RATES or not self.rates.values.max() > _MIN_PEAK:
+        if len(self.rates) < MIN_RATES or not self.rates.values.max() > _MIN_PEAK_RATE:
             return None
         above_limit = np.flatnonzero(self.shares >= limit)
         if int(above_limit[-1]) == len(self.rates) - 1:
             return None
-        last_peak = int(np.flatnonzero(self.shares >= 1 - _MAX_VARIATION)[-1])
+        last_peak = int(np.flatnonzero(self.shares >= 1 - _MAX_RATE_VARIATION)[-1])
         return int(self.rates.steps[last_peak]), int(self.rates.steps[above_limit[-1] + 1])
 
     def falls(self) -> FloatArray:
-        """Return the steps (n,) at which the rate of a staircase schedule falls; empty for other schedules."""
+        """Return the steps, shape (n,), at which the learning rate of a staircase schedule falls; empty for other schedules."""
         if len(self.rates) < MIN_RATES:
             return np.empty(0)
-        first = int(np.argmax(self.shares >= 1 - _MAX_VARIATION))
-        values = np.maximum(self.rates.values[first:], _MIN_PEAK)
+        first = int(np.argmax(self.shares >= 1 - _MAX_RATE_VARIATION))
+        values = np.maximum(self.rates.values[first:], _MIN_PEAK_RATE)
         moves = values[1:] / values[:-1] - 1
-        falls = moves <= -_MIN_STAIR
-        is_flat = np.abs(moves) <= _MAX_VARIATION
+        falls = moves <= -_MIN_STAIR_FALL
+        is_flat = np.abs(moves) <= _MAX_RATE_VARIATION
         if not (falls | is_flat).all() or 4 * falls.sum() > len(moves):
             return np.empty(0)
         return self.rates.steps[first + 1 :][falls].astype(np.float64)
@@ -118,24 +119,23 @@ class Schedule:
 
 @computed
 def read(study: Study, trial: Trial) -> Schedule:
-    """Return the learning-rate schedule of a trial."""
     rates, cost = study.curve(trial, "learning_rate").finite, study.cost_curve(trial)
-    return Schedule(trial, _stated_kind(study, trial), Curve.empty() if _ends_early(rates, cost) else rates)
+    return Schedule(trial, _find_schedule_kind(study, trial), Curve.empty() if _ends_early(rates, cost) else rates)
 
 
 def _ends_early(rates: Curve, cost: Curve) -> bool:
-    """Return True if learning rates were logged for only the first part of the training, so that they do not show the schedule.
+    """Return True if learning rates were logged only for the first part of training and so do not show the schedule.
 
-    Steps of learning rates and of costs may have different units, so times are compared if they are known.
+    Learning rates and costs may count steps in different units, so compare their times if known.
     """
     if not len(rates) or not len(cost):
         return False
     ends = [(c.times[-1] if math.isfinite(rates.times[-1] * cost.times[-1]) else c.steps[-1]) for c in (rates, cost)]
-    return bool(ends[0] < _MIN_LOGGED * ends[1])
+    return bool(ends[0] < _MIN_LOGGED_SHARE * ends[1])
 
 
 def reason_schedule_unknown(study: Study, trials: Sequence[Trial]) -> str:
-    """Return a clause that says why the logged learning rates of these trials do not show the schedule; empty if they show it."""
+    """Return a clause that says why the logged learning rates of these trials do not show their schedules; empty if they do."""
     if any(len(read(study, t).rates) >= MIN_RATES for t in trials):
         return ""
     logged = [c for t in trials if len(c := study.curve(t, "learning_rate").finite)]
@@ -155,17 +155,17 @@ def needs_no_schedule(trial: Trial) -> bool:
 
 
 def is_known(study: Study, trial: Trial) -> bool:
-    """Return True if the trial itself shows its schedule: by logged learning rates, or because its training noted the kind."""
-    return len(study.curve(trial, "learning_rate").finite) >= MIN_RATES or bool(_noted_kind(trial))
+    """Return True if the trial shows its schedule, by logged learning rates or by a logged kind of schedule."""
+    return len(study.curve(trial, "learning_rate").finite) >= MIN_RATES or bool(_logged_schedule_kind(trial))
 
 
-def _stated_kind(study: Study, trial: Trial) -> str | None:
-    kind = _noted_kind(trial) or str((study.spec.schedule or {}).get("kind", ""))
+def _find_schedule_kind(study: Study, trial: Trial) -> str | None:
+    kind = _logged_schedule_kind(trial) or str((study.spec.schedule or {}).get("kind", ""))
     return parse_kind(kind) if kind else None
 
 
-def _noted_kind(trial: Trial) -> str:
-    """Return the kind of schedule that the trial's facts or hyperparameters name; "" if they name none."""
+def _logged_schedule_kind(trial: Trial) -> str:
+    """Return the kind of schedule in the trial's logged facts or hyperparameters; "" if they name none."""
     try:
         kind = str(trial.parsed_fact("schedule").get("kind", ""))
     except (ValueError, AttributeError):
@@ -179,15 +179,16 @@ def _noted_kind(trial: Trial) -> str:
                 else kind
             )
         elif not kind and as_number(value) > 0:
-            kind = _kind_of_number(set(words_of(name)))
+            kind = _schedule_kind_in_name(set(words_of(name)))
     return kind
 
 
-def _kind_of_number(words: set[str]) -> str:
-    """Return the kind of schedule whose length is named with these words, such as `cosine_decay_steps`; "" for other names.
+def _schedule_kind_in_name(words: set[str]) -> str:
+    """Return the kind of schedule that a hyperparameter name with these words refers to, as in `cosine_decay_steps`; "" for
+    other names.
 
-    The values of such hyperparameters are ignored, because a decay's coefficient says little: `exponential_decay` is 1e-6 in some
-    studies.
+    The value of such a hyperparameter is ignored, because the coefficient of a decay says little: `exponential_decay` is 1e-6
+    in some studies.
     """
     if _FINAL_PHASE_WORDS & words:
         return "other"
@@ -197,13 +198,14 @@ def _kind_of_number(words: set[str]) -> str:
 
 
 def possible_decays(trial: Trial) -> list[str]:
-    """Return the names of the trial's hyperparameters that may lower its learning rate, by an unknown amount."""
+    """Return the names of the trial's hyperparameters that may lower its learning rate by an unknown amount."""
     positive = {name: set(words_of(name)) for name, value in trial.params.items() if as_number(value) > 0}
     return [name for name, words in positive.items() if _FALL_WORDS & words and not _OTHER_DECAYS & words]
 
 
 def parse_kind(text: str) -> str:
-    """Return the kind of a schedule from its name in a script or study file, such as "constant" from constant_with_warmup."""
+    """Return the kind of a schedule from its name in a script or study file, for example "constant" from
+    "constant_with_warmup"."""
     text = text.lower().removeprefix("warmup+")
     if text in _OFF_WORDS:
         return "constant"
@@ -212,7 +214,7 @@ def parse_kind(text: str) -> str:
     return next((kind for kind in _KINDS if kind in text), "constant" if "const" in text else "other")
 
 
-def good_schedules(study: Study, reach: float, best: int) -> list[Schedule]:
+def schedules_of_good_trials(study: Study, reach: float, best: int) -> list[Schedule]:
     """Return the learning-rate schedules of the best `best` trials among `good_trials`, best trial first."""
     return [read(study, trial) for trial in good_trials(study, reach)[:best]]
 

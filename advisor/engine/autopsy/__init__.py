@@ -1,1 +1,1 @@
-"""Determines what caused the first non-finite value of a training, and how certain this cause is."""
+"""Determines the cause of the first non-finite value of a training run, and how certain the cause is."""

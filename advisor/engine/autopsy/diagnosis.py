@@ -1,6 +1,5 @@
-"""Finds the cause of the first non-finite value of a training. Each check looks for one cause and returns None if the hook's record
-does not show this cause.
-"""
+"""Finds the cause of the first non-finite value of a training run. Each check looks for one cause and returns None if the
+record of the training hook does not show this cause."""
 
 from __future__ import annotations
 
@@ -16,22 +15,23 @@ from advisor.model.words import count, share
 Certainty = Literal["certain", "likely", "open"]
 
 HUGE_BATCH = 1e3
-"""Minimum ratio of a batch's largest absolute value to that of the following batches at which the batch counts as the cause."""
+"""A batch counts as the cause if its largest absolute value is at least this multiple of the largest value in the following
+batches."""
 GROWTH, RISING_STEPS = 100.0, 2
-"""A training counts as diverged if the gradient norm grew `GROWTH`-fold, and stayed at a tenth of this growth or more for
-`RISING_STEPS` steps.
-"""
-OVERSHOOT = 3.0
-"""Maximum ratio of an update's norm to the norm of all parameters at a suitable learning rate."""
+"""A training run counts as diverged if the gradient norm grew `GROWTH`-fold and then stayed above a tenth of this growth for
+`RISING_STEPS` steps."""
+MAX_UPDATE_RATIO = 3.0
+"""At a suitable learning rate, the norm of an update is at most this multiple of the norm of all parameters."""
 MAX_GAIN = 10.0
-"""Maximum gain (`TensorFacts.gain`) that a correctly initialised weight matrix has at the first steps."""
+"""Maximum gain (`TensorFacts.gain`) of a correctly initialised weight matrix at the first steps."""
 FIRST_STEPS, EARLY_STEPS = 3, 100
-"""(steps within which a wrong initialisation shows at once, steps within which it shows by growing values)."""
-MAX_DECAY = 1.0
-"""Maximum product of learning rate and weight decay at which a step does not move weights beyond zero."""
-MIN_SCALE = 16.0
-"""Minimum ratio of the backward pass's loss to the logged loss at which we assume that the loss was multiplied by a loss scale."""
-_SINGULAR = {
+"""(Steps within which a wrong initialisation shows immediately, steps within which it shows by growing values.)"""
+MAX_RATE_TIMES_DECAY = 1.0
+"""Maximum product of learning rate and weight decay; above it, one step moves weights beyond zero."""
+MIN_LOSS_SCALE_RATIO = 16.0
+"""If the loss of the backward pass is at least this multiple of the logged loss, we assume that it was multiplied by a loss
+scale."""
+_SINGULAR_DERIVATIVES = {
     "Sqrt": "the derivative of the root is infinite at 0",
     "Pow": "the derivative of a power below 1 is infinite at 0",
     "Log": "the derivative of the logarithm is infinite at 0",
@@ -40,25 +40,25 @@ _SINGULAR = {
     "Asin": "the derivative of asin is infinite at -1 and 1",
     "Atan2": "the derivative of atan2 does not exist at (0, 0)",
 }
-_NARROW = ("float16", "bfloat16")
+_NARROW_DTYPES = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The cause of the first non-finite value of a training."""
+    """The cause of the first non-finite value of a training run."""
 
     cause: str
-    """One of: batch, rate, initialisation, optimizer, accumulation, loss scale, weight decay, buffer, layer, precision, operation,
-    unknown."""
+    """Category of the cause: batch, rate, initialisation, optimizer, accumulation, loss scale, weight decay, buffer, layer,
+    precision, operation or unknown."""
     certainty: Certainty
     culprit: str
-    """A sentence that states the cause of the non-finite value and the evidence for this cause."""
+    """Sentence that states the cause of the non-finite value and the evidence for it."""
     advice: str
 
 
 def diagnose(record: Record) -> Diagnosis:
-    """Return the first cause, in the order of the checks, that the record shows."""
-    for check in _CHECKS:
+    """Run the checks in order, and return the first cause that the record shows."""
+    for check in _DIAGNOSTIC_CHECKS:
         if (found := check(record)) is not None:
             return found
     return _unknown_cause(record)
@@ -77,7 +77,7 @@ def _diagnose_batch(record: Record) -> Diagnosis | None:
                 return Diagnosis("batch", "certain", bad, "Repair or drop these examples, and check the data for more.")
             if tensor.ignored == 1 and place is record:
                 ignored = f"The batch: all labels in {where} are -100, so the mean loss divides by 0."
-                return Diagnosis("batch", "certain", ignored, "Skip batches without labels.")
+                return Diagnosis("batch", "certain", ignored, "Skip batches in which all labels are ignored.")
             largest = max((one.max or 0.0 for one in usual), default=0.0)
             if tensor.max and largest and tensor.max > HUGE_BATCH * largest:
                 huge = f"The batch: {where} has a value of size {tensor.max:.3g}; later batches reach {largest:.3g}."
@@ -98,7 +98,7 @@ def _groups(record: Record) -> Iterator[tuple[str, dict[str, float]]]:
             yield optimizer.name, {k: float(v) for k, v in group.items() if isinstance(v, (int, float))}
 
 
-def _learning_rate(record: Record) -> Diagnosis | None:
+def _diagnose_learning_rate(record: Record) -> Diagnosis | None:
     if any(not math.isfinite(group.get("lr", 0.0)) for _, group in _groups(record)):
         return Diagnosis("rate", "certain", "The learning rate is not finite.", "Repair the schedule.")
     return None
@@ -125,7 +125,7 @@ def _diagnose_accumulation(record: Record) -> Diagnosis | None:
     return None
 
 
-def _loss_scale(record: Record) -> Diagnosis | None:
+def _diagnose_loss_scale(record: Record) -> Diagnosis | None:
     passed, logged = record.losses
     ratio = passed / logged if math.isfinite(passed) and math.isfinite(logged) and logged else 0.0
     rows = record.history.before
@@ -133,8 +133,10 @@ def _loss_scale(record: Record) -> Diagnosis | None:
     scale = f"The loss scale: the backward pass used {used:.4g} times the loss, and a step was made without unscaling."
     overflowed = record.backward_loss is not None and record.metric == "grad_norm" and math.isinf(record.backward_loss)
     fault = record.forward_fault
-    unscaled = record.scale is not None and record.scale >= MIN_SCALE and not any(row.loss_scale for row in rows)
-    if unscaled or (ratio >= MIN_SCALE and not any(row.loss_scale for row in rows)):
+    unscaled = (
+        record.scale is not None and record.scale >= MIN_LOSS_SCALE_RATIO and not any(row.loss_scale for row in rows)
+    )
+    if unscaled or (ratio >= MIN_LOSS_SCALE_RATIO and not any(row.loss_scale for row in rows)):
         return Diagnosis("loss scale", "likely", scale, "Step with scaler.step(optimizer) and scaler.update().")
     if overflowed and fault is None and not record.parameters.bad and _is_logged_loss_finite(record):
         text = "The loss scale: the scaled loss overflowed, and the logged loss is finite."
@@ -148,24 +150,24 @@ def _is_logged_loss_finite(record: Record) -> bool:
     )
 
 
-def _fixed_scale(record: Record) -> Diagnosis | None:
+def _diagnose_fixed_loss_scale(record: Record) -> Diagnosis | None:
     graph, gradients = record.graph, record.gradients
     if graph is None or gradients is None or gradients.bad < gradients.tensors or not _is_logged_loss_finite(record):
         return None
     if (
         graph.custom
         or graph.operations[-1:] not in (("Mul",), ("Div",))
-        or not _SINGULAR.keys().isdisjoint(graph.operations)
+        or not _SINGULAR_DERIVATIVES.keys().isdisjoint(graph.operations)
     ):
         return None
-    text = "The loss scale: the loss is finite, no gradient is, and the last operation multiplies the loss."
-    return Diagnosis("loss scale", "likely", text, "Lower the scale, or let torch.amp.GradScaler choose it.")
+    text = "The loss scale: the loss is finite, no gradient is finite, and the last operation multiplies the loss."
+    return Diagnosis("loss scale", "likely", text, "Lower the loss scale, or let torch.amp.GradScaler choose it.")
 
 
-def _weight_decay(record: Record) -> Diagnosis | None:
+def _diagnose_weight_decay(record: Record) -> Diagnosis | None:
     for _, group in _groups(record):
         product = group.get("lr", 0.0) * group.get("weight_decay", 0.0)
-        if product > MAX_DECAY:
+        if product > MAX_RATE_TIMES_DECAY:
             culprit = (
                 f"The weight decay: rate x decay is {product:.3g}, so each step overshoots 0 by {share(product - 1)}."
             )
@@ -173,7 +175,7 @@ def _weight_decay(record: Record) -> Diagnosis | None:
     return None
 
 
-# The start, and divergence.
+# Checks of the initialisation and of divergence.
 
 
 def _diagnose_initialisation(record: Record) -> Diagnosis | None:
@@ -189,17 +191,17 @@ def _diagnose_initialisation(record: Record) -> Diagnosis | None:
 
 
 def _has_grown(record: Record) -> bool:
-    """Return whether the gradient norm or the absolute loss grew over several steps before the non-finite value."""
-    return any(_grows(values) for values in _series(record))
+    """Return whether the gradient norm or the absolute loss grew over several steps before the first non-finite value."""
+    return any(_is_growing(values) for values in _loss_and_norm_series(record))
 
 
-def _series(record: Record) -> Iterator[list[float]]:
+def _loss_and_norm_series(record: Record) -> Iterator[list[float]]:
     rows: tuple[HistoryRow, ...] = record.history.before
     yield [row.grad_norm for row in rows if row.grad_norm is not None]
     yield [abs(row.loss) for row in rows if row.loss is not None]
 
 
-def _grows(values: list[float]) -> bool:
+def _is_growing(values: list[float]) -> bool:
     if len(values) < RISING_STEPS + 1:
         return False
     usual = min(statistics.quantiles(values, n=4)[0], statistics.median(values[:5]))
@@ -215,7 +217,7 @@ def _divergence(record: Record) -> Diagnosis | None:
     grew, weight = _has_grown(record), _grown_weight(record)
     if not grew and weight is None:
         return None
-    values = next((series for series in _series(record) if _grows(series)), [])
+    values = next((series for series in _loss_and_norm_series(record) if _is_growing(series)), [])
     rates = [row.learning_rate for row in (*record.history.first, *record.history.before) if row.learning_rate]
     early = rates and rates[0] >= max(rates) * 0.99 and record.step <= (record.max_train_steps or 1000) / 5
     hint = ", or warm it up: the training began with the full rate" if early else ""
@@ -223,20 +225,22 @@ def _divergence(record: Record) -> Diagnosis | None:
     growth = (
         f"the gradient norm or loss grew from {min(values):.3g} to {values[-1]:.3g}"
         if values
-        else f"{weight} outgrew its start"
+        else f"{weight} grew far beyond its initial value"
     )
     culprit = f"The rate: the training diverged at rate{rate}; {growth} before step {record.step:,}."
     return Diagnosis("rate", "likely", culprit, f"Lower the learning rate{hint}.")
 
 
 def _grown_weight(record: Record) -> str | None:
-    """Return the name of a weight that grew `GROWTH`-fold within the first steps; None if no weight did. So few steps cannot show
-    growth of the gradient norm or the loss.
-    """
+    """Return the name of a weight that grew `GROWTH`-fold within the first steps; None if there is none. The first few steps
+    are too few to show growth of the gradient norm or the loss."""
     if record.step > FIRST_STEPS:
         return None
     rows = [(row.learning_rate or 0.0) * (row.grad_norm or 0.0) for row in record.history.before]
-    if any(o.name == "SGD" for o in record.optimizers) and max(rows, default=0.0) > OVERSHOOT * record.start_norm > 0:
+    if (
+        any(o.name == "SGD" for o in record.optimizers)
+        and max(rows, default=0.0) > MAX_UPDATE_RATIO * record.start_norm > 0
+    ):
         return "the whole model"
     start = {tensor.name: tensor.rms for tensor in record.start}
     for tensor in record.parameters.largest:
@@ -279,16 +283,16 @@ def _diagnose_buffer(record: Record) -> Diagnosis | None:
 
 
 def _forward_fault(record: Record) -> ForwardFault | None:
-    """Return the first non-finite result of the forward pass, unless non-finite parameters caused it."""
+    """Return the first non-finite result of the forward pass; None if non-finite parameters caused it."""
     return None if record.parameters.bad else record.forward_fault
 
 
 def _precision(record: Record) -> Diagnosis | None:
     fault = _forward_fault(record)
-    if fault is None or fault.dtype not in _NARROW or fault.why not in ("result", "exp overflows"):
+    if fault is None or fault.dtype not in _NARROW_DTYPES or fault.why not in ("result", "exp overflows"):
         return None
     limit = "65,504" if fault.dtype == "float16" else "3.4e38"
-    text = f"The precision: {fault.operation}{_around(fault.after, fault.before)} exceeds {limit}, the limit of {fault.dtype}."
+    text = f"The precision: {fault.operation}{_locate(fault.after, fault.before)} exceeds {limit}, the limit of {fault.dtype}."
     return Diagnosis("precision", "likely", text, "Compute this part in float32, or use bfloat16 in place of float16.")
 
 
@@ -296,7 +300,7 @@ def _forward(record: Record) -> Diagnosis | None:
     fault = _forward_fault(record)
     if fault is None:
         return None
-    around = _around(fault.after, fault.before)
+    around = _locate(fault.after, fault.before)
     if fault.why not in ("result", "input"):
         text = f"The operation {fault.operation}{around}: {fault.why}."
         return Diagnosis("operation", "certain", text, "Keep its argument in range: clamp it, or add a small constant.")
@@ -309,7 +313,7 @@ def _forward(record: Record) -> Diagnosis | None:
             "operation", "certain" if fault.masked else "likely", text, "Leave one entry of each row unmasked."
         )
     text = f"The operation {fault.operation}{around} made the first non-finite value of the forward pass."
-    return Diagnosis("operation", "likely", text, "Look at the arguments of this operation.")
+    return Diagnosis("operation", "likely", text, "Check the arguments of this operation.")
 
 
 def _diagnose_backward(record: Record) -> Diagnosis | None:
@@ -318,12 +322,12 @@ def _diagnose_backward(record: Record) -> Diagnosis | None:
         return None
     if not _is_logged_loss_finite(record):
         return None
-    around = _around(graph.after, graph.before)
+    around = _locate(graph.after, graph.before)
     if graph.custom:
         text = (
             f"The backward pass of {graph.custom[-1]}{around}, an operation of your own: gradients are finite up to it."
         )
-        return Diagnosis("operation", "likely", text, "Test it with torch.autograd.gradcheck.")
+        return Diagnosis("operation", "likely", text, "Test this operation with torch.autograd.gradcheck.")
     if not gradients.bad:
         grows = next(
             (one for one in ("Exp", "Expm1", "Pow") for op in graph.operations if op.partition("(")[0] == one), None
@@ -333,13 +337,13 @@ def _diagnose_backward(record: Record) -> Diagnosis | None:
         text = f"The operation {grows}{around}: its result is so large that the norm of the gradient overflows."
         return Diagnosis("operation", "likely", text, "Bound its argument.")
     for operation in reversed(graph.operations):
-        if operation in _SINGULAR:
-            text = f"The backward pass of {operation}{around}: {_SINGULAR[operation]}. The loss is finite."
+        if operation in _SINGULAR_DERIVATIVES:
+            text = f"The backward pass of {operation}{around}: {_SINGULAR_DERIVATIVES[operation]}. The loss is finite."
             return Diagnosis("operation", "likely", text, "Add a small constant to its argument.")
     return None
 
 
-def _around(after: str | None, before: str | None) -> str:
+def _locate(after: str | None, before: str | None) -> str:
     places = [f"after {after}" if after else "", f"before {before}" if before else ""]
     return "".join(f" {place}" for place in places if place) + ("" if before else " (in the loss)" if after else "")
 
@@ -350,18 +354,20 @@ def _unknown_cause(record: Record) -> Diagnosis:
     needs += ["the forward pass (replay the step)"] if record.late else []
     text = f"The cause cannot be told: it needs {' and '.join(needs) or 'a replay of the step'}."
     if suspects := [
-        operation for operation in (record.graph.operations if record.graph else ()) if operation in _SINGULAR
+        operation
+        for operation in (record.graph.operations if record.graph else ())
+        if operation in _SINGULAR_DERIVATIVES
     ]:
         text += f" The loss contains {', '.join(suspects)}, which have no finite value or derivative at some arguments."
     return Diagnosis("unknown", "open", text, "Replay the step as below: the hook then reads each value at once.")
 
 
-_CHECKS: tuple[Callable[[Record], Diagnosis | None], ...] = (
-    _learning_rate,
+_DIAGNOSTIC_CHECKS: tuple[Callable[[Record], Diagnosis | None], ...] = (
+    _diagnose_learning_rate,
     _diagnose_batch,
     _diagnose_epsilon,
-    _weight_decay,
-    _loss_scale,
+    _diagnose_weight_decay,
+    _diagnose_loss_scale,
     _diagnose_accumulation,
     _diagnose_initialisation,
     _divergence,
@@ -370,5 +376,5 @@ _CHECKS: tuple[Callable[[Record], Diagnosis | None], ...] = (
     _precision,
     _forward,
     _diagnose_backward,
-    _fixed_scale,
+    _diagnose_fixed_loss_scale,
 )

@@ -1,4 +1,5 @@
-"""Writes an autopsy in about five lines: what happened, the culprit, the state before, what to do, and how to replay it."""
+"""Writes a summary of an autopsy in about five lines: the event, its cause, the state before it, the remedy, and the command to
+replay it."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from advisor.engine.autopsy.diagnosis import Diagnosis
 from advisor.model.autopsy import HistoryRow, Record
 
 REPLAY = "ADVISOR_AUTOPSY=replay"
-"""Setting of an environment variable that makes the hook check each value immediately (`advisor_pytorch.autopsy.watch`)."""
+"""Setting of an environment variable that makes the training hook check each value immediately
+(`advisor_pytorch.autopsy.watch`)."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """Facts about the run that the autopsy's record does not contain."""
+    """Facts about the run that the record of the training hook does not contain."""
 
     name: str
     run_id: str
@@ -26,17 +28,17 @@ class RunFacts:
 
 
 def summary(record: Record, diagnosis: Diagnosis, run: RunFacts) -> list[str]:
-    """Return the lines of the summary."""
+    """Return the lines of the autopsy's summary."""
     return [
         f"{run.name} ({run.run_id}): {_event(record)}.",
-        f"{diagnosis.culprit} ({_CERTAINTIES[diagnosis.certainty]})",
+        f"{diagnosis.culprit} ({_CERTAINTY_TEXTS[diagnosis.certainty]})",
         f"Before: {_state(record)}.",
         f"Do: {diagnosis.advice}",
         f"Replay: {replay(record, run)}.",
     ]
 
 
-_CERTAINTIES = {"certain": "certain", "likely": "likely, not certain", "open": "open"}
+_CERTAINTY_TEXTS = {"certain": "certain", "likely": "likely, not certain", "open": "open"}
 
 
 def _event(record: Record) -> str:
@@ -53,7 +55,7 @@ def _event(record: Record) -> str:
 
 def _state(record: Record) -> str:
     rows = record.history.before
-    parts = [_row(rows[-1]), _trend(rows)] if rows else ["no step was finite"]
+    parts = [_row(rows[-1]), _describe_norm_trend(rows)] if rows else ["no step had a finite loss"]
     if record.gradients is not None:
         parts.append(f"{record.gradients.bad} of {record.gradients.tensors} gradients not finite")
     when = f" {record.lag:,} steps later" if record.late else ""
@@ -67,7 +69,7 @@ def _row(row: HistoryRow) -> str:
     return f"step {row.step:,} had {shown}"
 
 
-def _trend(rows: tuple[HistoryRow, ...]) -> str:
+def _describe_norm_trend(rows: tuple[HistoryRow, ...]) -> str:
     norms = [row.grad_norm for row in rows if row.grad_norm is not None and row.grad_norm > 0]
     if len(norms) < 5:
         return ""
@@ -79,7 +81,7 @@ def _trend(rows: tuple[HistoryRow, ...]) -> str:
 
 
 def replay(record: Record, run: RunFacts) -> str:
-    """Return instructions to repeat the training up to the step of the record."""
+    """Return instructions to repeat the training run up to the step of the record."""
     start = f"from {run.checkpoint}" if run.checkpoint else "from the start"
     seed = f", with seed {run.seed}" if run.seed else ""
     command = f"{REPLAY} {run.command}" if run.command else f"the same command with {REPLAY}"

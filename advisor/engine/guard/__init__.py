@@ -1,4 +1,5 @@
-"""Judges running trials: which of them cannot become the best of their study? This package does not stop any training."""
+"""Decides which running trials can no longer become the best of their study. This package only judges trials; it does not stop
+any run."""
 
 from advisor.engine.guard.policy import Policy
 from advisor.engine.guard.verdicts import TrialVerdict, running_verdicts

@@ -1,4 +1,5 @@
-"""Replays the trials of an ended study with several early-stopping methods, to judge if stopping trials would have been safe."""
+"""Replays the trials of an ended study with several early-stopping methods, to judge whether early stopping would have been
+safe."""
 
 from __future__ import annotations
 
@@ -16,31 +17,30 @@ from advisor.computed.pipeline import ties
 from advisor.computed.steps import schedules
 from advisor.engine.guard.policy import Policy, Progress
 from advisor.engine.guard.replay import Stopper, not_finite, replay
-from advisor.engine.guard.verdicts import OUTLIVED, SAME_LENGTH
+from advisor.engine.guard.verdicts import MAX_LENGTH_DIFFERENCE, MAX_LENGTH_EXCESS
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import Message, MessageField, Percent, say
 from advisor.model.study import Study, Trial
 
 MIN_TRIALS = 8
-"""Minimum number of complete trials for a replay."""
+"""Minimum number of complete trials to replay a study."""
 BEST = 5
-"""Number of best trials that an early-stopping method should not stop."""
+"""An early-stopping method should not stop any of this number of best trials."""
 MIN_REPLAYED_SHARE = 0.9
-"""Minimum share of the trained trials that must be replayable, because trials that cannot be replayed could change the result."""
+"""Minimum share of the trained trials that can be replayed; the others could change the result."""
 MAX_EVALUATIONS = 20_000
-"""Maximum number of evaluations in the replayed trials. Replaying this number takes about two seconds."""
-MAX_ORDERS = 5
-"""Maximum number of orders in which to replay the trials. The order matters, because a method stops a trial depending on the trials
-before it.
-"""
-MAX_REPLAYED = 50_000
+"""Maximum number of evaluations in the replayed trials. Replaying this number of evaluations takes about two seconds."""
+MAX_TRIAL_ORDERS = 5
+"""Maximum number of random and actual trial orders to replay. The order matters, because a method decides on a trial by
+comparing it with earlier trials."""
+MAX_REPLAYED_EVALUATIONS = 50_000
 """Maximum number of evaluations to replay, summed over all orders."""
 WARMUPS = (0.25, 0.5, 0.75)
-"""Shares of the training length before which the median pruner stops no trial; one replay for each share."""
+"""The median pruner stops no trial before this share of the training; we replay it once for each share."""
 ETA = 3
-"""Reduction factor of successive halving."""
+"""Reduction factor of the successive-halving method."""
 STARTUP_TRIALS = 5
-"""Number of trials that must be complete before the median pruner stops a trial; the default of Optuna."""
+"""Number of trials that must be complete before the median pruner stops a trial; Optuna's default."""
 
 
 class Outcome(FrozenModel):
@@ -50,41 +50,39 @@ class Outcome(FrozenModel):
     saved: float
     """Share of all training steps that the method would have saved; median over the replayed orders."""
     kept: bool
-    """True if the method would not have stopped the best trial, or at least one trial whose result equals the best within seed
-    noise.
-    """
+    """True if the method would have kept the best trial, or a trial whose result equals the best within seed noise."""
     lost: int
-    """Number of the best trials that the method would have stopped, in the worst of the replayed orders."""
+    """Number of the best trials that the method would have stopped, in the worst replayed order."""
 
 
 class Hindsight(FrozenModel):
-    """The outcome of replaying a study, or the reason why the study cannot be replayed."""
+    """The outcome of replaying a study, or the reason why it cannot be replayed."""
 
     reason: str = ""
     """Reason why the study cannot be replayed, as a clause; empty if it was replayed."""
     trials: int = 0
-    """Number of replayed trials."""
+    """Number of trials that were replayed."""
     workers: int = 0
-    """Number of trials that ran at the same time."""
+    """Number of trials that trained at the same time."""
     best: int = 0
-    """Number of best trials that `Outcome.lost` refers to."""
+    """Number of best trials on which `Outcome.lost` is based."""
     orders: int = 0
-    """Number of orders in which the trials are replayed: the order in which the trials began, and random orders."""
+    """Number of orders in which the trials were replayed: the actual order, and random ones."""
     guard: Outcome | None = None
     others: tuple[Outcome, ...] = ()
-    """Outcomes of other early-stopping methods, for comparison with the guard."""
+    """Outcomes of other early-stopping methods, to compare with ours."""
     message: MessageField = Message(())
-    """The result in two or three sentences; empty if the study cannot be replayed."""
+    """Result of the replay in two or three sentences; empty if the study cannot be replayed."""
 
 
 def hindsight(study: Study, policy: Policy | None = None) -> Hindsight | None:
-    """Return the effects that early stopping would have had in the study; None if its trials have no curves."""
+    """Return the effects that early stopping would have had on the study; None if its trials have no curves."""
     policy = policy or Policy()
     if study.probe is not None or not any(len(study.cost_curve(t)) > 1 for t in study.trials):
         return None
     found = _runs(study, policy)
     if not isinstance(found, str) and (tied := ties.tie(study)) is not None:
-        found = f"the results tie: {tied}"
+        found = f"the results do not rank the settings: {tied}"
     return Hindsight(reason=found) if isinstance(found, str) else _replay_guard(study, policy, found)
 
 
@@ -96,13 +94,13 @@ class _Run:
     trial: Trial
     progress: Progress
     whole: bool
-    """True if the trial trained to its planned number of steps."""
+    """True if the trial trained to its planned end."""
     began: float
     ended: float
 
 
 def _runs(study: Study, policy: Policy) -> list[_Run] | str:
-    """Return the trials to replay, in the order in which they began; if there are too few, return the reason."""
+    """Return the trials to replay, in the order of their start; if they are too few, return the reason."""
     own = [t for t in study.trials if t.round is None and t.status != "no_data"]
     if any(t.status == "running" for t in own):
         return "trials still run"
@@ -116,7 +114,8 @@ def _runs(study: Study, policy: Policy) -> list[_Run] | str:
     runs = [
         run
         for t in trained
-        if abs(study.planned_steps(t) - length) <= SAME_LENGTH * length and schedules.read(study, t).noted == kind
+        if abs(study.planned_steps(t) - length) <= MAX_LENGTH_DIFFERENCE * length
+        and schedules.read(study, t).noted == kind
         if (run := _run(study, t)) is not None
     ]
     return _reason_against_replay(policy, runs, len(trained)) or sorted(runs, key=lambda r: (r.began, r.trial.index))
@@ -127,9 +126,7 @@ def _is_complete(trial: Trial) -> bool:
 
 
 def _run(study: Study, trial: Trial) -> _Run | None:
-    """Return the data of the trial for the replay; None if the trial was cut short, because the remaining part of its curve is
-    unknown.
-    """
+    """Return the trial's data for the replay; None if the trial was cut short, because the rest of its curve is unknown."""
     if not _is_complete(trial) and trial.status not in ("diverged", "infeasible"):
         return None
     curve = study.cost_curve(trial)
@@ -139,14 +136,14 @@ def _run(study: Study, trial: Trial) -> _Run | None:
 
 
 def _reason_against_replay(policy: Policy, runs: Sequence[_Run], trained: int) -> str:
-    """Return the reason why these trials cannot be replayed; empty if they can be replayed."""
+    """Return the reason why these trials cannot be replayed; empty if they can."""
     whole = [r.progress for r in runs if r.whole]
     if len(whole) < MIN_TRIALS or not policy.enough_evaluations(whole):
         return f"fewer than {MIN_TRIALS} complete trials have {policy.evaluations} evaluations and the same length and schedule"
     if len(runs) < MIN_REPLAYED_SHARE * trained:
         return f"{trained - len(runs)} of {trained} trials were cut short or have another length or schedule"
-    if any(p.steps[-1] > (1 + OUTLIVED) * p.length for p in whole):
-        return "trials went on beyond their planned length"
+    if any(p.steps[-1] > (1 + MAX_LENGTH_EXCESS) * p.length for p in whole):
+        return "some trials trained beyond their planned length"
     if not all(r.began < r.ended for r in runs):
         return "the times at which trials began and ended are unknown"
     if sum(len(r.progress.steps) for r in runs) > MAX_EVALUATIONS:
@@ -155,7 +152,7 @@ def _reason_against_replay(policy: Policy, runs: Sequence[_Run], trained: int) -
 
 
 def concurrency(times: Sequence[tuple[float, float]]) -> int:
-    """Return the mean number of simultaneous (start, end) intervals, over the times with at least one interval; at least 1."""
+    """Return the mean number of overlapping (start, end) intervals, over the times with at least one interval; at least 1."""
     busy, until = 0.0, -math.inf
     for began, ended in sorted(times):
         busy += max(0.0, ended - max(began, until))
@@ -167,10 +164,10 @@ def concurrency(times: Sequence[tuple[float, float]]) -> int:
 
 
 def median_stopper(warmup: float) -> Stopper:
-    """Return a stopper like Optuna's median pruner (`optuna.pruners.MedianPruner`). It stops no trial before the share `warmup` of
-    the training.
+    """Return a stopper like Optuna's median pruner (`optuna.pruners.MedianPruner`). The stopper stops no trial before the share
+    `warmup` of the training.
 
-    It stops a trial whose best cost is above the median of the costs of complete trials at the same evaluation.
+    Afterwards, it stops a trial whose best cost is above the median cost of the complete trials at the same evaluation.
     """
 
     def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
@@ -185,9 +182,9 @@ def median_stopper(warmup: float) -> Stopper:
 def halving_stopper(eta: int) -> Stopper:
     """Return a stopper that works like Optuna's asynchronous successive halving (`optuna.pruners.SuccessiveHalvingPruner`).
 
-    The rungs are at 1 / eta^3, 1 / eta^2 and 1 / eta of the training. At each rung, a trial continues if its cost is among the best
-    1 / eta of the costs of all trials that have reached the rung. The stopper stores these costs, so one stopper can replay only
-    one study.
+    The rungs (points of comparison) are at 1 / eta^3, 1 / eta^2 and 1 / eta of the training. At each rung, a trial continues if
+    its cost is among the best 1 / eta of the costs of all trials that have reached this rung. The stopper stores the costs at
+    each rung, so it can replay only one study.
     """
     rungs = [eta**k for k in (3, 2, 1)]
     costs: list[list[float]] = [[] for _ in rungs]
@@ -208,23 +205,20 @@ def halving_stopper(eta: int) -> Stopper:
 
 
 def _guard(policy: Policy, runs: Sequence[_Run]) -> Stopper:
-    """Return the guard as a stopper that judges as it does for running trials: if a setting has several seeds, a trial is stopped
-    only if its objective is not finite.
-    """
+    """Return a stopper that judges as `--stop-doomed` does. If settings have several seeds, it stops only trials whose
+    objective is not finite."""
     settings = [r.trial.params for r in runs]
     repeated = {id(r.progress) for r in runs if settings.count(r.trial.params) > 1}
 
     def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
-        doomed = id(trial) not in repeated and policy.doom(trial, at, completed) is not None
+        doomed = id(trial) not in repeated and policy.bounds_if_doomed(trial, at, completed) is not None
         return doomed or not_finite(trial, at)
 
     return stops
 
 
-def _with_whole_siblings(whole: set[int], stopper: Stopper) -> Stopper:
-    """Return the stopper with only those trials as siblings that trained to their planned end, because a failed trial is not a
-    sibling.
-    """
+def _restrict_to_complete_siblings(whole: set[int], stopper: Stopper) -> Stopper:
+    """Return the stopper, restricted to siblings that trained to their planned end, because a failed trial is no sibling."""
     siblings: list[Progress] = []
     seen = 0
 
@@ -274,10 +268,10 @@ def outcomes(
     *,
     noise: float,
 ) -> list[Outcome]:
-    """Return the outcome of each early-stopping method.
+    """Replay each early-stopping method, and return its outcome.
 
-    trials: in the order in which they began. whole: ids of the trials that trained to their planned end. ways: {name: factory} of
-    the early-stopping methods. noise: maximum difference between two results that count as equal.
+    trials: in the order in which they began. whole: ids of the trials that trained to their planned end. ways: {name: factory}
+    of the early-stopping methods. noise: maximum difference between two results that count as equal.
     """
     ranked = sorted((t for t in trials if id(t) in whole), key=lambda t: t.best[-1])
     best, limit = ranked[:BEST], ranked[0].best[-1] + noise
@@ -286,7 +280,7 @@ def outcomes(
     orders = _trial_orders(trials)
 
     def ends(make: Callable[[], Stopper], order: Sequence[Progress]) -> dict[Progress, int]:
-        return dict(zip(order, replay(order, _with_whole_siblings(whole, make()), workers), strict=True))
+        return dict(zip(order, replay(order, _restrict_to_complete_siblings(whole, make()), workers), strict=True))
 
     def outcome(name: str, replays: Sequence[Mapping[Progress, int]]) -> Outcome:
         saved = [sum(float(t.steps[-1] - t.steps[end - 1]) for t, end in found.items()) for found in replays]
@@ -302,10 +296,10 @@ def outcomes(
 
 
 def _trial_orders(trials: Sequence[Progress]) -> list[Sequence[Progress]]:
-    """Return the trials in the order in which they began, and in random orders."""
-    count = MAX_REPLAYED // sum(len(t.steps) for t in trials)
+    """Return the trials in the order of their start, and in random orders."""
+    count = MAX_REPLAYED_EVALUATIONS // sum(len(t.steps) for t in trials)
     rng = np.random.default_rng(0)
-    others = [[trials[i] for i in rng.permutation(len(trials))] for _ in range(min(count, MAX_ORDERS) - 1)]
+    others = [[trials[i] for i in rng.permutation(len(trials))] for _ in range(min(count, MAX_TRIAL_ORDERS) - 1)]
     return [trials, *others]
 
 
@@ -316,10 +310,10 @@ def _seed_noise(study: Study) -> float:
 
 
 def _message(guard: Outcome, others: Sequence[Outcome], best: int, orders: int) -> Message:
-    result = " and kept the best result" if guard.kept else ", but lost the best result"
+    result = " and would have kept the best result" if guard.kept else ", but would have lost the best result"
     if guard.kept and guard.lost:
         worst = f" in the worst of {orders} orders of the trials" if orders > 1 else ""
-        result += f", but lost {guard.lost} of the {best} best trials{worst}"
+        result += f", but would have lost {guard.lost} of the {best} best trials{worst}"
     first = say(
         "In this study, the guard (`advisor run --stop-doomed`) would have saved {saved} of all steps{result}.",
         saved=Percent(guard.saved),
@@ -334,7 +328,7 @@ def _message_on_pruning(others: Sequence[Outcome], best: int, orders: int) -> Me
     stopping, losing = [o for o in others if o.lost], [o for o in others if not o.kept]
     if losing:
         return say(
-            "{losing} of {n} ways of pruning would have lost the best result.", losing=len(losing), n=len(others)
+            "{losing} of {n} pruning methods would have lost the best result.", losing=len(losing), n=len(others)
         )
     if stopping:
         return say(

@@ -1,4 +1,4 @@
-"""Findings about a single running trial that need no other trials, such as waiting for data."""
+"""Finds problems of a single running trial that show without other trials, such as waiting for data."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ from advisor.engine.rule import Rule
 from advisor.model.message import Message
 from advisor.model.study import CurveBlock, Study, Trial
 
-ENDED_FROM = 0.5
-"""Minimum share of its planned steps that a trial must have done before rules with `as_if_ended` judge it."""
+MIN_SHARE_TO_JUDGE = 0.5
+"""Rules with `as_if_ended` judge a trial once it has trained for this share of its planned steps."""
 
 
 def running_notes(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Message, ...]:
-    """Return the messages of all rules with `while_running`. These rules judge a study that contains only this trial, as if it had
-    been stopped now.
-    """
+    """Return the messages of all rules that can judge a running trial (`while_running`). These rules judge a study that
+    contains only this trial, as if the trial had stopped at its last step."""
     able = [rule for rule in rules if rule.while_running]
     if not able:
         return ()
     alone = _study_of_trial(study, trial)
     verdicts = judge(alone, [rule for rule in able if not rule.as_if_ended], calibrate=False)
     steps, planned = study.cost_curve(trial).steps, study.planned_steps(trial)
-    if len(steps) and math.isfinite(planned) and steps[-1] >= ENDED_FROM * planned:
+    if len(steps) and math.isfinite(planned) and steps[-1] >= MIN_SHARE_TO_JUDGE * planned:
         verdicts += judge(
-            _as_if_ended(alone, int(steps[-1])), [rule for rule in able if rule.as_if_ended], calibrate=False
+            _complete_trial_at(alone, int(steps[-1])), [rule for rule in able if rule.as_if_ended], calibrate=False
         )
     return tuple(finding.message for verdict in verdicts for finding in verdict.findings)
 
 
-def _as_if_ended(study: Study, step: int) -> Study:
-    """Return the study of one trial, with the trial marked as complete and with `step` as its planned end."""
+def _complete_trial_at(study: Study, step: int) -> Study:
+    """Return the study with its single trial marked as complete, and with `step` as the trial's planned end."""
     (trial,) = study.trials
     facts = {**trial.facts, "max_train_steps": str(step)}
     return replace(study, trials=(replace(trial, status="complete", facts=facts),))

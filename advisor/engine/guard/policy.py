@@ -1,4 +1,4 @@
-"""Decides when the guard may report that a running trial cannot become the best trial of its study."""
+"""Decides when to report that a running trial cannot become the best trial of its study."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from advisor.stats import reach
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """The evaluations of one trial as costs (lower is better), sorted by step."""
+    """The evaluations of one trial, as costs (lower is better), sorted by step."""
 
     steps: IntArray | FloatArray
     """Shape (n,), strictly increasing."""
     costs: FloatArray
-    """Shape (n,); may be non-finite."""
+    """Costs of the evaluations, shape (n,); may be non-finite."""
     length: float
-    """Planned length of the training in steps."""
+    """Planned length of the trial in steps."""
 
     @cached_property
     def best(self) -> FloatArray:
@@ -30,85 +30,82 @@ class Progress:
 
     @cached_property
     def final(self) -> float:
-        """Lowest cost of all evaluations."""
+        """Lowest cost over all evaluations."""
         return float(self.best[-1])
 
     @cached_property
     def level(self) -> FloatArray:
-        """Median of the last three costs at each evaluation, shape (n,)."""
+        """Median of the last three costs up to each evaluation, shape (n,)."""
         return reach.levels(self.costs)
 
     @cached_property
     def extrapolated_gain(self) -> FloatArray:
-        """Forecast at each evaluation, shape (n,): the gain until the end of training if the cost keeps falling at its steepest
-        recent rate.
-        """
+        """Forecast at each evaluation, shape (n,): the decrease of cost until the end of training if the cost keeps falling at
+        its steepest recent rate."""
         count = len(self.steps)
         return np.array([reach.extrapolated_gain(self.steps, self.level, self.length, at) for at in range(count)])
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The gain (decrease of cost) that a trial needs, at one evaluation, to become the best, and two bounds of the gain that it can
-    reach.
-    """
+    """The decrease of cost that a trial needs after an evaluation to become the best, and two bounds on the decrease that it
+    can reach."""
 
     step: int
     best: float
-    """The trial's lowest cost so far."""
+    """Lowest cost of the trial so far."""
     incumbent: float
     """Lowest cost of the completed siblings (trials with the same length and schedule)."""
     later: float
-    """Largest gain of a completed sibling after this step. The gain is measured from this trial's cost or, if it was lower, from
-    the sibling's cost at this step.
-    """
+    """Largest decrease of cost of any completed sibling after this step. The decrease is measured from this trial's cost at
+    this step or, if lower, from the sibling's cost at this step."""
     extrapolated: float
-    """Gain until the end of training if this trial's cost keeps falling at its steepest recent rate."""
+    """Decrease of cost until the end of training if this trial's cost keeps falling at its steepest recent rate."""
 
     @property
     def needed(self) -> float:
-        """Gain that the trial needs to reach the incumbent."""
+        """Decrease of cost that the trial needs to reach the best completed sibling."""
         return self.best - self.incumbent
 
 
 def margin(siblings: int, exceedance: float) -> float:
-    """Return the factor m >= 1 such that a trial's value exceeds m times the siblings' largest value with a probability of at most
+    """Return a factor m >= 1: a trial's value exceeds m times the siblings' largest value with a probability of at most
     `exceedance`.
 
-    If values are exchangeable, a new value exceeds the largest of n earlier values with probability 1 / (n + 1). It exceeds m times
-    the largest with a probability of at most 1 / (m (n + 1)), unless the distribution's tail is heavier than 1 / x. So fewer
-    siblings require a larger factor.
+    If values are exchangeable, a new value exceeds the largest of n earlier ones with probability 1 / (n + 1). The new value
+    exceeds m times the largest value with a probability of at most 1 / (m (n + 1)), unless the distribution's tail is heavier
+    than 1 / x. So the factor m must be larger if there are fewer siblings.
     """
     return max(1.0, 1 / (exceedance * (siblings + 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Thresholds of the guard. The defaults were chosen by replaying studies, see `benchmarks/quality/guard.py`."""
+    """Thresholds for stopping running trials. The defaults were chosen by replaying studies (see
+    `benchmarks/quality/guard.py`)."""
 
     siblings: int = 4
-    """Minimum number of siblings: completed trials with the same length and schedule."""
+    """Minimum number of siblings (completed trials with the same length and schedule) to judge a trial."""
     evaluations: int = 10
-    """Minimum number of evaluations in a complete training."""
+    """Minimum number of evaluations over a complete training run."""
     in_a_row: int = 3
-    """Number of successive evaluations at which both bounds of the trial's gain must show that the trial cannot become the best."""
+    """Number of successive evaluations at which both bounds on the decrease of cost must rule the trial out."""
     exceedance: float = 0.1
-    """Accepted probability that a trial that is ruled out would still gain more than `margin` times the largest later gain of its
-    siblings.
-    """
+    """Accepted probability that a ruled-out trial would still improve by more than `margin` times the largest later improvement
+    of its siblings."""
     stuck_exceedance: float = 0.01
-    """Accepted probability that a learning trial is wrongly called stuck, because its objective leaves its first value late."""
+    """Accepted probability that a learning trial whose objective leaves its first value late is wrongly called stuck."""
 
     def margin(self, siblings: int) -> float:
-        """Return the factor by which to multiply the largest later gain among this number of siblings."""
+        """Return the factor by which to multiply the largest later improvement of this number of siblings."""
         return margin(siblings, self.exceedance)
 
-    def doom(self, trial: Progress, at: int, siblings: Sequence[Progress]) -> Bounds | None:
-        """Return the bounds at evaluation `at` (0-based) if they rule the trial out there and at the evaluations just before; else
-        None.
+    def bounds_if_doomed(self, trial: Progress, at: int, siblings: Sequence[Progress]) -> Bounds | None:
+        """Return the bounds at evaluation `at` (0-based) if they rule out, at this and the preceding evaluations, that the
+        trial becomes the best; else None.
 
-        A trial that is ahead of half of its siblings at the same step is never ruled out: few siblings show how a leading trial
-        continues. siblings: completed trials.
+        A trial that is ahead of half of its siblings at the same step is never ruled out, because few siblings show how a
+        leading trial continues. siblings: completed trials.
         """
         first = at - self.in_a_row + 1
         if first < 0 or at + 1 < reach.MIN_POINTS or len(siblings) < self.siblings:
@@ -130,5 +127,5 @@ class Policy:
         return bounds
 
     def enough_evaluations(self, siblings: Sequence[Progress]) -> bool:
-        """Return whether most siblings have at least the required number of evaluations."""
+        """Return whether most siblings (comparable completed trials) have the required number of evaluations."""
         return bool(np.median([len(s.steps) for s in siblings]) >= self.evaluations)

@@ -1,4 +1,5 @@
-"""Replays the guard on trials that have ended, to find which of them it would have stopped, and when."""
+"""Replays the decisions about running trials on trials that have ended, to find which of them would have been stopped, and
+when."""
 
 from __future__ import annotations
 
@@ -11,15 +12,14 @@ import numpy as np
 from advisor.engine.guard.policy import Policy, Progress
 
 Stopper: TypeAlias = Callable[[Progress, int, Sequence[Progress]], bool]
-"""An early-stopping method: function of (trial, evaluation (0-based), completed trials) that returns True to stop the trial after
-this evaluation.
-"""
+"""An early-stopping method: a function of (trial, 0-based evaluation, completed trials) that returns True to stop the trial
+after this evaluation."""
 
 
 def guard_stopper(policy: Policy) -> Stopper:
-    """Return the guard as a stopper, which stops trials whose objective is not finite and trials that cannot become the best.
+    """Return a stopper that stops trials whose objective is not finite and trials that cannot become the best.
 
-    The stopper remembers the siblings, so the list of completed trials may only grow between two calls.
+    The stopper remembers completed trials, so their list may only grow between two calls.
     """
     siblings: list[Progress] = []
     seen, enough = 0, False
@@ -32,20 +32,21 @@ def guard_stopper(policy: Policy) -> Stopper:
             siblings.extend(s for s in completed[seen:] if np.isfinite(s.best[-1]))
             seen = len(completed)
             enough = len(siblings) >= policy.siblings and policy.enough_evaluations(siblings)
-        return enough and policy.doom(trial, at, siblings) is not None
+        return enough and policy.bounds_if_doomed(trial, at, siblings) is not None
 
     return stops
 
 
 def not_finite(trial: Progress, at: int) -> bool:
-    """Return whether the last two evaluations up to `at` are not finite. A single non-finite value may be a failed evaluation."""
+    """Return whether the last two evaluations up to evaluation `at` are both not finite. A single non-finite value may come
+    from a failed evaluation."""
     return at >= 1 and not np.isfinite(trial.costs[at - 1 : at + 1]).any()
 
 
 def replay(trials: Sequence[Progress], stops: Stopper, workers: int = 1) -> list[int]:
-    """Return the number of evaluations after which each trial ends: all of its evaluations, or fewer if `stops` ended the trial.
+    """Return the number of evaluations after which each trial ends: all its evaluations, or fewer if `stops` ended the trial.
 
-    Trials begin in the given order, `workers` of them run at a time, and each step takes equally long.
+    Trials start in the given order, `workers` trials run at the same time, and all steps take equally long.
     """
     ends = [len(t.steps) for t in trials]
     completed: list[Progress] = []

@@ -1,4 +1,4 @@
-"""Verdicts on the running trials of a study."""
+"""Judges the running trials of a study."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.study import Study, Trial
 
 State = Literal["doomed", "not_finite", "diverging", "stuck", "fine", "unknown"]
-"""doomed: cannot become the best · not_finite: the objective is NaN or infinite · diverging: lost most of its gain ·
-stuck: still where it began while its siblings had left by then · fine: none of these · unknown: cannot be judged, for a reason."""
+"""State of a running trial. doomed: it cannot become the best · not_finite: its objective is NaN or infinite · diverging: it
+lost most of its improvement · stuck: its objective is still at its first value although its siblings had left theirs by then ·
+fine: none of these · unknown: it cannot be judged."""
 
-SAME_LENGTH = 0.01
-"""Maximum relative difference of the planned lengths of siblings."""
-OUTLIVED = 0.02
-"""Maximum relative excess over the planned length; if trainings run longer, the planned length counts as wrong."""
-STUCK_FROM = 0.2
-"""Minimum share of its planned length that a trial must have trained before it may be called stuck."""
-MOVED = 0.05
-"""Minimum gain that counts as learning, as a share of the distance from the trial's first cost to the cost of the best complete
-trial.
-"""
-LOST = 0.8
-"""Minimum share of its own earlier gain that a trial must have lost to count as diverging."""
-BEYOND_NOISE = 5.0
-"""Minimum increase of cost at which a trial counts as diverging, in median absolute differences between successive evaluations."""
+MAX_LENGTH_DIFFERENCE = 0.01
+"""Siblings are trials whose planned lengths differ by at most this share."""
+MAX_LENGTH_EXCESS = 0.02
+"""If trials train beyond their planned length by more than this share, the planned length counts as wrong."""
+MIN_SHARE_TO_BE_STUCK = 0.2
+"""A trial may be called stuck after this share of its planned length."""
+MIN_MOVED_SHARE = 0.05
+"""Minimum improvement that counts as learning, as a share of the distance from the trial's first cost to the best complete
+trial's cost."""
+MIN_LOST_SHARE = 0.8
+"""A trial counts as diverging if it has lost at least this share of its earlier improvement."""
+MIN_RISE_IN_NOISE = 5.0
+"""A trial counts as diverging only if its cost rises by at least this multiple of the median absolute difference between
+successive evaluations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +43,18 @@ class TrialVerdict:
     trial: Trial
     state: State
     step: int
-    """Last evaluated step; 0 if there is no evaluation."""
+    """Step of the last evaluation; 0 if there is none."""
     length: float
-    """Planned length in steps; NaN if unknown."""
+    """Planned training length in steps; NaN if unknown."""
     message: Message
-    """The verdict with its evidence, or the reason why the trial cannot be judged."""
+    """The verdict and its evidence, or the reason why the trial cannot be judged."""
     stop: bool = False
     """Whether the evidence is strong enough to stop the trial."""
     bounds: Bounds | None = field(default=None, compare=False)
 
     @property
     def saved(self) -> float:
-        """Number of steps that stopping the trial now would save; 0 if this is unknown or the trial should continue."""
+        """Number of steps saved by stopping the trial now; 0 if the trial should continue or its length is unknown."""
         left = self.length - self.step
         return max(0.0, left) if self.stop and math.isfinite(left) else 0.0
 
@@ -87,10 +88,10 @@ class _Judge:
         if len(own.steps) and not np.isfinite(own.costs[-1]):
             return made("not_finite", self._not_finite_text(trial, own), stop=not_finite(own, len(own.steps) - 1))
         siblings = self._siblings(trial)
-        if (reason := next(self._obstacles(trial, own, siblings), None)) is not None:
+        if (reason := next(self._reasons_not_to_judge(trial, own, siblings), None)) is not None:
             return made("unknown", reason)
         last = len(own.steps) - 1
-        bounds = self.policy.doom(own, last, siblings)
+        bounds = self.policy.bounds_if_doomed(own, last, siblings)
         if bounds is not None:
             return made("doomed", self._doomed_text(trial, own, bounds), stop=True, bounds=bounds)
         if (text := self._stuck_text(trial, own, siblings)) is not None:
@@ -100,32 +101,32 @@ class _Judge:
         return made("fine", say("{trial} can still become the best.", trial=Name(trial.name)))
 
     def _siblings(self, trial: Trial) -> list[Progress]:
-        """Return the completed trials that have a finite result, and the same planned length and kind of schedule as this trial."""
+        """Return the completed trials with a finite result and the same planned length and kind of schedule as this trial."""
         kinds = {t.index: schedules.read(self.study, t).noted for t in self.study.trials}
         length = self.progress[trial.index].length
         found = []
         for other in self.study.trials:
             own = self.progress[other.index]
             whole = other.status in ("complete", "not_learned") and len(own.steps) > 0 and math.isfinite(own.best[-1])
-            same = abs(own.length - length) <= SAME_LENGTH * length
+            same = abs(own.length - length) <= MAX_LENGTH_DIFFERENCE * length
             if whole and same and kinds.get(other.index) == kinds.get(trial.index):
                 found.append(own)
         return found
 
-    def _obstacles(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Iterator[Message]:
-        """Yield the reasons why a trial cannot be judged."""
+    def _reasons_not_to_judge(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Iterator[Message]:
+        """Yield the reasons why this running trial cannot be judged."""
         name = Name(trial.name)
         if self.study.probe is not None:
-            yield say("{trial} belongs to a probe, not to a search.", trial=name)
+            yield say("{trial} belongs to a short diagnostic run, not to a search.", trial=name)
         if not len(own.steps):
             yield say("{trial} has not been evaluated yet.", trial=name)
         if not math.isfinite(own.length):
             yield say("The planned length of {trial} is unknown: log max_train_steps.", trial=name)
         if any(o.params == trial.params and o.index != trial.index for o in self.study.trials):
             yield say("The setting of {trial} runs with several seeds, and their mean counts.", trial=name)
-        if any(p.steps[-1] > (1 + OUTLIVED) * own.length for p in (own, *siblings) if len(p.steps)):
+        if any(p.steps[-1] > (1 + MAX_LENGTH_EXCESS) * own.length for p in (own, *siblings) if len(p.steps)):
             yield say(
-                "Trainings go on beyond the planned {length} steps, so the plan is wrong.", length=Number(own.length, 6)
+                "Trials train beyond the planned {length} steps, so the plan is wrong.", length=Number(own.length, 6)
             )
         if self._out_of_order(trial):
             yield say("The evaluations of {trial} are out of order: a later step was logged earlier.", trial=name)
@@ -136,7 +137,7 @@ class _Judge:
                 needed=self.policy.siblings,
             )
         elif not self.policy.enough_evaluations(siblings):
-            yield say("Trials are evaluated less than {count} times.", count=self.policy.evaluations)
+            yield say("Trials are evaluated fewer than {count} times.", count=self.policy.evaluations)
 
     def _out_of_order(self, trial: Trial) -> bool:
         times = self.study.cost_curve(trial).times
@@ -171,7 +172,7 @@ class _Judge:
         )
 
     def _stuck_text(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Message | None:
-        left = steps_left(own, len(own.steps) - 1, siblings, self.policy)
+        left = steps_siblings_left_start(own, len(own.steps) - 1, siblings, self.policy)
         if left is None:
             return None
         return say(
@@ -185,11 +186,11 @@ class _Judge:
         )
 
     def _diverging_text(self, trial: Trial, own: Progress) -> Message | None:
-        share = lost_share(own, len(own.steps) - 1, self.policy)
+        share = diverging_lost_share(own, len(own.steps) - 1, self.policy)
         if share is None:
             return None
         return say(
-            "{trial} lost {share} of what it had gained: {metric} went from {best} to {now}.",
+            "{trial} lost {share} of its improvement: {metric} went from {best} to {now}.",
             trial=Name(trial.name),
             share=Percent(min(1.0, share)),
             metric=Name(self.study.spec.objective.metric),
@@ -201,36 +202,36 @@ class _Judge:
 # --- stuck and diverging trials -------------------------------------------------------------------------------------------------
 
 
-def steps_left(trial: Progress, at: int, siblings: Sequence[Progress], policy: Policy) -> list[float] | None:
-    """Return the steps at which siblings left their first objective value, if the trial is stuck at evaluation `at`; else None.
+def steps_siblings_left_start(
+    trial: Progress, at: int, siblings: Sequence[Progress], policy: Policy
+) -> list[float] | None:
+    """Return the steps at which siblings left their first objective value if the trial is stuck at evaluation `at`; else None.
 
-    A trial is stuck if at least half of its siblings left their first value, and if it has stayed at its own first value for longer
-    than the slowest of these siblings, by at least the policy's factor.
+    A trial is stuck if at least half of its siblings left their first value, and if it stays at its own first value longer than
+    the slowest of these siblings by at least the policy's factor.
     """
-    if trial.steps[at] < STUCK_FROM * trial.length:
+    if trial.steps[at] < MIN_SHARE_TO_BE_STUCK * trial.length:
         return None
     best = min(float(s.best[-1]) for s in siblings)
-    if _left_at(trial, best) <= trial.steps[at]:
+    if _first_improvement_step(trial, best) <= trial.steps[at]:
         return None
-    left = [step for s in siblings if (step := _left_at(s, best)) < math.inf]
+    left = [step for s in siblings if (step := _first_improvement_step(s, best)) < math.inf]
     if len(left) < max(1.0, 0.5 * len(siblings)):
         return None
     return left if trial.steps[at] >= margin(len(left), policy.stuck_exceedance) * max(left) else None
 
 
-def _left_at(trial: Progress, best: float) -> float:
-    """Return the step of the first evaluation at which the trial has gained more than a minimum; inf if there is none. best: cost
-    of the best sibling.
-    """
+def _first_improvement_step(trial: Progress, best: float) -> float:
+    """Return the step of the first evaluation at which the trial has clearly improved; inf if there is none. best: cost of the
+    best sibling."""
     first = float(trial.costs[0])
-    moved = np.flatnonzero(first - trial.best > MOVED * (first - best))
+    moved = np.flatnonzero(first - trial.best > MIN_MOVED_SHARE * (first - best))
     return float(trial.steps[moved[0]]) if len(moved) else math.inf
 
 
-def lost_share(trial: Progress, at: int, policy: Policy) -> float | None:
-    """Return the share of its earlier gain that a trial has lost, if it is diverging at evaluation `at` and just before; else
-    None.
-    """
+def diverging_lost_share(trial: Progress, at: int, policy: Policy) -> float | None:
+    """Return the share of its earlier improvement that the trial has lost if it is diverging at evaluation `at` and just
+    before; else None."""
     shares = [_lost_share_once(trial, k, 2 * policy.in_a_row) for k in range(at, at - policy.in_a_row, -1)]
     return None if None in shares else shares[0]
 
@@ -241,7 +242,7 @@ def _lost_share_once(trial: Progress, at: int, min_points: int) -> float | None:
     if len(finite) < min_points:
         return None
     gained, lost = float(finite[0] - trial.best[at]), float(trial.level[at] - trial.best[at])
-    if not lost > LOST * gained > 0:
+    if not lost > MIN_LOST_SHARE * gained > 0:
         return None
     noise = float(np.median(np.abs(np.diff(finite))))
-    return lost / gained if lost > BEYOND_NOISE * noise else None
+    return lost / gained if lost > MIN_RISE_IN_NOISE * noise else None

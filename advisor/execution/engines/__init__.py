@@ -1,6 +1,7 @@
-"""Engines run trainings on this machine, a Ray cluster or SLURM. This module defines the interface of engines for launchers.
+"""Engines run training processes on this machine, on a Ray cluster, or on SLURM. This module defines the interface between
+engines and the launcher.
 
-An engine starts training processes and reports how each of them ended. It does not know studies and MLflow; only the launcher does.
+An engine starts training processes, and reports how they ended. Only the launcher uses studies and MLflow; engines do not.
 """
 
 from __future__ import annotations
@@ -17,18 +18,17 @@ __all__ = ["Engine", "Exit", "Task", "Training"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A training process to start."""
+    """Description of a training process to start."""
 
     name: str
     words: Sequence[str]
     environment: Mapping[str, str]
-    """Variables to add to the process's environment. The variables may hold a password, so they never appear in arguments or
-    messages.
-    """
+    """Variables to add to the environment of the training process. The environment may hold a password, so it never appears in
+    arguments or messages."""
     log: Path
-    """File that receives the output of the process."""
+    """File that receives the output of the training process."""
     params_file: Path
-    """File with the hyperparameters, written before the process starts. The command may contain the file's path."""
+    """File with the hyperparameters, written before the training process starts. The command may contain the path of this file."""
     params_json: str
     """Content of `params_file`: the hyperparameters as JSON."""
     timeout_s: float | None = None
@@ -38,23 +38,24 @@ class Training(Protocol):
     """A training process that an engine has started."""
 
     def poll(self) -> Exit | None:
-        """Return how the training ended; None while the training is queued or running."""
+        """Return how the training process ended; None while it is queued or running."""
 
     def stop(self) -> None:
-        """Request the training to stop, as Ctrl-C does. A second call kills it. `poll` reports its end."""
+        """Ask the training process to stop, as Ctrl-C does. A second call kills the process. `poll` reports how the process
+        ended."""
 
     def note(self) -> Mapping[str, Any]:
-        """Return plain values with which other launchers can find the training and check if it still runs."""
+        """Return plain values with which other launchers can find the training process and check whether it still runs."""
 
 
 class Engine(Protocol):
     """Starts training processes."""
 
     def room(self) -> int:
-        """Return the number of trainings that the engine can start now."""
+        """Return the number of training processes that the engine can start now."""
 
     def start(self, tasks: Sequence[Task]) -> Sequence[Training]:
-        """Start at most `room()` trainings, in the given order. Raises AdvisorError if none of them can ever run."""
+        """Start at most `room()` training processes, in the given order. Raises AdvisorError if no task can ever run."""
 
     def close(self) -> None:
-        """Release the engine's resources."""
+        """Release the resources of the engine."""

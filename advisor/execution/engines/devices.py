@@ -1,4 +1,4 @@
-"""Divides this machine's GPUs and CPU threads into slots. Each slot runs one trial at a time."""
+"""Divides the GPUs and CPU threads of this machine into slots. Each slot of the machine runs one trial at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.system.processes import usable_cpus
 
 
 def find_gpus() -> tuple[str, ...]:
-    """Return the GPUs listed in CUDA_VISIBLE_DEVICES, or all GPUs that nvidia-smi lists if that variable is not set."""
+    """Return the GPUs in CUDA_VISIBLE_DEVICES; if this variable is not set, return all GPUs that nvidia-smi lists."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return tuple(word.strip() for word in visible.split(",") if word.strip() and word.strip() != "-1")
@@ -28,10 +28,10 @@ def find_gpus() -> tuple[str, ...]:
 
 
 def make_slots(gpus: Sequence[str], per_trial: int | None, parallel: int | None) -> list[dict[str, str]]:
-    """Return the environment variables of each slot; a slot runs one trial at a time.
+    """Return the environment variables of each slot, which runs one trial at a time.
 
-    per_trial: number of GPUs per trial; None means one if the machine has GPUs. parallel: number of slots; None means as many as
-    the GPUs allow, or one without GPUs. All slots get an equal share of the CPU threads, unless OMP_NUM_THREADS is set.
+    per_trial: number of GPUs per trial; None for one GPU if the machine has any. parallel: number of slots; None for as many as
+    the GPUs allow, or one slot without GPUs. All slots get the same number of CPU threads, unless OMP_NUM_THREADS is set.
     """
     if per_trial and not gpus:
         raise AdvisorError(
@@ -42,7 +42,7 @@ def make_slots(gpus: Sequence[str], per_trial: int | None, parallel: int | None)
     starts = range(0, len(gpus) - per_trial + 1, per_trial) if per_trial else ()
     groups = [",".join(gpus[i : i + per_trial]) for i in starts]
     if gpus and per_trial and not groups:
-        raise AdvisorError(f"a trial is to get {per_trial} GPUs, and there are {len(gpus)}; lower --gpus-per-trial")
+        raise AdvisorError(f"each trial needs {per_trial} GPUs, but {len(gpus)} exist; lower --gpus-per-trial")
     count = parallel if parallel is not None else max(len(groups), 1)
     if groups and count > len(groups):
         raise AdvisorError(

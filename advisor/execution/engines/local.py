@@ -1,4 +1,4 @@
-"""Runs trainings as processes on this machine."""
+"""Runs training processes on this machine."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from advisor.model.errors import write_errors_to
 from advisor.system.atomic import write_files
 
 
-class Local:
+class LocalEngine:
     """Engine with a fixed number of process slots, each with its own environment variables, such as the GPU to use."""
 
     def __init__(self, slots: Sequence[Mapping[str, str]]) -> None:
         self._free = list(reversed(slots))
 
     def room(self) -> int:
-        """Return the number of free process slots."""
         return len(self._free)
 
     def start(self, tasks: Sequence[Task]) -> Sequence[LocalTraining]:
-        """Start each task in a free slot. If a task cannot be started, stop the trainings already started."""
+        """Start each task in a free process slot. If a task cannot be started, stop the processes that were already started."""
         started: list[LocalTraining] = []
         try:
             for task in tasks:
@@ -45,7 +44,7 @@ class Local:
         return LocalTraining(process, lambda: self._free.append(slot))
 
     def close(self) -> None:
-        """Do nothing, because this engine holds no resources."""
+        """Do nothing; this engine holds no resources."""
 
 
 class LocalTraining:
@@ -56,7 +55,7 @@ class LocalTraining:
         self._freed = False
 
     def poll(self) -> Exit | None:
-        """If the process has ended, free its slot and return how it ended; else return None."""
+        """Return how the process ended and free its slot; return None while the process runs."""
         exit = self._process.poll()
         if exit is not None and not self._freed:
             self._freed = True
@@ -64,7 +63,7 @@ class LocalTraining:
         return exit
 
     def stop(self) -> None:
-        """Interrupt the process as Ctrl-C does. A second call kills it."""
+        """Ask the process to stop, as Ctrl-C does. A second call kills the process."""
         self._process.stop()
 
     def note(self) -> Mapping[str, Any]:
@@ -73,10 +72,11 @@ class LocalTraining:
 
 
 def start_process(task: Task) -> TrainingProcess:
-    """Write the task's hyperparameter file and start its process on this machine. Raises AdvisorError if either fails."""
+    """Write the file with the task's hyperparameters, and start the process of the task on this machine. Raises AdvisorError if
+    the file cannot be written or the process cannot be started."""
     with write_errors_to(task.log.parent):
         task.params_file.parent.mkdir(parents=True, exist_ok=True)
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        # The file need not survive a power failure, because the training then restarts with a new file.
+        # The file need not survive a power failure, because a restarted training writes a new file.
         write_files({task.params_file: task.params_json}, durable=False, sweeps=False)
         return TrainingProcess(task.words, task.environment, task.log, task.timeout_s)

@@ -1,4 +1,4 @@
-"""Runs one training to its end in a Ray actor or a SLURM job, usually on a different machine than the launcher's."""
+"""Runs one task to its end inside a Ray actor or a SLURM job, usually on another machine than the launcher."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ if not sys.stdin.buffer.read():
 
 
 def run_task(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
-    """Run the task until it ends. A failed start counts as a failed task. stop_requests: function that returns the number of stop
-    requests so far.
-    """
+    """Run a task to its end; a task that cannot be started counts as failed. stop_requests: function that returns the number of
+    stop requests so far."""
     try:
         process = start_process(task)
     except (AdvisorError, OSError) as error:
@@ -46,7 +45,7 @@ def run_task(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
 
 @contextmanager
 def _killing_group_with_this_process(group: int) -> Iterator[None]:
-    """End the process group when this process ends or is killed, because a different node will then restart the job."""
+    """Kill the process group when this process ends or is killed, because another node will then restart the job."""
     words = [sys.executable, "-c", _WATCHDOG_CODE, str(group), str(STOP_GRACE_S)]
     watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
     try:

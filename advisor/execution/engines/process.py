@@ -1,4 +1,4 @@
-"""Runs a training in its own process group, so that stopping it also stops all processes that it started."""
+"""Runs a training process in its own process group, so that stopping it also stops all processes that it started."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from advisor.model.errors import AdvisorError
 from advisor.system.processes import KILL_SIGNAL, signal_group
 
 STOP_GRACE_S = 10.0
-"""Seconds between a stop request and the kill of the process."""
+"""Seconds from a stop request to the kill of the training process."""
 LEFTOVER_GRACE_S = 5.0
-"""Seconds between SIGTERM and the kill of processes that a training left behind."""
+"""Seconds from SIGTERM to the kill of processes that a training process left behind."""
 _MAX_TAIL_LINES = 50
 _MAX_LINE_CHARS = 500
 _OUT_OF_MEMORY_PHRASES = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memoryerror")
@@ -29,30 +29,31 @@ _OUT_OF_MEMORY_PHRASES = ("out of memory", "outofmemory", "cannot allocate memor
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The way in which a training process ended."""
+    """How a training process ended."""
 
     code: int
-    """Exit status of the process. If negative, its absolute value is the number of the signal that ended the process."""
+    """Exit status of the training process. A negative status is the number of the signal that ended the process, with a minus
+    sign."""
     timed_out: bool = False
     interrupted: bool = False
     last_line: str = ""
-    """Last non-empty line of the process's output."""
+    """Last non-empty line of the training process's output."""
     lost: bool = False
-    """True if the exit status is unknown because the machine failed or was removed."""
+    """True if the exit status is unknown, because the machine failed or was removed from the cluster."""
 
     @property
     def ok(self) -> bool:
-        """True if the process ended by itself with exit status 0."""
+        """True if the training process ended by itself with exit status 0."""
         return self.code == 0 and not (self.timed_out or self.interrupted or self.lost)
 
     @property
     def reason(self) -> str:
-        """Reason why the process failed, as text for messages."""
+        """Return why the training process failed, as text for messages."""
         detail = f": {self.last_line}" if self.last_line else ""
         if self.timed_out:
             return "timeout"
         if self.lost:
-            return f"the machine that trained it was lost{detail}"
+            return f"its machine failed or was removed{detail}"
         if is_out_of_memory(self.last_line):
             return f"out of memory{detail}"
         if self.code == -KILL_SIGNAL:
@@ -65,16 +66,16 @@ class Exit:
 def _signal_name(number: int) -> str:
     with suppress(ValueError):
         return signal.Signals(number).name
-    return str(number)  # a real-time signal has no name
+    return str(number)  # real-time signals have no names
 
 
 def is_out_of_memory(text: str) -> bool:
-    """Return True if an error message indicates that memory ran out."""
+    """Return True if an error message says that memory ran out."""
     return any(words in text.lower() for words in _OUT_OF_MEMORY_PHRASES)
 
 
 class TrainingProcess:
-    """A running training process whose output goes to a file."""
+    """A running training process, whose output goes to a file."""
 
     def __init__(
         self, words: Sequence[str], environment: Mapping[str, str], log: Path, timeout_s: float | None = None
@@ -91,7 +92,7 @@ class TrainingProcess:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env={**os.environ, **environment},
-                    start_new_session=True,  # we forward Ctrl-C ourselves and stop the whole process group
+                    start_new_session=True,  # the launcher forwards Ctrl-C and stops the whole group
                 )
             except OSError as error:
                 raise AdvisorError(f"cannot run {words[0]!r}: {error.strerror}") from None
@@ -102,9 +103,8 @@ class TrainingProcess:
         return self._process.pid
 
     def stop(self, reason: str = "interrupted") -> None:
-        """Request the process group to stop. Kill the process group after `STOP_GRACE_S` seconds, or immediately at the second
-        call.
-        """
+        """Ask the process group to stop. The process group is killed after `STOP_GRACE_S` seconds, or immediately at the second
+        call."""
         if self._stopped_at is not None:
             self._signal_processes(KILL_SIGNAL)
             return
@@ -112,10 +112,10 @@ class TrainingProcess:
         self._signal_processes(signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
 
     def poll(self) -> Exit | None:
-        """Return how the process ended; None while it, or a process that it left behind, still runs.
+        """Return how the process ended; None while it or any process that it started still runs.
 
-        Stop the process when its time limit expires. Processes left behind, such as data loader workers, are asked to stop and
-        killed after `LEFTOVER_GRACE_S` seconds, because they may hold a GPU's memory.
+        Also stop the process when its time limit expires. Processes that outlive it, such as data loader workers, are asked to
+        stop and killed after `LEFTOVER_GRACE_S` seconds, because they may hold GPU memory.
         """
         code = self._process.poll()
         now = time.monotonic()
@@ -135,9 +135,8 @@ class TrainingProcess:
         return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self.log))
 
     def _has_leftovers(self) -> bool:
-        """Return whether any other process of the group still runs. Zombies do not count, because they may never be reaped in a
-        container.
-        """
+        """Return whether any other process of the process group still runs. Zombie processes do not count, because a container
+        may never remove them."""
         if not hasattr(os, "killpg"):
             return False
         try:
@@ -158,7 +157,8 @@ def _is_in_group(process: psutil.Process, group: int) -> bool:
 
 
 def process_identity(pid: int) -> dict[str, float]:
-    """Return the id and start time of a process, with which claims identify it. Only the pair of both is unique."""
+    """Return the id and the start time of a process, which together identify it. A process id alone may be reused by a later
+    process."""
     try:
         return {"training": pid, "training_began": psutil.Process(pid).create_time()}
     except psutil.Error:
@@ -173,15 +173,15 @@ CAUSES = {
         "the script logs another value of a hyperparameter than the study gives it; pass it in the command, as in --lr {lr}"
     ),
 }
-"""Errors of MLflow that a training script causes only if a launcher runs it. Maps a part of the error's text to advice for the
-user.
-"""
+"""MLflow errors that a training script causes only when a launcher runs it. The keys are parts of the errors' texts; the values
+are advice for the user."""
 
 
 def last_line(log: Path) -> str:
-    """Return the last non-empty line of a log, shortened and without credentials because other users can see it in MLflow.
+    """Return the last non-empty line of a log. It is shortened and contains no credentials, because other users can see it in
+    MLflow.
 
-    If the line contains a common MLflow error (`CAUSES`), return the advice for this error instead.
+    If this line contains a common MLflow error (`CAUSES`), return the advice for the error instead.
     """
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))

@@ -1,7 +1,8 @@
-"""Runs trainings on the nodes of a Ray cluster. Ray selects the node by the GPUs and CPUs that each training needs.
+"""Runs training processes on the nodes of a Ray cluster. Ray selects a node for each training process by the GPUs and CPUs that
+it needs.
 
-Each training is a Ray actor that runs the command as a process on its node. Nodes need this package and the files that the command
-uses. The command runs in the launcher's working directory if this directory exists on the node (shared file system), else in Ray's
+Each training process is started by a Ray actor on its node. All nodes need this package and the files that the command uses.
+The command runs in the launcher's working directory if the node has this directory (on a shared file system), else in Ray's
 directory.
 """
 
@@ -16,28 +17,28 @@ from typing import Any
 
 from advisor.execution.engines import Exit, Task
 from advisor.execution.engines.node import run_task
-from advisor.system.ray_cluster import Cluster
+from advisor.system.ray_cluster import RayCluster
 
 _MAX_LOG_BYTES = 5_000_000
-"""Maximum number of bytes that a node returns from the end of a log."""
+"""Maximum number of bytes from the end of a log that a node returns to the launcher."""
 _MAX_EXTRA_TRAININGS = 1
-"""Number of trainings to submit beyond the cluster's capacity, so that no resources stay idle."""
+"""Number of training processes to submit beyond the capacity of the cluster, so that no resources are idle."""
 _STOP_TIMEOUT_S = 5.0
 """Timeout in seconds for an actor to accept a stop request."""
 
 
-class Ray:
-    """Engine that runs trainings on a Ray cluster."""
+class RayEngine:
+    """Engine that runs training processes on a Ray cluster."""
 
     def __init__(
         self, address: str | None, *, gpus_per_trial: int | None, cpus_per_trial: float, parallel: int | None
     ) -> None:
-        """address: as for `Cluster`. gpus_per_trial: None means one if the cluster has any. parallel: maximum number of parallel
-        trainings.
+        """address: as for `Cluster`. gpus_per_trial: None for one GPU if the cluster has any. parallel: maximum number of
+        parallel training processes.
 
-        Raises AdvisorError if Ray is not installed or no cluster responds.
+        Raises AdvisorError if Ray is not installed or no Ray cluster responds.
         """
-        self._cluster = Cluster(address)
+        self._cluster = RayCluster(address)
         self._ray = self._cluster.ray
         has_gpus = self._ray.cluster_resources().get("GPU", 0) > 0
         self._gpus = (1 if has_gpus else 0) if gpus_per_trial is None else gpus_per_trial
@@ -46,13 +47,13 @@ class Ray:
         self._trainings: list[RayTraining] = []
 
     def room(self) -> int:
-        """Return the number of trainings that still fit on the current nodes, plus `_MAX_EXTRA_TRAININGS`."""
+        """Return the number of training processes that still fit on the current nodes, plus `_MAX_EXTRA_TRAININGS`."""
         self._trainings = [training for training in self._trainings if not training.ended]
         limit = self._parallel if self._parallel is not None else self._count_fitting_trainings() + _MAX_EXTRA_TRAININGS
         return max(limit - len(self._trainings), 0)
 
     def _count_fitting_trainings(self) -> int:
-        """Return the number of trainings that fit on all nodes; 0 if an autoscaling cluster has no nodes yet."""
+        """Return the number of training processes that fit on all nodes together; 0 if an autoscaling cluster has no nodes yet."""
         needs = {"GPU": float(self._gpus), "CPU": self._cpus}
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         return sum(
@@ -62,19 +63,19 @@ class Ray:
         )
 
     def start(self, tasks: Sequence[Task]) -> Sequence[RayTraining]:
-        """Start one actor per task. Ray selects their nodes."""
+        """Start one Ray actor per task. Ray selects the node of each actor."""
         actor = self._actor.options(num_gpus=self._gpus, num_cpus=self._cpus, max_concurrency=2, max_restarts=0)
         started = [RayTraining(self._ray, actor.remote(), task) for task in tasks]
         self._trainings += started
         return started
 
     def close(self) -> None:
-        """Disconnect from the cluster."""
+        """Disconnect from the Ray cluster."""
         self._cluster.disconnect()
 
 
 class RayTraining:
-    """A training that runs as a process of a Ray actor."""
+    """A training process that a Ray actor runs."""
 
     def __init__(self, ray: Any, actor: Any, task: Task) -> None:
         self._ray, self._actor, self._task = ray, actor, task
@@ -85,13 +86,12 @@ class RayTraining:
 
     @property
     def ended(self) -> bool:
-        """True if the training had ended when it was last polled."""
+        """True if the training process had ended when it was last polled."""
         return self._exit is not None
 
     def poll(self) -> Exit | None:
-        """Return how the training ended, or None while it runs. If the training's node failed, the returned `Exit` has `lost`
-        set.
-        """
+        """Return how the training process ended, or None while it runs. If the node of the process failed, the returned `Exit`
+        has `lost` set."""
         if self._exit is None and self._ray.wait([self._result], timeout=0)[0]:
             self._exit = self._fetch_exit()
         return self._exit
@@ -105,32 +105,33 @@ class RayTraining:
         except self._ray.exceptions.RayError as error:
             return Exit(1, last_line=str(error).strip().splitlines()[-1])
         finally:
-            self._ray.kill(self._actor)  # killing the actor releases its GPUs
+            self._ray.kill(self._actor)  # killing the Ray actor releases its GPUs
         self._task.log.write_bytes(log)
         result: Exit = replace(exit, interrupted=stopped)
         return result
 
     def stop(self) -> None:
-        """Ask the process to stop. At the second call, or if the actor is still pending, kill the actor with its process."""
+        """Ask the training process to stop. At the second call, or if the actor has not started yet, kill the actor and its
+        process."""
         self._stop_requests += 1
         ready, _ = self._ray.wait([self._actor.stop.remote()], timeout=_STOP_TIMEOUT_S)
         if self._stop_requests > 1 or not ready:
             self._ray.kill(self._actor)
 
     def note(self) -> Mapping[str, Any]:
-        """Return only the engine's name. Other launchers need not find the training, because it ends when its launcher ends."""
+        """Return only the engine's name, because other launchers need not find a Ray training: it ends when its launcher ends."""
         return {"engine": "ray"}
 
 
 def _actor_class(ray: Any) -> Any:
-    """Return the actor class. The class is defined inside this function because its definition needs the imported Ray module."""
+    """Define the class of the actors, which needs the imported Ray module."""
 
     class Trainer:
         def __init__(self) -> None:
             self.stop_requests = 0
 
         def train(self, task: Task, folder: str) -> tuple[Exit, bytes]:
-            """Run the task on this node. Return (how the process ended, last lines of its log)."""
+            """Run the task in a process on this node. Return (how the process ended, last bytes of its log)."""
             if os.path.isdir(folder):
                 os.chdir(folder)
             with tempfile.TemporaryDirectory(prefix="advisor-") as own:
@@ -139,7 +140,7 @@ def _actor_class(ray: Any) -> Any:
                 return exit, log.read_bytes()[-_MAX_LOG_BYTES:] if log.exists() else b""
 
         def stop(self) -> None:
-            """Request the task's process to stop."""
+            """Ask the process of the task to stop."""
             self.stop_requests += 1
 
     return ray.remote(Trainer)

@@ -1,6 +1,7 @@
-"""Runs trainings as SLURM jobs, using submitit. Trainings that start together form one job array.
+"""Runs training processes as SLURM jobs, using submitit. Tasks that start together form one SLURM job array.
 
-The nodes must see the output folder. Other users cannot read this folder, because a job's data may contain a password.
+The nodes need access to the output folder. Other users cannot read the output folder, because the data of a job may contain a
+password.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from advisor.execution.engines.process import last_line, process_identity
 from advisor.model.errors import AdvisorError
 
 _SUBMITIT_OPTIONS = {"mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"}
-"""Names of options that submitit itself supports. All other options are passed to sbatch unchanged."""
+"""Names of options that submitit itself handles. All other options are passed to sbatch unchanged."""
 _QUERY_INTERVAL_S = 20.0
-"""Seconds between two queries of SLURM. A job without a result that is missing in two consecutive queries counts as lost."""
+"""Seconds between two queries to SLURM. A job without a result counts as lost if two consecutive queries do not list it."""
 _EXTRA_MINUTES = 5
-"""Minutes by which a job's SLURM time limit exceeds its training's time limit, so that the job can still stop the training and
-report its end.
-"""
+"""Minutes by which the SLURM time limit of a job exceeds the time limit of its training process, so that the job can stop the
+process and report its end."""
 MAX_ARRAY_JOBS = 500
-"""Maximum number of jobs per SLURM array. Clusters accept about 1,000, but with smaller arrays the first jobs start earlier."""
+"""Maximum number of jobs in one SLURM job array. Clusters accept about 1,000 jobs per array, but the first jobs of a smaller
+array start earlier."""
 
 
-class Slurm:
-    """Engine that runs trainings as jobs of one SLURM cluster."""
+class SlurmEngine:
+    """Engine that runs training processes as jobs of a SLURM cluster."""
 
     def __init__(
         self,
@@ -47,11 +48,11 @@ class Slurm:
         cluster: str = "slurm",
         max_submitted: int | None = None,
     ) -> None:
-        """folder: folder for submitit's files. parallel: maximum number of simultaneously running jobs of an array.
+        """folder: folder for the files of submitit. parallel: maximum number of jobs of one array that run at the same time.
 
-        options: options for `sbatch` without dashes. cluster: "local" runs jobs on this machine. max_submitted: maximum number of
-        submitted jobs if each job depends on earlier results (None: no limit). Raises AdvisorError if submitit, SLURM or a time
-        limit is missing; SLURM needs the limit for scheduling.
+        options: options of `sbatch` without dashes. cluster: "local" runs jobs on this machine. max_submitted: maximum number
+        of submitted jobs if each job depends on earlier results; None for no limit. Raises AdvisorError if submitit, SLURM or a
+        time limit is missing; SLURM needs the time limit to schedule jobs.
         """
         submitit = _import_submitit()
         if cluster == "slurm" and shutil.which("sbatch") is None:
@@ -64,15 +65,16 @@ class Slurm:
         folder.chmod(0o700)
         self._executor = submitit.AutoExecutor(folder / "%j", cluster=cluster)
         self._executor.update_parameters(**_executor_parameters(gpus_per_trial, parallel, timeout_s, options))
-        logging.getLogger("submitit").setLevel(logging.ERROR)  # submitit warns at each query if SLURM has no accounting
+        logging.getLogger("submitit").setLevel(logging.ERROR)  # submitit warns at each query without accounting data
         self._queue = SlurmQueue("-u", getpass.getuser()) if cluster == "slurm" else None
         self._parallel, self._max_submitted = parallel, max_submitted
         self._trainings: list[SlurmTraining] = []
 
     def room(self) -> int:
-        """Return the number of jobs that may be submitted now: one array, because SLURM itself queues the jobs.
+        """Return the number of jobs that may be submitted now: one job array, because SLURM itself queues the jobs.
 
-        If `parallel` is set, only one array exists at a time, because SLURM limits the running jobs of each array separately.
+        If `parallel` is set, only one job array exists at a time, because SLURM limits the running jobs of each array
+        separately.
         """
         unfinished = sum(not training.ended for training in self._trainings)
         if self._max_submitted is not None:
@@ -80,7 +82,7 @@ class Slurm:
         return 0 if self._parallel is not None and unfinished else MAX_ARRAY_JOBS
 
     def start(self, tasks: Sequence[Task]) -> Sequence[SlurmTraining]:
-        """Submit the tasks as one SLURM job array."""
+        """Submit the tasks as one job array of SLURM."""
         for task in tasks:
             _stop_file(task).unlink(missing_ok=True)
             task.log.unlink(missing_ok=True)
@@ -95,20 +97,18 @@ class Slurm:
 
 
 class SlurmQueue:
-    """The jobs in SLURM's queue, read by one infrequent query for all jobs."""
+    """The jobs in SLURM's queue; one infrequent query reads all of them."""
 
     def __init__(self, *options: str) -> None:
-        """options: options of squeue that select the jobs to query."""
+        """options: options of squeue that select the jobs to list."""
         self.answers = 0
-        """Number of queries to which SLURM responded."""
+        """Number of queries that SLURM answered."""
         self._options = options
         self._queried_at, self._jobs = -math.inf, frozenset[str]()
         self._answered = False
 
     def has_job(self, job: str) -> bool | None:
-        """Return True if SLURM's queue contained the job at the last query, False if it did not, and None if SLURM did not
-        respond.
-        """
+        """Return True if SLURM's queue contained the job at the last query, False if not, and None if SLURM did not respond."""
         if time.monotonic() - self._queried_at > _QUERY_INTERVAL_S:
             self._queried_at, jobs = time.monotonic(), _run_squeue("-r", *self._options, "-o", "%i")
             self._answered = jobs is not None
@@ -117,17 +117,18 @@ class SlurmQueue:
         return job in self._jobs if self._answered else None
 
     def forget_last_query(self) -> None:
-        """Discard the last query's result, so that the next call of `has_job` queries SLURM again."""
+        """Forget the result of the last query, so that the next call of `has_job` queries SLURM again."""
         self._queried_at = -math.inf
 
     def has_claimed_job(self, claim: Mapping[str, Any]) -> bool | None:
-        """Return the result of `has_job` for the job in a claim; False if the claim names no job or this machine has no SLURM."""
+        """Return `has_job` for the job that a launcher's claim names; False if the claim names no job or this machine has no
+        SLURM."""
         job = claim.get("slurm")
         return self.has_job(job) if isinstance(job, str) and shutil.which("squeue") is not None else False
 
 
 class SlurmTraining:
-    """A training that runs as one SLURM job."""
+    """A training process that runs as one SLURM job."""
 
     def __init__(self, job: Any, task: Task, queue: SlurmQueue | None) -> None:
         """queue: SLURM's queue; None if the job is a process on this machine."""
@@ -136,7 +137,7 @@ class SlurmTraining:
         self.ended = False
 
     def poll(self) -> Exit | None:
-        """Return how the training ended, or None while its job is pending or running."""
+        """Return how the training process ended, or None while its job is pending or running."""
         if not self._has_ended():
             return None
         self.ended = True
@@ -168,7 +169,8 @@ class SlurmTraining:
         return self._missing_since is not None and self._queue.answers > self._missing_since
 
     def stop(self) -> None:
-        """Ask the training to stop by creating a file. If the job is still pending, or at the second call, cancel the job."""
+        """Create a file that asks the training process to stop. At the second call, or if the job is still pending, cancel the
+        job."""
         self._stop_requests += 1
         with _stop_file(self._task).open("a") as file:
             file.write("stop\n")
@@ -183,7 +185,7 @@ class SlurmTraining:
 
 
 def _run_squeue(*options: str) -> list[str] | None:
-    """Return the output lines of squeue, or None if squeue fails."""
+    """Return the lines that squeue prints, or None if squeue fails."""
     tool = shutil.which("squeue")
     if tool is None:
         return None
@@ -212,7 +214,7 @@ def _stop_file(task: Task) -> Path:
 def _executor_parameters(
     gpus_per_trial: int, parallel: int | None, timeout_s: float | None, options: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the parameters of submitit's executor."""
+    """Return the parameters of submitit's executor, which submits the jobs."""
     parameters: dict[str, Any] = {"slurm_job_name": "advisor"}
     if gpus_per_trial:
         parameters["gpus_per_node"] = gpus_per_trial

@@ -1,8 +1,8 @@
-"""Records a study's jobs in MLflow.
+"""Records the jobs of a study in MLflow.
 
-`ledger` begins jobs and records how they ended. `claims` assigns jobs to launchers. `runs` reads the state of each job from MLflow.
-`exit_records` saves records of ended trainings on disk until MLflow has them. `record` defines data classes and makes single MLflow
-calls.
+`ledger` begins jobs and records how they ended. `claims` assigns jobs to launchers. `runs` reads the state of jobs from MLflow.
+`exit_records` saves on disk how training processes ended, until MLflow has these records. `record` defines data classes and
+sends single calls to MLflow.
 """
 
 from advisor.execution.ledger.ledger import Ledger

@@ -1,4 +1,5 @@
-"""Manages claims. A claim is a tag of a run that states which launcher trains the run, and the launcher's latest heartbeat."""
+"""Manages claims. A claim is a tag of an MLflow run. It names the launcher that trains the run, and the time of the launcher's
+latest heartbeat."""
 
 from __future__ import annotations
 
@@ -18,25 +19,24 @@ from advisor.execution.engines.slurm import SlurmQueue
 from advisor.system.processes import KILL_SIGNAL, signal_group
 
 HEARTBEAT_S = 30.0
-"""Seconds between two heartbeats of a launcher."""
+"""Seconds between two heartbeats that a launcher sends."""
 MAX_HEARTBEAT_AGE_S = 150.0
-"""Maximum seconds since the latest heartbeat of a launcher on a different machine. After that, the launcher counts as silent,
-because it may have failed.
-"""
+"""Maximum age in seconds of the latest heartbeat of a launcher on another machine. A launcher with an older heartbeat counts as
+silent, because it may have failed."""
 MIN_SILENT_POLLING_S = 75.0
-"""Minimum seconds of polling without a new heartbeat before a silent launcher counts as failed. The age of the latest heartbeat is
-no proof, because clocks differ between machines and an unreachable tracking store hides heartbeats.
-"""
+"""Minimum seconds without a new heartbeat, while we poll the tracking store, before a silent launcher counts as failed. The age
+of a heartbeat alone proves nothing, because clocks differ between machines and an unreachable tracking store hides heartbeats."""
 
 State = Literal["done", "busy", "silent", "open"]
-"""State of a job. done: result recorded · busy: being trained · silent: launcher may have failed · open: may be begun"""
+"""State of a job. done: its result is recorded · busy: a launcher trains it · silent: its launcher may have failed · open: a
+launcher may begin it"""
 
 
-class Claimant:
-    """Makes this launcher's claims and determines the states of other launchers' claims."""
+class JobClaimer:
+    """Claims jobs for this launcher, and determines the states of jobs that other launchers claimed."""
 
     def __init__(self, command: str | None = None) -> None:
-        """command: fingerprint of the launcher's command, which its claims record."""
+        """command: fingerprint of the launcher's command, which is stored in its claims."""
         self._identity = {
             **_machine_identity(),
             **_process_identity(os.getpid()),
@@ -44,27 +44,26 @@ class Claimant:
             "command": command,
         }
         self.held: set[str] = set()
-        """Ids of the runs whose jobs this launcher is training."""
+        """Ids of the MLflow runs whose jobs this launcher trains."""
         self._slurm = SlurmQueue()
         self._heartbeats: dict[str, tuple[float, float]] = {}
-        """Maps run ids to (time of the latest heartbeat on its launcher's clock, time on our clock when we first saw this
-        heartbeat).
-        """
+        """By run id: (time of the latest heartbeat on the clock of its launcher, time on our clock when we first saw this
+        heartbeat)."""
 
     def tag_text(self, details: Mapping[str, Any]) -> str:
-        """Return the text of the claim's tag."""
+        """Return the text of the tag that stores the claim."""
         return json.dumps({**self._identity, "seen": time.time(), **details})
 
     def refresh_slurm(self) -> None:
-        """Discard the cached SLURM queue, so that the next call of `state` queries SLURM again."""
+        """Forget the cached SLURM queue, so that the next call of `state` queries SLURM again."""
         self._slurm.forget_last_query()
 
     def state(self, run_id: str, claim: Mapping[str, Any], run_status: str) -> State:
-        """Return the job's state according to a claim. Read the claim after calling `refresh_slurm`."""
+        """Return the state of a job according to its claim. Read the claim only after calling `refresh_slurm`."""
         if claim.get("state") == "done":
             return "done"
         if claim.get("launcher") == self._identity["launcher"]:
-            return "busy" if run_id in self.held else "open"  # not held: the store became unreachable during `begin`
+            return "busy" if run_id in self.held else "open"  # not held: the store was unreachable during `begin`
         state = "open" if claim.get("state") == "interrupted" else self._training_state(run_id, claim)
         return "done" if state == "open" and run_status in ("FINISHED", "FAILED") else state
 
@@ -86,7 +85,7 @@ class Claimant:
         return "busy" if runs else "open"
 
     def _is_on_this_machine(self, claim: Mapping[str, Any]) -> bool:
-        """Return True if the claim's process ids belong to this machine and container."""
+        """Return True if the process ids in the claim belong to this machine and container."""
         return all(claim.get(part) == self._identity[part] for part in ("host", "space"))
 
     def _heartbeat_state(self, run_id: str, seen: float) -> State:
@@ -98,7 +97,7 @@ class Claimant:
         return "open" if now - self._heartbeats[run_id][1] > MIN_SILENT_POLLING_S else "silent"
 
     def is_launcher_running(self, claim: Mapping[str, Any]) -> bool:
-        """Return True if the launcher that made the claim still runs on this machine and is not this process."""
+        """Return True if the launcher that made the claim runs on this machine and is not this process."""
         return (
             self._is_on_this_machine(claim)
             and claim.get("pid") != os.getpid()
@@ -106,7 +105,7 @@ class Claimant:
         )
 
     def is_overdue(self, claim: Mapping[str, Any]) -> bool:
-        """Return True if the claimed training runs on this machine, has exceeded its time limit, and its launcher has failed."""
+        """Return True if the claimed training process runs on this machine, has exceeded its time limit, and lost its launcher."""
         return bool(
             self._is_on_this_machine(claim)
             and not _is_process_running(claim.get("pid"), claim.get("began"))
@@ -116,7 +115,7 @@ class Claimant:
 
 
 def read_claim(text: str | None) -> dict[str, Any]:
-    """Parse a claim's tag. Return an empty dict if the tag is missing or invalid."""
+    """Parse a claim's tag. Parse the text of a claim's tag; return an empty dict if it is missing or invalid."""
     try:
         claim = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -125,13 +124,13 @@ def read_claim(text: str | None) -> dict[str, Any]:
 
 
 def kill_training(claim: Mapping[str, Any]) -> None:
-    """Kill the claimed training on this machine and all processes that it started."""
+    """Kill the training process of the claim on this machine, with all processes that it started."""
     if _is_process_running(claim.get("training"), claim.get("training_began")):
         signal_group(int(claim["training"]), KILL_SIGNAL)
 
 
 def _machine_identity() -> dict[str, str]:
-    """Return an identifier of this machine or container, within which process ids are unique."""
+    """Return values that identify this machine or container, within which process ids are unique."""
     space = []
     with suppress(OSError):
         space.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
@@ -145,9 +144,7 @@ def _process_identity(pid: int) -> dict[str, Any]:
 
 
 def _is_process_running(pid: object, began: object) -> bool:
-    """Return True if the process still runs. began: start time of the process, needed because a later process may have the same
-    id.
-    """
+    """Return True if the process still runs. began: start time of the process; a later process may have the same id."""
     if not isinstance(pid, int) or not isinstance(began, int | float):
         return False
     try:
@@ -158,7 +155,8 @@ def _is_process_running(pid: object, began: object) -> bool:
 
 
 def _is_logged_on_this_machine(run_id: str) -> bool:
-    """Return True if a process on this machine logs to the run. A launcher that was killed early recorded no process id."""
+    """Return True if a process on this machine logs to the MLflow run. This finds the process of a launcher that was killed
+    before it recorded a process id."""
     return any(
         (p.info["environ"] or {}).get("MLFLOW_RUN_ID") == run_id and p.info["status"] != psutil.STATUS_ZOMBIE
         for p in psutil.process_iter(["environ", "status"])

@@ -1,7 +1,8 @@
-"""Saves exit records (how trainings ended) on disk until MLflow has them. So no record is lost if the store or a launcher fails.
+"""Saves on disk how training processes ended (exit records), until MLflow has these records. No exit record is lost if the
+tracking store or a launcher fails.
 
-A launcher holds a file lock while it has undelivered records. If the launcher is killed, the lock is freed and the next launcher
-delivers the records.
+A launcher holds a file lock while some of its exit records are not delivered to MLflow. If the launcher is killed, the system
+releases the lock, and the next launcher delivers the records.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _RECORD_SUFFIX = ".ended.json"
 
 @dataclass(frozen=True, slots=True)
 class ExitRecord:
-    """How a training ended, and reported values that MLflow may lack."""
+    """How a training process ended, and the reported objective values that MLflow may lack."""
 
     name: str
-    """Name of the training's job."""
+    """Name of the job that the training process ran."""
     run_id: str
     exit: Exit
     status: str | None = None
@@ -38,23 +39,23 @@ class ExitRecord:
     points: Mapping[int, tuple[float, int]] = field(default_factory=dict)
     """Maps optimizer steps to (objective value, time of logging in ms since 1970)."""
     stop: GuardStop | None = None
-    """The guard's decision to stop the training; None if the guard did not stop it."""
+    """The decision to stop the trial early; None if it was not stopped early."""
 
 
 class ExitRecords:
-    """The exit records in a folder, from this launcher and from launchers that no longer run."""
+    """The exit records in a folder: those of this launcher, and those of launchers that no longer run."""
 
     def __init__(self, folder: Path, location: Location, experiment: str) -> None:
-        # Several tracking stores and experiments may share the folder.
+        # Several tracking stores and experiments may share the folder of records.
         store = hashlib.sha256(f"{location.display} {experiment}".encode()).hexdigest()[:12]
         self.folder, self._suffix = folder, f".{store}{_RECORD_SUFFIX}"
         self.others = False
-        """True if other running launchers had records in the folder at the last call of `read_left_records`."""
+        """True if other running launchers had records in the folder when `read_left_records` was last called."""
         self._own: set[str] = set()
         self._lock: FileLock | None = None
 
     def keep(self, record: ExitRecord) -> None:
-        """Write the record to disk. This launcher delivers the record to MLflow unless `close` is called first."""
+        """Write the exit record to disk. This launcher delivers the record to MLflow, unless `close` is called first."""
         make_private(self.folder)
         self._lock = self._lock or _new_lock(self.folder)
         self._own.add(record.name)
@@ -62,35 +63,36 @@ class ExitRecords:
         write_files({self._record_path(record.name): json.dumps({"keeper": keeper, **asdict(record)})}, sweeps=False)
 
     def forget(self, name: str) -> None:
-        """Delete the record from disk after it has been delivered to MLflow."""
+        """Delete the exit record from disk after its delivery to MLflow."""
         self._record_path(name).unlink(missing_ok=True)
         self._own.discard(name)
         if not self._own:
             self.close()
 
     def close(self) -> None:
-        """Release the lock, so that the next launcher delivers the remaining records."""
+        """Release the lock, so that the next launcher delivers the remaining exit records."""
         self._own.clear()
         if self._lock is not None:
-            with suppress(OSError):  # Windows removes the file only when the lock is released
+            with suppress(OSError):  # Windows removes the file only when its lock is released
                 Path(self._lock.lock_file).unlink()
             self._lock.release()
             self._lock = None
 
     def read_left_records(self) -> Iterator[ExitRecord]:
-        """Yield the records of launchers that no longer run. Remove lock files and temporary files of killed launchers."""
+        """Yield the exit records of launchers that no longer run. Remove the lock files and temporary files of launchers that
+        were killed."""
         self.others = False
         for lock in self.folder.glob(".*.lock"):
-            _is_held(lock)
+            _is_lock_held(lock)
         remove_unfinished_files(self.folder)
         for file in sorted(self.folder.glob(f"*{self._suffix}")):
-            # OSError: a different launcher already took the file
+            # OSError: another launcher has already taken the file
             with suppress(ValueError, TypeError, KeyError, OSError, RecursionError):
                 content = json.loads(file.read_text(encoding="utf-8"))
-                if _is_held(self.folder / Path(str(content.pop("keeper"))).name):
+                if _is_lock_held(self.folder / Path(str(content.pop("keeper"))).name):
                     self.others = True
                     continue
-                if not file.exists():  # the launcher of the record has meanwhile delivered it
+                if not file.exists():  # its launcher has delivered the record in the meantime
                     continue
                 points = {int(step): (float(value), int(at)) for step, (value, at) in content.pop("points").items()}
                 stop = content.pop("stop", None)
@@ -104,10 +106,10 @@ class ExitRecords:
 
 
 def _new_lock(folder: Path) -> FileLock:
-    """Return a lock on a new file. The lock is held until it is released or this process ends."""
+    """Create a file and return a lock on it. This process holds the lock until it releases the lock or ends."""
     while True:
         lock = FileLock(folder / f".{uuid.uuid4().hex}.lock", mode=0o600, thread_local=False)
-        # On a file system without locks, records may be delivered twice but are not lost.
+        # On a file system without locks, records may be delivered twice, but none is lost.
         with suppress(OSError, NotImplementedError):
             lock.acquire()
         if Path(lock.lock_file).exists():
@@ -115,8 +117,8 @@ def _new_lock(folder: Path) -> FileLock:
         lock.release()  # another launcher removed the file before we locked it
 
 
-def _is_held(path: Path) -> bool:
-    """Return True if a launcher holds the lock; otherwise remove the lock file."""
+def _is_lock_held(path: Path) -> bool:
+    """Return True if a launcher holds the lock; otherwise, remove the lock file."""
     if not path.exists():
         return False
     try:

@@ -1,4 +1,4 @@
-"""Opens the experiment of a study. Refuses an experiment that already has trials of a different study."""
+"""Opens the MLflow experiment of a study. An experiment that has trials of another study is refused."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from advisor.tracking.stores.location import Location
 def open_experiment(
     client: Any, name: str, location: Location, spec: StudySpec, runs_of: Callable[[str], StudyRuns]
 ) -> str:
-    """Create the experiment if it does not exist, store the study file in its tags and return its id.
+    """Create the experiment if it does not exist, store the study file in the experiment's tags, and return the experiment's
+    id.
 
-    runs_of: returns the study's runs in an experiment. Raises AdvisorError if the experiment was deleted, or if it has trials of a
-    study with the same name but a different search space.
+    runs_of: function that returns the runs of the study in an experiment. Raises AdvisorError if the experiment was deleted, or
+    has trials of a study with the same name but another search space.
     """
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
             return str(client.create_experiment(name, _artifact_folder(location, name), tags=study_tags.tags_of(spec)))
         except Exception:
-            experiment = client.get_experiment_by_name(name)  # another launcher may already have done this
+            experiment = client.get_experiment_by_name(name)  # another launcher may have created the experiment
             if experiment is None:
                 raise
     if experiment.lifecycle_stage != "active":
         raise AdvisorError(f"experiment {name!r} was deleted; restore it in MLflow, or pass another --experiment")
     id = str(experiment.experiment_id)
-    stored = next((s for s in study_tags.specs_of(experiment.tags) if s.study == spec.study), None)
+    stored = next((s for s in study_tags.all_stored_specs(experiment.tags) if s.study == spec.study), None)
     difference = None if stored is None else _describe_difference(stored, spec)
     if difference is not None and (runs := runs_of(id).runs()) and not _corrects_objective(stored, spec, runs):
         raise AdvisorError(
@@ -46,9 +47,8 @@ def open_experiment(
 
 
 def _artifact_folder(location: Location, experiment: str) -> str | None:
-    """Return the artifact folder of a new experiment: next to the tracking store if it is a SQLite file outside the current folder,
-    else None (MLflow's default).
-    """
+    """Return the artifact folder of a new experiment. If the tracking store is a SQLite file outside the current folder, it
+    lies next to this file; else None (MLflow's default)."""
     if location.kind != "sqlite" or location.path is None or location.path.parent == Path.cwd():
         return None
     digest = hashlib.sha256(experiment.encode()).hexdigest()[:12]
@@ -56,18 +56,16 @@ def _artifact_folder(location: Location, experiment: str) -> str | None:
 
 
 def _describe_difference(stored: StudySpec, spec: StudySpec) -> str | None:
-    """Return the difference between the stored study and this one if the stored study's trials do not belong to this study, else
-    None.
-    """
+    """Return a description of the difference if the trials of the stored study do not belong to this study, else None."""
     if _sampling_parts(stored) != _sampling_parts(spec):
-        return "from another space or sampler"
+        return "from another search space or sampler"
     parts = ("objective", "max_train_steps", "schedule")
     changed = [part for part in parts if getattr(stored, part) != getattr(spec, part)]
     return f"with another {' and '.join(changed)}" if changed else None
 
 
 def _corrects_objective(stored: StudySpec | None, spec: StudySpec, runs: Sequence[Any]) -> bool:
-    """Return True if only the objective differs from the stored study, and no run logged the stored study's objective."""
+    """Return True if this study differs from the stored study only in the objective, and no run logged the stored objective."""
     if (
         stored is None
         or _describe_difference(stored.model_copy(update={"objective": spec.objective}), spec) is not None
@@ -77,7 +75,7 @@ def _corrects_objective(stored: StudySpec | None, spec: StudySpec, runs: Sequenc
 
 
 def _sampling_parts(spec: StudySpec) -> dict[str, Any]:
-    """Return the parts of a study file that determine the study's trials, without explanatory texts."""
+    """Return the parts of a study file that determine its trials, without explanatory texts."""
     reasons = {"__all__": {"why"}}
     parts = {"parameters", "forbidden", "sampler"}
     return spec.model_dump(include=parts, exclude={"parameters": reasons, "forbidden": reasons})

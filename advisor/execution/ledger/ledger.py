@@ -1,12 +1,12 @@
-"""Begins jobs and records in MLflow how they ended.
+"""Begins the jobs of a study, and records in MLflow how they ended.
 
-A launcher begins a job by creating an MLflow run, so launchers on any number of machines agree on who trains which job. A launcher
-that finds a claim of a different launcher to the same job withdraws its own claim, so at most one of the two claims remains. A
-failed launcher is detected by its missing heartbeat (on the same machine, by its missing process). Its unfinished jobs are begun
-again. Their old runs are deleted in MLflow, which can restore them.
+A launcher begins a job by creating an MLflow run. So launchers on several machines agree which of them trains the job. If two
+launchers claim the same job, each launcher that sees the other's claim withdraws its own, so at most one claim remains. A
+launcher has failed if its heartbeat is missing, or on the same machine its process. The unfinished jobs of a failed launcher
+are begun again. The old runs of these jobs are deleted in MLflow, where they can be restored.
 
-No method waits for an unreachable tracking store. Methods raise `LaterError` instead, and the launcher retries while its trainings
-run.
+No method waits for an unreachable tracking store. Instead, methods raise an exception, and the launcher retries while its
+training processes run.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from advisor.contract.guard_stop import GuardStop, is_last_step, read_guard_stop
 from advisor.execution.engines.process import Exit
 from advisor.execution.job import SEEDS_PER_ROUND, Job, Key
 from advisor.execution.ledger import claims
-from advisor.execution.ledger.claims import Claimant
+from advisor.execution.ledger.claims import JobClaimer
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.experiment import open_experiment
 from advisor.execution.ledger.record import (
     MAX_VALUE_CHARS,
-    DeliveringError,
-    Entry,
+    CallRejectedError,
+    DataPendingError,
+    JobEntry,
     Outcome,
-    RefusedError,
     attempt_once,
     logged_text,
 )
@@ -47,29 +47,28 @@ from advisor.tracking.stores.location import Location, absolute_uri
 from advisor_logging.store import lock_store_opening
 
 MAX_DELIVERY_WAIT_S = 45.0
-"""Maximum seconds to wait, after a training process ends, until our hook has delivered its data."""
-TAKEN_STATES = ("done", "busy", "silent")
-"""States in which a job cannot be begun."""
+"""Maximum seconds to wait after the end of a training process until our training hook has delivered its data."""
+BLOCKED_STATES = ("done", "busy", "silent")
+"""States of jobs that cannot be begun."""
 _MAX_PARAMS_PER_REQUEST = 100
-"""Maximum number of hyperparameters per MLflow request."""
+"""Maximum number of hyperparameters in one request to MLflow."""
 _MAX_METRICS_PER_REQUEST = 1000
-"""Maximum number of metric points per MLflow request."""
+"""Maximum number of metric points in one request to MLflow."""
 
 
 class Ledger:
-    """The jobs of one study in one experiment."""
+    """The jobs of one study in one MLflow experiment."""
 
     def __init__(self, location: Location, experiment: str, spec: StudySpec, retry: Retry | None = None) -> None:
-        """Open the store, create the experiment if it does not exist, and store the study file in its tags.
+        """Open the tracking store, create the experiment if it does not exist, and store the study file in its tags.
 
-        retry: trials of earlier launches to begin again; None for no trial.
-        Raises AdvisorError if the store is unreachable, or if the experiment has trials of a study with the same name but another
-        search space.
+        retry: trials of earlier launches that are begun again; None for none. Raises AdvisorError if the tracking store is
+        unreachable, or if the experiment has trials of a study with the same name but another search space.
         """
         self._spec, self._retry, self._uri = spec, retry or Retry(), absolute_uri(location)
-        self._claimant = Claimant(self._retry.command)
+        self._claimant = JobClaimer(self._retry.command)
         self._recording = threading.RLock()
-        """Lock for recording a job's end, so that a heartbeat from another thread does not overwrite the record."""
+        """Lock held while the end of a job is recorded, so that a heartbeat from another thread does not overwrite the record."""
         with quiet_mlflow(FIRST_REQUEST_SETTINGS), lock_store_opening(location.uri):
             try:
                 self._client = open_client(replace(location, uri=self._uri))
@@ -83,24 +82,24 @@ class Ledger:
     def _study_runs(self, id: str) -> StudyRuns:
         return StudyRuns(self._client, self._uri, id, self._spec, self._claimant, self._retry)
 
-    def entries(self) -> list[Entry]:
-        """Return all begun jobs, as `StudyRuns.entries` does."""
+    def entries(self) -> list[JobEntry]:
+        """Return all begun jobs (see `StudyRuns.entries`)."""
         return attempt_once(self._runs.entries)
 
-    def earlier(self) -> list[Entry]:
-        """Return the comparable trials of the preceding studies, as `StudyRuns.earlier` does."""
+    def earlier(self) -> list[JobEntry]:
+        """Return the comparable trials of preceding studies (see `StudyRuns.earlier`)."""
         return attempt_once(self._runs.earlier)
 
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
     def begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Begin jobs. Return each job with the id of its run, or with one of `TAKEN_STATES` if the job cannot start.
+        """Begin jobs. Return each job with the id of its MLflow run, or with one of `BLOCKED_STATES` if the job cannot be begun.
 
-        A returned job may have a new seed, because no two trainings of a trial may share a seed, even if the number of seeds was
-        raised later.
+        A returned job may have a new seed: no two runs of a trial may share a seed, even if the number of seeds was raised
+        later.
         """
         begun = attempt_once(lambda: self._begin_jobs(jobs))
-        self._claimant.held |= {run_id for _, run_id in begun if run_id not in TAKEN_STATES}
+        self._claimant.held |= {run_id for _, run_id in begun if run_id not in BLOCKED_STATES}
         return begun
 
     def _begin_jobs(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
@@ -115,19 +114,18 @@ class Ledger:
                 if any(e.key == key and e.run_id != run_id for e in trainings[job.number]):
                     self._runs.delete(run_id)
                     remaining.append(job)
-            if remaining:  # two launchers that both withdrew their claims must retry at different times
+            if remaining:  # two launchers that both withdrew their claims must not retry at the same time
                 time.sleep(random.uniform(0.05, 1.0))  # noqa: S311
         return [results[job.key] for job in jobs]
 
     def _claim_jobs(self, jobs: Sequence[Job], results: dict[Key, tuple[Job, str]]) -> dict[Key, tuple[Job, str]]:
-        """Create runs for the unclaimed jobs and return these runs. Add the states of jobs that are already claimed to
-        `results`.
-        """
+        """Create MLflow runs for the jobs that nobody has claimed, and return them. Add the states of jobs that other launchers
+        have claimed to `results`."""
         trainings = self._runs.trainings(jobs)
         claimed: dict[Key, tuple[Job, str]] = {}
         for job in jobs:
             existing = [e for e in trainings[job.number] if e.key == job.key]
-            state = next((s for s in TAKEN_STATES if any(e.state == s for e in existing)), None)
+            state = next((s for s in BLOCKED_STATES if any(e.state == s for e in existing)), None)
             if state is not None:
                 results[job.key] = job, state
                 continue
@@ -138,7 +136,7 @@ class Ledger:
             for entry in existing:
                 if entry is not resumed:
                     self._runs.delete(entry.run_id)
-            reseeded = self._with_unused_seed(job, seeds) if former is None else _with_seed_of(job, former)
+            reseeded = self._choose_unused_seed(job, seeds) if former is None else _copy_seed(job, former)
             if resumed is not None:
                 self._resume_run(resumed)
                 claimed[job.key] = reseeded, resumed.run_id
@@ -146,10 +144,9 @@ class Ledger:
                 claimed[job.key] = reseeded, self._create_run(reseeded, "" if former is None else former.continued)
         return claimed
 
-    def _resume_run(self, entry: Entry) -> None:
-        """Claim the existing run of a job that is to be continued. Afterwards, only one tag shows that the guard had stopped the
-        run.
-        """
+    def _resume_run(self, entry: JobEntry) -> None:
+        """Claim the existing MLflow run of a job that is to be continued. Afterwards, only one tag shows that the run was
+        stopped early."""
         self._client.set_tag(entry.run_id, contract.TAG_CONTINUED, entry.continued)
         self._client.set_tag(entry.run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
         tags = self._client.get_run(entry.run_id).data.tags
@@ -160,21 +157,21 @@ class Ledger:
         self._claimant.held.add(entry.run_id)
         self._runs.continued.discard(entry.run_id)
 
-    def continue_trial(self, trial: str) -> Mapping[str, Entry]:
-        """Open a trial that the guard stopped, so that `begin` continues it. Return the jobs of the trial, keyed by the name of
-        their run.
+    def continue_trial(self, trial: str) -> Mapping[str, JobEntry]:
+        """Open a trial that was stopped early, so that `begin` continues it. Return the jobs of the trial, keyed by the names
+        of their MLflow runs.
 
-        trial: name or number. Raises AdvisorError if the guard did not stop the trial.
+        trial: name or number of a trial. Raises AdvisorError if the trial was not stopped early.
         """
         stopped = attempt_once(self._runs.stopped)
         chosen = {name: e for name, e in stopped.items() if trial in (name, str(e.key[0]))}
         if not chosen:
-            known = f"stopped are {', '.join(list(stopped)[:8])}" if stopped else "it stopped no trial of this study"
+            known = f"it stopped {', '.join(list(stopped)[:8])}" if stopped else "it stopped no trial of this study"
             raise AdvisorError(f"the guard did not stop trial {trial!r}, so there is nothing to continue; {known}")
         self._runs.continued |= {entry.run_id for entry in chosen.values()}
         return chosen
 
-    def _with_unused_seed(self, job: Job, used: Container[str]) -> Job:
+    def _choose_unused_seed(self, job: Job, used: Container[str]) -> Job:
         count = self._spec.seeds or 1
         if count == 1:
             return job
@@ -205,27 +202,30 @@ class Ledger:
             for i in range(0, len(params), _MAX_PARAMS_PER_REQUEST):
                 self._client.log_batch(run_id, params=params[i : i + _MAX_PARAMS_PER_REQUEST])
         except Exception:
-            self._runs.delete(run_id)  # a run without hyperparameters is useless
+            self._runs.delete(run_id)  # an MLflow run without hyperparameters is useless
             raise
         return run_id
 
     def release(self, run_id: str) -> None:
-        """Withdraw the claim to a job whose training could not be started."""
+        """Withdraw the claim to a job whose training process could not be started."""
         self._claimant.held.discard(run_id)
         attempt_once(lambda: self._runs.delete(run_id))
 
     def send_heartbeat(self, run_id: str, details: Mapping[str, Any]) -> None:
-        """Send a heartbeat. details: values that identify the training. Call this every `claims.HEARTBEAT_S` seconds."""
+        """Send a heartbeat for an MLflow run. details: values that identify the training process. Call this method every
+        `claims.HEARTBEAT_S` seconds."""
         attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details)))
 
     def send_heartbeat_from_thread(self, run_id: str) -> None:
-        """Send a heartbeat for a training in this process. Thread-safe; ignores errors and runs that are no longer claimed."""
+        """Send a heartbeat for a training run in this process. The method is thread-safe, and ignores errors and runs that are
+        no longer claimed."""
         with suppress(Exception), self._recording:
             if run_id in self._claimant.held:
                 self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
 
     def log(self, run_id: str, points: Mapping[int, tuple[float, int]]) -> None:
-        """Log {optimizer step: (objective value, time in ms since 1970)}. Points that were already logged do no harm."""
+        """Log objective values to MLflow. points: {optimizer step: (value, time in ms since 1970)}. Logging the same point
+        twice does no harm."""
         from mlflow.entities import Metric
 
         metric = self._spec.objective.metric
@@ -234,9 +234,8 @@ class Ledger:
             attempt_once(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS_PER_REQUEST]))
 
     def mark_stop(self, run_id: str, stop: GuardStop) -> None:
-        """Record that the guard stops a training. Call this before the training ends, so that readers of the tracking store do not
-        see a crash.
-        """
+        """Record that a training run is stopped early. Call this method before the run ends, so that readers of the tracking
+        store do not see a crash."""
         attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text()))
 
     # --- ending -----------------------------------------------------------------------------------------------------------------
@@ -244,12 +243,12 @@ class Ledger:
     def deliver_left_records(self, records: ExitRecords) -> None:
         """Deliver the exit records that failed launchers left on disk."""
         for record in records.read_left_records():
-            with suppress(RefusedError):  # the run of the record has been deleted
+            with suppress(CallRejectedError):  # the MLflow run of the record was deleted
                 self.deliver(record)
             records.forget(record.name)
 
     def deliver(self, record: ExitRecord, *, since_s: float = math.inf) -> Outcome | None:
-        """Log all data of an exit record to MLflow and end the record's run. Return the result of `end`."""
+        """Log all data of an exit record to MLflow, and end its MLflow run. Return the result of `Ledger.end`."""
         self.log(record.run_id, record.points)
         attempt_once(lambda: self._set_status(record.run_id, record.status, record.error))
         return self.end(record.run_id, record.exit, since_s=since_s, stop=record.stop)
@@ -262,10 +261,11 @@ class Ledger:
     def end(
         self, run_id: str, exit: Exit, *, since_s: float = math.inf, final: bool = False, stop: GuardStop | None = None
     ) -> Outcome | None:
-        """Record how a training ended. Return its outcome, or None if the job must be begun again.
+        """Record how a training process ended. Return the outcome of its job, or None if the job must be begun again.
 
-        since_s: seconds since the training ended. final: if True, the job is not begun again, even if its machine was lost. stop:
-        the guard's decision that this launcher carried out. Raises DeliveringError while the hook may still be delivering data.
+        since_s: seconds since the process ended. final: True if the job is not begun again even if its machine was lost. stop:
+        the decision to stop the trial early, if this launcher carried it out. Raises an exception while our training hook may
+        still deliver data.
         """
         with self._recording:
             outcome = attempt_once(lambda: self._end_run(run_id, exit, since_s, final=final, stop=stop))
@@ -278,17 +278,17 @@ class Ledger:
         run = self._client.get_run(run_id)
         hooked = contract.TAG_SCHEMA in run.data.tags or contract.TAG_SPOOL in run.data.tags
         if hooked and run.info.status == "RUNNING" and since_s < MAX_DELIVERY_WAIT_S and not exit.lost:
-            raise DeliveringError
+            raise DataPendingError
         marked = run.data.tags.get(contract.TAG_STOPPED)
-        stop = read_guard_stop(marked) or stop  # the guard in our hook may have recorded a stop first
-        if stop is not None and self._has_reached(run, stop.length):
-            exit, stop = Exit(0), None  # the training reached its planned length before it received the request to stop
+        stop = read_guard_stop(marked) or stop  # the training process may have recorded a stop first
+        if stop is not None and self._has_reached_planned_end(run, stop.length):
+            exit, stop = Exit(0), None  # the trial reached its planned length before it received the request to stop
             if marked is not None:
                 self._client.delete_tag(run_id, contract.TAG_STOPPED)
         if stop is not None:
             return self._end_stopped_run(run, stop)
         if exit.lost and run.info.status == "FINISHED":
-            exit = Exit(0)  # the training succeeded, and only its exit status was lost
+            exit = Exit(0)  # the training process succeeded, and only its exit status was lost
         again = exit.interrupted or (exit.lost and not final)
         status, error = (None, None) if again else self._status_and_error(run, exit)
         self._set_status(run_id, status, error)
@@ -298,25 +298,25 @@ class Ledger:
         outcome = (
             None if status is None else Outcome(status, self._runs.best(run_id), error or self._runs.error(run, status))
         )
-        # Store the best value in the tag, so that later launchers need not read the curve.
+        # Store the best value in the tag, so that later launchers need not read the objective's curve.
         self._close_claim(run, {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best})
         return outcome
 
     def _close_claim(self, run: Any, details: Mapping[str, Any]) -> None:
-        """Store in the claim of a run how the job ended."""
+        """Store in the claim of an MLflow run how its job ended."""
         command = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH)).get("command")  # maybe another launcher's
         text = self._claimant.tag_text({**details, "command": command})
         self._client.set_tag(run.info.run_id, contract.TAG_LAUNCH, text)
 
-    def _has_reached(self, run: Any, length: float | None) -> bool:
-        """Return whether the training evaluated the objective at its planned number of steps."""
+    def _has_reached_planned_end(self, run: Any, length: float | None) -> bool:
+        """Return whether the trial evaluated the objective at its planned number of steps."""
         points = self._client.get_metric_history(run.info.run_id, self._spec.objective.metric) if length else ()
         return is_last_step(max((p.step for p in points), default=-1), length)
 
     def _end_stopped_run(self, run: Any, stop: GuardStop) -> Outcome:
-        """Record that the guard stopped a training. The job is not begun again, even if the launcher was interrupted meanwhile."""
+        """Record that a trial was stopped early. Its job is not begun again, even if the launcher was interrupted meanwhile."""
         run_id, best = run.info.run_id, self._runs.best(run.info.run_id)
-        if contract.TAG_STOPPED not in run.data.tags:  # the store was unreachable when the training was stopped
+        if contract.TAG_STOPPED not in run.data.tags:  # the tracking store was unreachable when the trial was stopped
             self._client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text())
         self._set_status(run_id, stop.status, None)
         if run.info.status != "KILLED":
@@ -325,7 +325,7 @@ class Ledger:
         return Outcome(stop.status, best, stop.reason or None)
 
     def _status_and_error(self, run: Any, exit: Exit) -> tuple[str, str | None]:
-        """Return (status, error) of a job, based on the training's exit and on the data that it logged to MLflow."""
+        """Return (status, error) of a job, from the exit of its process and the data that it logged to MLflow."""
         status, error = run.data.tags.get(contract.TAG_STATUS), run.data.tags.get(contract.TAG_ERROR)
         if exit.timed_out or exit.lost:
             return "stopped", exit.reason
@@ -336,11 +336,12 @@ class Ledger:
         return str(status), error
 
     def record_orphans(self) -> None:
-        """Record trainings that ended after their launcher failed. Kill trainings on this machine that exceed their time limit."""
+        """Record training processes that ended after their launcher failed. Kill training processes on this machine that exceed
+        their time limits."""
         for run in attempt_once(self._runs.runs):
             run_id, claim = str(run.info.run_id), claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))
             if not claim or "state" in claim:
-                continue  # skip trainings that we did not launch, and jobs whose end is already recorded
+                continue  # skip runs that no launcher started, and jobs whose end is already recorded
             if self._claimant.is_overdue(claim):
                 claims.kill_training(claim)
                 self.end(run_id, Exit(-9, timed_out=True))
@@ -348,5 +349,5 @@ class Ledger:
                 self.end(run_id, Exit(0 if run.info.status == "FINISHED" else 1))
 
 
-def _with_seed_of(job: Job, former: Entry) -> Job:
+def _copy_seed(job: Job, former: JobEntry) -> Job:
     return replace(job, seed=int(former.seed)) if former.seed.isdecimal() else job

@@ -1,6 +1,5 @@
-"""Decides which trials of earlier launches a launch begins again. By default, these are failed trials that logged nothing;
-`--retry` changes this.
-"""
+"""Decides which trials of earlier launches a new launch begins again. By default, these are failed trials that logged nothing;
+the option `--retry` selects others."""
 
 from __future__ import annotations
 
@@ -12,26 +11,26 @@ from typing import Literal
 from advisor.tracking.study.metric_names import is_window_or_system_metric
 
 FAILED_STATUSES = ("infeasible", "no_data")
-"""Statuses of trials without a result because of an error in the training or its command. A diverged trial has a result."""
+"""Statuses of trials that have no result because of an error in the training script or in its command. A diverged trial is not
+among them, because it has a result."""
 _MAX_LISTED_METRICS = 8
-"""Maximum number of metrics that a message lists."""
+"""Maximum number of metrics in a message."""
 
 
 @dataclass(frozen=True)
 class Retry:
-    """Which trials of earlier launches this launch begins again. MLflow keeps the old runs of restarted trials, marked as
-    deleted.
-    """
+    """Decides which trials of earlier launches this launch begins again. MLflow keeps the old runs of trials that are begun
+    again, marked as deleted."""
 
     command: str | None = None
-    """Fingerprint of this launch's command, which claims record; None for trainings in a Python loop."""
+    """Fingerprint of this launch's command, which its claims record; None for runs in a Python loop."""
     trials: Literal["none", "silent", "failed", "all"] = "none"
-    """Trials to begin again. silent: failed trials that logged nothing, unless their launcher still runs · failed: all failed
-    trials · all: all ended trials, unless their launcher still runs
-    """
+    """Which trials to begin again. silent: failed trials that logged nothing, unless their launcher still runs · failed: all
+    failed trials · all: all ended trials, unless their launcher still runs"""
 
     def begins_again(self, status: str, metrics: Iterable[str]) -> bool:
-        """Return True if this launch restarts a trial of an earlier launch. metrics: names of the metrics that the trial logged."""
+        """Return True if this launch begins a trial of an earlier launch again. metrics: names of the metrics that the trial
+        logged."""
         if self.trials == "all":
             return True
         if status not in FAILED_STATUSES or self.trials == "none":
@@ -40,16 +39,15 @@ class Retry:
 
 
 def training_metrics(metrics: Iterable[str]) -> list[str]:
-    """Return the sorted names of the metrics that the training logged, without device metrics and without minima and maxima over
-    logging windows.
-    """
+    """Return the sorted names of the metrics that the training script logged, without device metrics and without minima and
+    maxima over logging windows."""
     return sorted(m for m in metrics if not (is_window_or_system_metric(m) or m.startswith("device/")))
 
 
 def missing_objective_reason(objective: str, metrics: Iterable[str], stated: str | None) -> str:
-    """Return the reason why a trial has no value of the objective, and suggest the metric that was probably meant.
+    """Return the reason why a trial has no value of the objective, and suggest the metric that the user probably meant.
 
-    stated: objective that the training script itself declared, if any.
+    stated: objective that the training script itself declared; None if it declared none.
     """
     logged = training_metrics(metrics)
     if not logged:

@@ -1,4 +1,4 @@
-"""Reads the MLflow runs of a study as jobs with key, state and outcome, and the runs of preceding studies."""
+"""Reads the MLflow runs of a study as jobs, each with its key, state and outcome, and the runs of preceding studies."""
 
 from __future__ import annotations
 
@@ -12,36 +12,34 @@ from advisor import contract
 from advisor.contract.guard_stop import read_guard_stop
 from advisor.execution.job import Job, Key
 from advisor.execution.ledger import claims
-from advisor.execution.ledger.claims import Claimant
-from advisor.execution.ledger.record import Entry, Outcome, quote_study_name
+from advisor.execution.ledger.claims import JobClaimer
+from advisor.execution.ledger.record import JobEntry, Outcome, quote_study_name
 from advisor.execution.ledger.retries import Retry, missing_objective_reason
 from advisor.model.spec import StudySpec
 from advisor.tracking.lineage import StudyInExperiment, find_study, places
 
 _MAX_SINGLE_QUERIES = 8
-"""Maximum number of trials to query one by one. For more trials, all runs of the study are read in one query."""
+"""Maximum number of trials whose runs are queried one by one. If there are more trials, one query reads all runs of the study."""
 _STATES_BY_PROGRESS = ("open", "silent", "busy", "done")
 
 
 class StudyRuns:
-    """The MLflow runs of one study in one experiment."""
+    """The MLflow runs of one study in one MLflow experiment."""
 
     def __init__(
-        self, client: Any, uri: str, experiment_id: str, spec: StudySpec, claimant: Claimant, retry: Retry
+        self, client: Any, uri: str, experiment_id: str, spec: StudySpec, claimant: JobClaimer, retry: Retry
     ) -> None:
         self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
         self._retry = retry
         self._again: frozenset[str] | None = None
-        """Ids of the runs whose trials are begun again, fixed at the first reading so that trials that fail later are not included;
-        None before that.
-        """
+        """Ids of the runs whose trials are begun again; None before the first read, which fixes them so that trials that fail
+        later are not included."""
         self.continued: set[str] = set()
-        """Ids of the runs that the guard stopped and that this launch will continue. Once a run has been resumed, its id is
-        removed.
-        """
+        """Ids of the runs that were stopped early and that this launch will continue. The id of a resumed run is removed from
+        the set."""
 
     def runs(self, trial: int | None = None) -> list[Any]:
-        """Return all runs of the study or, if `trial` is given, only the runs of this trial."""
+        """Return all runs of the study, or only those of one trial."""
         of_study = f"tags.`{contract.TAG_STUDY}` = {quote_study_name(self._spec.study)}"
         of_trial = "" if trial is None else f" AND tags.`{contract.TAG_TRIAL}` = '{trial}'"
         return self._search_runs(self._id, of_study + of_trial)
@@ -56,15 +54,15 @@ class StudyRuns:
                 self._claimant.refresh_slurm()
                 return runs
 
-    def entries(self) -> list[Entry]:
-        """Return all begun jobs, sorted by number. If a job was begun twice, return its run with the most progress."""
-        entries: dict[Key, Entry] = {}
+    def entries(self) -> list[JobEntry]:
+        """Return all begun jobs, sorted by number. If a job was begun twice, its run with the most progress counts."""
+        entries: dict[Key, JobEntry] = {}
         runs = self.runs()
         if self._again is None:
             again = frozenset(self._runs_to_retry(runs))
             if (
                 self._retry.trials == "all"
-            ):  # all at once, so that an interrupted launch can be resumed without `--retry all`
+            ):  # decide for all runs at once, so that an interrupted launch can be resumed without `--retry all`
                 for run_id in again:
                     self.delete(run_id)
                 runs = self.runs()
@@ -76,27 +74,27 @@ class StudyRuns:
         return [entries[key] for key in sorted(entries)]
 
     def delete(self, run_id: str) -> None:
-        """Delete a run in MLflow, which keeps it as deleted; another launcher may already have done this."""
+        """Delete a run in MLflow, which can restore it; another launcher may already have deleted it."""
         if self._client.get_run(run_id).info.lifecycle_stage == "active":
             self._client.delete_run(run_id)
 
-    def trainings(self, jobs: Sequence[Job]) -> Mapping[int, list[Entry]]:
-        """Return all trainings that were begun for the trials of these jobs, grouped by trial."""
+    def trainings(self, jobs: Sequence[Job]) -> Mapping[int, list[JobEntry]]:
+        """Return all runs that were begun for the trials of these jobs, grouped by trial."""
         trials = {job.number for job in jobs}
         runs = [run for t in trials for run in self.runs(t)] if len(trials) <= _MAX_SINGLE_QUERIES else self.runs()
-        trainings: dict[int, list[Entry]] = defaultdict(list)
+        trainings: dict[int, list[JobEntry]] = defaultdict(list)
         for entry in self._read_entries(runs):
             trainings[entry.key[0]].append(entry)
         return trainings
 
-    def _read_entries(self, runs: Sequence[Any]) -> Iterator[Entry]:
+    def _read_entries(self, runs: Sequence[Any]) -> Iterator[JobEntry]:
         for run in runs:
             tags, run_id = run.data.tags, str(run.info.run_id)
             try:
                 key = int(tags[contract.TAG_TRIAL]), int(tags[contract.TAG_REPEAT])
             except (KeyError, ValueError):
                 continue
-            claim = _claim_of(run)
+            claim = _read_run_claim(run)
             state = self._claimant.state(run_id, claim, run.info.status)
             if state == "done" and (run_id in (self._again or ()) or run_id in self.continued):
                 state = "open"
@@ -105,17 +103,19 @@ class StudyRuns:
                 tags.get(contract.TAG_STOPPED, "") if run_id in self.continued else ""
             )
             seed = tags.get(contract.TAG_SEED, "")
-            yield Entry(run_id, key, state, run.data.params, seed, outcome, continued, _resumes_from_checkpoint(tags))
+            yield JobEntry(
+                run_id, key, state, run.data.params, seed, outcome, continued, _resumes_from_checkpoint(tags)
+            )
 
-    def stopped(self) -> dict[str, Entry]:
-        """Return the jobs that the guard stopped, keyed by the name of their run."""
+    def stopped(self) -> dict[str, JobEntry]:
+        """Return the jobs that were stopped early, keyed by the names of their runs."""
         runs = [run for run in self.runs() if contract.TAG_STOPPED in run.data.tags]
         names = {str(run.info.run_id): str(run.info.run_name) for run in runs}
         return {names[entry.run_id]: entry for entry in self._read_entries(runs) if entry.state == "done"}
 
     def _runs_to_retry(self, runs: Sequence[Any]) -> Iterator[str]:
-        """Yield the ids of the runs whose trials this launch begins again because of their status."""
-        claimed = [(run, str(run.info.run_id), _claim_of(run)) for run in runs]
+        """Yield the ids of the runs whose trials this launch begins again because of their statuses."""
+        claimed = [(run, str(run.info.run_id), _read_run_claim(run)) for run in runs]
         states = {run_id: self._claimant.state(run_id, claim, run.info.status) for run, run_id, claim in claimed}
         working = {
             c["launcher"] for _, run_id, c in claimed if states[run_id] in ("busy", "silent") and "launcher" in c
@@ -123,26 +123,26 @@ class StudyRuns:
         for run, run_id, claim in claimed:
             works = claim.get("launcher") in working or self._claimant.is_launcher_running(claim)
             ended = states[run_id] == "done" and (self._retry.trials == "failed" or not works)
-            if ended and self._retry.begins_again(self._status_of(run), run.data.metrics):
+            if ended and self._retry.begins_again(self._read_run_status(run), run.data.metrics):
                 yield run_id
 
     def _outcome(self, run: Any, claim: Mapping[str, Any]) -> Outcome:
-        status = self._status_of(run)
+        status = self._read_run_status(run)
         best = claim.get("best")
         corrected = best is None and run.data.tags.get(contract.TAG_STATUS) == "no_data" and self.has_objective(run)
         if "best" not in claim or corrected:
             best = self.best(run.info.run_id)
         return Outcome(status, best, self.error(run, status))
 
-    def _status_of(self, run: Any) -> str:
-        """Return the recorded status of a run. Infer the status if none is recorded, or if the study's objective has since been
-        corrected to a logged metric.
-        """
+    def _read_run_status(self, run: Any) -> str:
+        """Return the recorded status of a run. Infer the status if none is recorded, or if the objective in the study file has
+        since been corrected to a logged metric."""
         status = run.data.tags.get(contract.TAG_STATUS)
         return self.status(run) if status is None or (status == "no_data" and self.has_objective(run)) else str(status)
 
     def error(self, run: Any, status: str) -> str | None:
-        """Return the run's recorded error. Without one, return the reason why the objective has no value, or None."""
+        """Return the recorded error of a run. If no error is recorded, return the reason why the objective has no value, or
+        None."""
         stop = read_guard_stop(run.data.tags.get(contract.TAG_STOPPED))
         if stop is not None:
             return stop.reason or None
@@ -153,35 +153,41 @@ class StudyRuns:
         return missing_objective_reason(self._spec.objective.metric, run.data.metrics, stated)
 
     def best(self, run_id: str) -> float | None:
-        """Return the best finite value that the run logged for the objective during training."""
+        """Return the best finite value of the objective that the run logged."""
         objective = self._spec.objective
         values = [m.value for m in self._client.get_metric_history(run_id, objective.metric) if math.isfinite(m.value)]
         return (min if objective.direction == "minimize" else max)(values, default=None)
 
     def has_objective(self, run: Any) -> bool:
-        """Return whether the run logged the study's objective. The training script may have declared a different objective."""
+        """Return whether the run logged the study's objective. The training script may have declared another objective."""
         return self._spec.objective.metric in run.data.metrics
 
     def status(self, run: Any) -> str:
-        """Infer the status of a training that logged no status from its last value of the objective."""
+        """Infer the status of a run that logged no status from its last value of the objective."""
         last = run.data.metrics.get(self._spec.objective.metric)
         return "no_data" if last is None else "complete" if math.isfinite(last) else "diverged"
 
-    def earlier(self) -> list[Entry]:
+    def earlier(self) -> list[JobEntry]:
         """Return the comparable trials of the preceding studies, oldest round first.
 
-        Trials are comparable if they have the same objective, learning-rate schedule and number of steps.
+        Trials are comparable if they have the same objective, learning-rate schedule and number of steps as this study.
         """
-        runs = [run for place in self._preceding_studies() for run in self._runs_in(place) if self._is_comparable(run)]
+        runs = [
+            run
+            for place in self._preceding_studies()
+            for run in self._find_study_runs(place)
+            if self._is_comparable(run)
+        ]
         return [
-            Entry(str(run.info.run_id), (i, 0), "done", run.data.params, "", self._outcome(run, _claim_of(run)))
+            JobEntry(
+                str(run.info.run_id), (i, 0), "done", run.data.params, "", self._outcome(run, _read_run_claim(run))
+            )
             for i, run in enumerate(runs)
         ]
 
     def _preceding_studies(self) -> list[StudyInExperiment]:
-        """Return the preceding studies, oldest round first. Skip probes and studies whose declared schedule differs from this
-        study's.
-        """
+        """Return the studies that precede this one, oldest round first. Probes (short diagnostic runs) and studies with another
+        declared schedule are skipped."""
         known, line = places(self._uri), list[StudyInExperiment]()
         parent = self._spec.parent
         while parent is not None and parent not in {self._spec.study, *(place.study for place in line)}:
@@ -193,8 +199,9 @@ class StudyRuns:
         schedule = dict(self._spec.schedule or {})
         return [place for place in line if place.spec is None or _has_schedule(place.spec, schedule)]
 
-    def _runs_in(self, place: StudyInExperiment) -> list[Any]:
-        """Return the study's runs, oldest first. If no run of the experiment names a study, return all runs of the experiment."""
+    def _find_study_runs(self, place: StudyInExperiment) -> list[Any]:
+        """Return the runs of the study, oldest first. If no run of the experiment names a study, all runs of the experiment are
+        returned."""
         experiment = self._client.get_experiment_by_name(place.experiment)
         if experiment is None:
             return []
@@ -217,24 +224,25 @@ class StudyRuns:
         return same and self._has_ended(run) and contract.TAG_PROBE not in tags
 
     def _has_corrected_objective(self, run: Any) -> bool:
-        """Return True if the run logged the study's present objective but never the objective with which it was begun."""
+        """Return True if the run logged the present objective of the study, but never the objective with which it was begun."""
         return self.has_objective(run) and run.data.tags.get(contract.TAG_OBJECTIVE) not in run.data.metrics
 
     def _has_ended(self, run: Any) -> bool:
-        """Return True if a run of a different study has ended and no launcher will begin its job again."""
-        claim = _claim_of(run)
+        """Return True if a run of another study has ended and no launcher will begin its job again."""
+        claim = _read_run_claim(run)
         if not claim:
             return bool(run.info.status != "RUNNING")
         return self._claimant.state(str(run.info.run_id), claim, run.info.status) == "done"
 
 
 def _has_schedule(spec: StudySpec, schedule: Mapping[str, Any]) -> bool:
-    """Return whether a study has this learning-rate schedule and is not a probe, so that its trials may be comparable."""
+    """Return whether a study has this learning-rate schedule and is no probe (a short diagnostic run), so that its trials may
+    be comparable."""
     return spec.probe is None and dict(spec.schedule or {}) == schedule
 
 
 def _resumes_from_checkpoint(tags: Mapping[str, str]) -> bool:
-    """Return whether a training kept a checkpoint and resumes from it."""
+    """Return whether a training run saved a checkpoint and can resume from it."""
     try:
         content = json.loads(tags.get(contract.TAG_CHECKPOINTS, ""))
         return bool(content["resumes"] and content["kept"])
@@ -242,5 +250,5 @@ def _resumes_from_checkpoint(tags: Mapping[str, str]) -> bool:
         return False
 
 
-def _claim_of(run: Any) -> dict[str, Any]:
+def _read_run_claim(run: Any) -> dict[str, Any]:
     return claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))

@@ -1,4 +1,4 @@
-"""Exports a study to the search formats of other tools, one module per tool."""
+"""Exports a study to the search formats of other tools, with one module for each tool."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from advisor.model.spec import StudySpec
 
 KINDS = ("optuna", "ray", "wandb", "hydra", "algoperf")
-"""Names of the tools to export to. Each name is also a module in this package."""
+"""Names of the tools whose formats can be exported. Each name is also the name of a module in this package."""
 
 
 def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Sequence[PastTrial] = ()) -> str:
-    """Return the study in the file format of one tool. kind: name of the tool, one of `KINDS`.
+    """Return a study in the file format of another tool. kind: name of the tool, one of `KINDS`.
 
     points: trials as {parameter: value} to run instead of a search; Optuna runs them first and then searches the space. past:
     trials of the study that have ended; they are allowed only if `kind` is "optuna". Raises AdvisorError if the tool's format
@@ -26,9 +26,9 @@ def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Se
     if kind not in KINDS:
         raise AdvisorError(f"there is no export {kind!r}; choose one of {', '.join(KINDS)}")
     if past and kind != "optuna":
-        raise AdvisorError(f"{kind} does not accept results of past trials; only optuna does")
+        raise AdvisorError(f"the format of {kind} cannot contain results of past trials; only optuna can")
     if points is not None and not points:
-        raise AdvisorError("there is no trial to export; ask for at least one with -n")
+        raise AdvisorError("there is no trial to export; request at least one with -n")
     from advisor.interop.exports.exporter import Export  # slow: it imports `advisor.model`
 
     exporter: Exporter = import_module(f"advisor.interop.exports.{kind}")

@@ -1,4 +1,4 @@
-"""The interface of an exporter, and shared helpers: they reject spaces that a tool cannot express, and they write comments."""
+"""Defines the interface of exporters, and helpers that reject search spaces that a tool cannot express and write comments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from advisor.model.spec import Parameter, StudySpec
 Trials: TypeAlias = Sequence[Mapping[str, Value]]
 
 _TRAINING_KEYS = ("max_train_steps", "final_train_steps", "evaluate_every", "checkpoints", "seeds", "schedule", "probe")
-"""Keys of a study file that describe the training. The search formats of other tools cannot express these keys."""
+"""Keys of a study file that describe the training instead of the search space. The search formats of other tools cannot express
+these training keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,29 +25,29 @@ class PastTrial:
 
     params: Mapping[str, Value]
     value: float | None
-    """Best objective value that the trial reached; None if the trial failed."""
+    """Best objective value of the trial; None if the trial failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The study to export, with optional lists of trials."""
+    """A study to export, with optional lists of trials."""
 
     spec: StudySpec
     points: Trials | None = None
-    """Trials to run instead of a search; Optuna runs them first and then searches the space."""
+    """Trials to run instead of a search; Optuna runs them first and then continues to search."""
     past: Sequence[PastTrial] = ()
-    """Trials of the study that have ended; only Optuna's script can contain them."""
+    """Ended trials of the study; only Optuna's script can contain them."""
 
 
 class Exporter(Protocol):
-    """Interface of the export modules. Each module writes a study in the format of one tool."""
+    """Interface of the modules that export a study. Each module writes studies in the format of one tool."""
 
     def render(self, export: Export, /) -> str:
-        """Return the text of the exported file; raise AdvisorError if the tool's format cannot express the study."""
+        """Return the text of the exported file. Raise AdvisorError if the format of the tool cannot express the study."""
 
 
 def require_plain_space(spec: StudySpec, tool: str) -> None:
-    """Raise AdvisorError unless the space consists only of linear ranges, log ranges, choices and fixed values."""
+    """Raise AdvisorError unless the search space consists only of linear ranges, log ranges, choices and fixed values."""
     for name, parameter in spec.parameters.items():
         if parameter.role == "derived":
             raise _inexpressible_error(tool, f"compute {name!r} from other hyperparameters")
@@ -63,8 +64,8 @@ def _inexpressible_error(tool: str, inexpressible: str) -> AdvisorError:
 
 
 def study_comments(spec: StudySpec) -> Iterator[str]:
-    """Yield comment lines with the study's goal, its notes, and the training settings that the tool cannot express and the script
-    must apply itself."""
+    """Yield comment lines: the goal of the study, its notes, and the training settings that the script must apply, because the
+    tool cannot express them."""
     yield f"# {comment_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in _TRAINING_KEYS:
@@ -80,37 +81,37 @@ def _short_yaml(value: object) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def why_comment(parameter: Parameter) -> str:
-    """Return an end-of-line comment with the reason for the parameter's range, or "" if the study states no reason."""
+def reason_comment(parameter: Parameter) -> str:
+    """Return a comment for the end of a line with the reason for the parameter's range; "" if the study states no reason."""
     return f"  # {comment_line(parameter.why)}" if parameter.why else ""
 
 
-def why_comments(spec: StudySpec) -> Iterator[str]:
-    """Yield one comment line for each parameter that states a reason for its range."""
+def reason_comments(spec: StudySpec) -> Iterator[str]:
+    """Yield a comment line for each parameter whose range has a stated reason."""
     for name, parameter in spec.parameters.items():
         if parameter.why:
             yield f"# {comment_line(name)}: {comment_line(parameter.why)}"
 
 
 def comment_line(text: str) -> str:
-    """Return the text on one line and without control characters, as a comment requires."""
+    """Return the text on one line and without control characters, so that it can be a comment."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def with_comments(lines: Sequence[str], content: object) -> str:
-    """Return `content` as the text of a YAML file. lines: comments at the start of the file."""
+def yaml_with_comments(lines: Sequence[str], content: object) -> str:
+    """Return `content` as YAML text. lines: comments at the start of the file."""
     return "\n".join(lines) + "\n" + yaml.safe_dump(content, sort_keys=False, width=10**6)
 
 
 def single_value(parameter: Parameter) -> Value | None:
-    """Return the only value that a parameter can take, or None if it can take several values."""
+    """Return the only value that a parameter can have, or None if it can have several."""
     if parameter.role == "fixed":
         return parameter.value
     return parameter.options[0] if len(parameter.options) == 1 else None
 
 
 def parameter_bounds(parameter: Parameter) -> tuple[float, float] | tuple[int, int]:
-    """Return (low, high), the ends of the parameter's range. The ends of an integer parameter are integers within its range."""
+    """Return the ends (low, high) of the parameter's range. For an integer parameter, both ends are integers inside the range."""
     assert parameter.low is not None
     assert parameter.high is not None
     if parameter.type == "int":

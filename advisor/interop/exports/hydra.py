@@ -1,4 +1,4 @@
-"""Writes the configuration of a Hydra sweeper: hydra-optuna-sweeper for the space, the basic sweeper for a list of trials."""
+"""Writes the configuration of a Hydra sweeper: hydra-optuna-sweeper for a search space, the basic sweeper for a list of trials."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from advisor.interop.exports.exporter import (
     Export,
     parameter_bounds,
+    reason_comments,
     require_plain_space,
     single_value,
     study_comments,
-    why_comments,
-    with_comments,
+    yaml_with_comments,
 )
 from advisor.model.errors import AdvisorError
 from advisor.model.space import Value
@@ -23,22 +23,23 @@ _KEY_PATTERN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 
 
 def render(export: Export) -> str:
-    """Return the YAML configuration for `--config-name`. If the export has points, the key `trial` of each job holds one trial."""
+    """Return a YAML configuration for Hydra's option `--config-name`. If the export has points, each job gets one trial under
+    the key `trial`."""
     spec = export.spec
     for name in spec.parameters:
         if not _KEY_PATTERN.fullmatch(name):
             raise AdvisorError(f"Hydra cannot use {name!r} as a key; name it with letters, digits, - and .")
     lines = list(study_comments(spec))
     if export.points is not None:
-        lines.append("# Run with --multirun. The hyperparameters of a job are in the key trial.")
+        lines.append("# Run with --multirun. The key `trial` contains the hyperparameters of a job.")
         trials = ", ".join(_mapping_text(dict(trial)) for trial in export.points)
-        return with_comments(lines, {"hydra": {"sweeper": {"params": {"+trial": f"choice({trials})"}}}})
+        return yaml_with_comments(lines, {"hydra": {"sweeper": {"params": {"+trial": f"choice({trials})"}}}})
     require_plain_space(spec, "a Hydra sweeper")
     lines.append("# Run with --multirun and the plugin hydra-optuna-sweeper.")
     if spec.sampler.kind == "halton":
         lines.append("# The plugin has no quasi-random search: trials are drawn at random.")
-    lines += why_comments(spec)
-    return with_comments(lines, _optuna_sweeper(spec))
+    lines += reason_comments(spec)
+    return yaml_with_comments(lines, _optuna_sweeper(spec))
 
 
 def _optuna_sweeper(spec: StudySpec) -> dict[str, Any]:
@@ -61,9 +62,9 @@ def _parameter_domain(parameter: Parameter) -> str:
         for option in parameter.options:
             if isinstance(option, str) and not _PLAIN_WORD_PATTERN.fullmatch(
                 option
-            ):  # the Optuna plugin would strip the option's quotes
+            ):  # the Optuna plugin would remove the quotes of the option
                 raise AdvisorError(
-                    f"hydra-optuna-sweeper cannot choose {option!r}; make it a plain word, or use --points"
+                    f"hydra-optuna-sweeper cannot choose {option!r}; make the option a plain word, or use --points"
                 )
         return f"choice({', '.join(_value_text(option) for option in parameter.options)})"
     low, high = parameter_bounds(parameter)
@@ -77,13 +78,13 @@ def _mapping_text(trial: dict[str, Value]) -> str:
 
 
 def _value_text(value: Value) -> str:
-    """Return a value in Hydra's override grammar. Text is quoted, and backslashes before a quote or at the end of the text are
-    doubled."""
+    """Return a value in the grammar of Hydra's overrides. Text values are quoted, and backslashes before a quote or at the end
+    of the text are doubled."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str):
         return repr(value)
     if "${" in value or not value.isprintable():
-        raise AdvisorError(f"Hydra cannot express the value {value!r}; choose a plainer one")
+        raise AdvisorError(f"Hydra cannot express the value {value!r}; choose a simpler value")
     quoted = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value)
     return f"'{quoted}'"

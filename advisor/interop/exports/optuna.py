@@ -1,5 +1,5 @@
-"""Writes a script that creates an Optuna study. The script can express every study file, because it defines the search space by
-Python code (define-by-run)."""
+"""Writes a Python script that creates an Optuna study. The script can express every study file, because it defines the search
+space in Python code."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from advisor.interop.exports.exporter import (
     Export,
     comment_line,
     parameter_bounds,
+    reason_comment,
     single_value,
     study_comments,
-    why_comment,
 )
 from advisor.model import formula
 from advisor.model.spec import Bounds, Parameter, Region, StudySpec
@@ -66,7 +66,7 @@ if __name__ == "__main__":
 
 
 def __getattr__(name: str) -> Any:
-    if name == "GuardPruner":  # imported only here: exporting a study must work without Optuna
+    if name == "GuardPruner":  # import only here, because exporting a study must work without Optuna
         from advisor.interop.exports.optuna_pruner import GuardPruner
 
         return GuardPruner
@@ -74,8 +74,8 @@ def __getattr__(name: str) -> Any:
 
 
 def render(export: Export) -> str:
-    """Return the script. If it creates the Optuna study, it adds the past trials as results and enqueues the points as first
-    trials."""
+    """Return the script. When the script creates the Optuna study, it adds the past trials as results, and enqueues the points
+    as the first trials."""
     return "\n".join(_script_lines(export)) + "\n"
 
 
@@ -84,7 +84,7 @@ def _script_lines(export: Export) -> Iterator[str]:
     yield from study_comments(spec)
     yield "import optuna"
     yield ""
-    yield "# Past trials: what Optuna would have drawn, and the objective, None if the trial failed."
+    yield "# Past trials: the values that Optuna would have drawn, and the objective (None if the trial failed)."
     yield from _list_lines("PAST", [(_drawn_params(spec, p.params), p.value) for p in export.past])
     yield "# Trials to run first."
     yield from _list_lines("POINTS", [_drawn_params(spec, params) for params in points])
@@ -119,7 +119,7 @@ def _list_lines(name: str, values: Sequence[Any]) -> Iterator[str]:
 
 
 def _parents_first(spec: StudySpec) -> list[str]:
-    """Return the parameter names sorted so that each parameter comes after the parameters that it depends on."""
+    """Return the names of the parameters in an order in which each parameter follows the parameters that it depends on."""
     waiting, order = list(spec.parameters), list[str]()
     while waiting:
         name = next(name for name in waiting if _parent_names(spec.parameters[name]) <= set(order))
@@ -141,7 +141,7 @@ def _suggestion_lines(name: str, parameter: Parameter) -> Iterator[str]:
     if conditions:
         yield f"    if {' and '.join(conditions)}:"
         margin = "        "
-    yield f"{margin}params[{name!r}] = {_value_expression(name, parameter)}{why_comment(parameter)}"
+    yield f"{margin}params[{name!r}] = {_value_expression(name, parameter)}{reason_comment(parameter)}"
 
 
 def _value_expression(name: str, parameter: Parameter) -> str:
@@ -160,12 +160,13 @@ def _value_expression(name: str, parameter: Parameter) -> str:
 
 
 def _complement_name(name: str) -> str:
-    """Return the name under which Optuna draws 1 - value instead of the value of a hyperparameter on a reverse-log scale."""
+    """Return the name of an Optuna parameter that holds 1 - value of a hyperparameter on a reverse-log scale."""
     return f"1 - {name}"
 
 
 def _formula_as_python(text: str) -> str:
-    """Return the formula as Python code. The code looks up hyperparameters in the dictionary `params`."""
+    """Return the formula of a derived hyperparameter as Python code. The code reads the other hyperparameters from the
+    dictionary `params`."""
 
     class _ParamsLookup(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
@@ -190,7 +191,7 @@ def _membership_test(value: str, limits: Bounds) -> str:
 
 
 def _drawn_params(spec: StudySpec, params: Any) -> dict[str, Any]:
-    """Return the values that Optuna would have sampled for a trial with these hyperparameters."""
+    """Return the values that Optuna would have drawn in a trial with these hyperparameters."""
     drawn = {}
     for name, parameter in spec.searched.items():
         if name in params:

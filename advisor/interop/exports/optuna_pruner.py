@@ -1,4 +1,4 @@
-"""`GuardPruner`, which lets the guard prune the trials of an Optuna study."""
+"""Defines `GuardPruner`, which prunes the trials of an Optuna study that cannot become the best."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor.engine.guard.replay import guard_stopper
 
 
 class GuardPruner(optuna.pruners.BasePruner):
-    """Prunes a trial that cannot become the best of its study, judged by two bounds on how much the trial can still improve.
+    """Prunes a trial that cannot become the best of its study, according to two bounds on its further improvement.
 
         from advisor.interop.exports.optuna import GuardPruner
 
@@ -26,27 +26,27 @@ class GuardPruner(optuna.pruners.BasePruner):
 
         study = optuna.create_study(direction="minimize", pruner=GuardPruner(max_steps=50))
 
-    A trial is pruned if its lowest value so far is behind the best of all trials by more than a margin times what any completed
-    trial gained after this step, by more than what it would gain itself at its own recent pace, and behind the median at this
-    step; all at three reports in a row. The margin is `Policy.margin`. A slow starter therefore continues, which a median or a
-    halving pruner would stop. The bounds need four completed trials with at least ten reports each. A trial whose last two
-    reports are NaN or infinite is pruned in any case.
+    A trial is pruned if, at three reports in a row, its lowest value so far is above the median at this step, and above the
+    best value of all trials by more than (1) a margin times the largest improvement of any completed trial after this step, and
+    (2) its own further improvement at its recent pace. `Policy.margin` computes the margin. So a trial that starts slowly
+    continues, although a median pruner or successive halving would stop it. Pruning by the bounds requires four completed
+    trials with at least ten reports each. A trial whose last two reports are NaN or infinite is always pruned.
 
-    All trials must have the same length. A completed trial that ended early is ignored. If any trial reports a step beyond
-    `max_steps`, no trial is pruned because of the bounds.
+    All trials must have the same length. A completed trial that ended before this length is ignored. If any trial reports a
+    step beyond `max_steps`, the bounds prune no trial.
     """
 
     def __init__(self, max_steps: int, *, policy: Policy | None = None) -> None:
-        """max_steps: number of steps of a whole training, in the unit of the steps passed to `trial.report`.
+        """max_steps: number of steps of a complete trial, in the unit of the steps passed to `trial.report`.
 
-        policy: thresholds that decide when the guard prunes a trial. Raises ValueError if `max_steps` is not positive.
+        policy: thresholds for pruning a trial. Raises ValueError if `max_steps` is not positive.
         """
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, not {max_steps}")
         self._max_steps, self._policy = max_steps, policy or Policy()
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Return True if the trial should be pruned. Optuna calls this in `trial.should_prune()`."""
+        """Return True if Optuna should prune the trial. Optuna calls this method in `trial.should_prune()`."""
         own = self._progress(study, trial)
         if not len(own.steps):
             return False
@@ -65,6 +65,6 @@ class GuardPruner(optuna.pruners.BasePruner):
         return Progress(steps, values, float(self._max_steps))
 
     def _is_full_length(self, trial: Progress) -> bool:
-        """Return True if the trial is complete: one more report, as far away as the last two are apart, would reach or exceed
+        """Return True if the trial is complete: another report, at the same distance as the last two reports, would reach
         `max_steps`."""
         return len(trial.steps) > 1 and bool(2 * trial.steps[-1] - trial.steps[-2] >= self._max_steps)

@@ -1,21 +1,21 @@
-"""Writes a Ray Tune search space as a Python module."""
+"""Writes a search space for Ray Tune as a Python module."""
 
 from __future__ import annotations
 
 from advisor.interop.exports.exporter import (
     Export,
     parameter_bounds,
+    reason_comment,
     require_plain_space,
     single_value,
     study_comments,
-    why_comment,
 )
 from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return a module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`. If the export has points, `config["trial"]` holds the trial
-    to run."""
+    """Return the text of a Python module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`. If the export has points,
+    `config["trial"]` contains the trial to run."""
     spec = export.spec
     lines = [
         *study_comments(spec),
@@ -27,7 +27,7 @@ def render(export: Export) -> str:
     if export.points is not None:
         lines += [
             "NUM_SAMPLES = 1",
-            '# The hyperparameters of a trial are in config["trial"].',
+            '# config["trial"] contains the hyperparameters of a trial.',
             'space = {"trial": tune.grid_search(',
             "    [",
             *(f"        {dict(trial)!r}," for trial in export.points),
@@ -40,7 +40,7 @@ def render(export: Export) -> str:
             f"NUM_SAMPLES = {spec.trials or 10}",
             f"# Ray Tune draws at random by default; the study's sampler is {spec.sampler.kind}.",
             "space = {",
-            *(f"    {name!r}: {_parameter_domain(p)},{why_comment(p)}" for name, p in spec.parameters.items()),
+            *(f"    {name!r}: {_parameter_domain(p)},{reason_comment(p)}" for name, p in spec.parameters.items()),
             "}",
         ]
     return "\n".join(lines) + "\n"

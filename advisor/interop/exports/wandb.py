@@ -9,19 +9,18 @@ from advisor.interop.exports.exporter import (
     Export,
     comment_line,
     parameter_bounds,
+    reason_comments,
     require_plain_space,
     single_value,
     study_comments,
-    why_comments,
-    with_comments,
+    yaml_with_comments,
 )
 from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return the sweep as YAML. If the export has points, the sweep is a grid over the key `trial`, whose values are the trials as
-    JSON.
-    """
+    """Return the W&B sweep as YAML. If the export has points, the sweep is a grid over the key `trial`, whose values are trials
+    as JSON."""
     spec = export.spec
     sweep: dict[str, Any] = {
         "name": spec.study,
@@ -29,13 +28,13 @@ def render(export: Export) -> str:
     }
     lines = list(study_comments(spec))
     if export.points is not None:
-        lines.append("# The hyperparameters of a run are in config.trial, as JSON text.")
+        lines.append("# config.trial contains the hyperparameters of a run as JSON text.")
         values = [json.dumps(dict(trial)) for trial in export.points]
-        return with_comments(lines, {**sweep, "method": "grid", "parameters": {"trial": {"values": values}}})
+        return yaml_with_comments(lines, {**sweep, "method": "grid", "parameters": {"trial": {"values": values}}})
     require_plain_space(spec, "a W&B sweep")
     if spec.sampler.kind == "halton":
         lines.append("# W&B has no quasi-random search: trials are drawn at random.")
-    lines += why_comments(spec)
+    lines += reason_comments(spec)
     for name, parameter in spec.parameters.items():
         if parameter.type == "int" and parameter.scale == "log":
             lines.append(f"# {comment_line(name)}: W&B passes this integer as a float.")
@@ -43,7 +42,7 @@ def render(export: Export) -> str:
     sweep["parameters"] = {name: _parameter_domain(p) for name, p in spec.parameters.items()}
     if spec.trials is not None:
         sweep["run_cap"] = spec.trials
-    return with_comments(lines, sweep)
+    return yaml_with_comments(lines, sweep)
 
 
 def _parameter_domain(parameter: Parameter) -> dict[str, Any]:

@@ -1,2 +1,1 @@
-"""Importers. Each module lists and reads the runs of one tool (see `runs.Importer`), and `importing` writes these runs into
-MLflow."""
+"""Importers. Each module lists and reads the runs of one tool (see `runs.Importer`), and `importing` writes them into MLflow."""

@@ -1,8 +1,9 @@
-"""Imports logs of AlgoPerf submissions: folders STUDY/WORKLOAD/trial_N with `hparams.json` and `measurements.csv`. Most versions of
-AlgoPerf also write `eval_measurements.csv`.
+"""Imports logs of AlgoPerf submissions: folders STUDY/WORKLOAD/trial_N with `hparams.json` and `measurements.csv`. Most
+versions of AlgoPerf also write `eval_measurements.csv`.
 
-The training-batch metrics `loss` and `grad_norm` are renamed to `train_batch/loss` and `train_batch/grad_norm`. Evaluation metrics
-keep their names. The imported times exclude the time of evaluations, as does the benchmark's score.
+The metrics of training batches, `loss` and `grad_norm`, are renamed to `train_batch/loss` and `train_batch/grad_norm`.
+Evaluation metrics keep their names, unlike training metrics. The imported times exclude evaluations, as does the benchmark's
+score.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _OBJECTIVES: Mapping[str, tuple[str, Direction]] = {
     "mnist": ("validation/accuracy", "maximize"),
     "cifar": ("validation/accuracy", "maximize"),
 }
-"""Objective metric and direction of each AlgoPerf workload, keyed by the first word of the workload's name."""
+"""Objective metric and direction of each AlgoPerf workload, by the first word of the workload's name."""
 _LOG_DATE = re.compile(r"(\d\d)-(\d\d)-(\d{4})-(\d\d)-(\d\d)-(\d\d)\.log$")
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the trials in a folder and its subfolders; raise AdvisorError if there are none.
+    """List the trials in a folder and its subfolders; raise AdvisorError if there is none.
 
-    Each pair of a study and a workload becomes an experiment.
+    Each combination of study and workload becomes an experiment.
     """
     path = files.require_path(source, "a folder with AlgoPerf's logs")
     trials = [
@@ -118,7 +119,7 @@ def _file_layout(path: Path, *, evaluations: bool) -> Layout:
 
 
 def _started_ms(folder: Path) -> int:
-    """Return the start time that the file name of the workload's log states, or `DEFAULT_START_MS` if there is no log."""
+    """Return the start time in the file name of the workload's log, or `DEFAULT_START_MS` without a log."""
     for log in sorted(folder.absolute().parent.glob("*.log")):
         if match := _LOG_DATE.search(log.name):
             month, day, year, hour, minute, second = (int(part) for part in match.groups())

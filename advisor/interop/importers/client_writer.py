@@ -1,4 +1,4 @@
-"""Writes runs through MLflow's client, for tracking servers and file stores."""
+"""Writes runs with the client of MLflow, for tracking servers and file stores."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PARAMS_PER_CALL = 100
 _MAX_THREADS = 4
 
 Point = tuple[int, int, float | None]
-"""Step, timestamp and value of a metric point. A NaN is represented by the value None."""
+"""(Step, timestamp, value) of a metric point. The value None represents NaN."""
 
 
 class ClientWriter(Writer):
-    """Writes runs with `MlflowClient`. A new run is tagged as unfinished until all of its data are stored.
+    """Writes runs to MLflow with `MlflowClient`. A new run has a tag that marks it as unfinished until all its data are stored.
 
     The next import deletes unfinished runs.
     """
@@ -68,7 +68,7 @@ class ClientWriter(Writer):
                 self._client.delete_run(run_id)
 
     def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: OnWritten) -> None:
-        """Write the runs in small groups, so that memory holds only one group at a time."""
+        """Write the runs in small groups, so that only one group is in memory at a time."""
         remaining = iter(runs)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="advisor-write") as pool:
 
@@ -83,7 +83,7 @@ class ClientWriter(Writer):
                 active |= submit(len(done))
 
     def _write_run(self, experiment_id: str, run: NewRun) -> tuple[NewRun, int]:
-        """Write a new run, or add the data that a stored run lacks. Return (run, number of points sent)."""
+        """Write a new run, or the data that a stored run lacks. Return (run, number of metric points sent)."""
         if run.continues is not None:
             return run, self._complete_run(run.continues, run)
         source = source_text(run.source)
@@ -117,9 +117,9 @@ class ClientWriter(Writer):
     def _send_data(
         self, run_id: str, params: Mapping[str, str], points: Iterable[tuple[str, Points, set[Point]]]
     ) -> int:
-        """Send the parameters and all points that are not stored yet. Return the number of points sent.
+        """Send the parameters, and the metric points that are not yet stored. Return the number of metric points sent.
 
-        points: one tuple (metric, all points, stored points) for each metric.
+        points: one tuple (metric, all points, points already stored) for each metric.
         """
         from mlflow.entities import Metric, Param
 

@@ -1,4 +1,4 @@
-"""Imports the libraries of other tools only when an importer needs them."""
+"""Imports the libraries of other tools only when they are needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from advisor.model.errors import AdvisorError
 
 
 def load_library(module: str, tool: str) -> Any:
-    """Import the module and return it. If its library is missing, raise AdvisorError, which states the install command."""
+    """Import a module and return it. If its library is missing, raise AdvisorError with the install command."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Reads untrusted files with limits on size and nesting depth, without executing their content, and with one-line errors."""
+"""Reads untrusted files: with limits on size and nesting depth, without executing their content, and with one-line errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from advisor.model.errors import AdvisorError, os_errors_as
 MAX_JSON_BYTES = 512_000_000
 MAX_YAML_BYTES = 2_000_000
 MAX_LINE_BYTES = 32_000_000
-"""Maximum size in bytes of one line of a JSON lines file."""
+"""Maximum size in bytes of one line in a file of JSON lines."""
 _MAX_PARAMS = 5_000
 _MAX_NESTING_LEVELS = 12
 
 
 def require_path(path: str | Path, expected: str) -> Path:
-    """Return the path if it exists; otherwise raise AdvisorError. expected: description of the missing file for the error
-    message."""
+    """Return the path if it exists, else raise AdvisorError. expected: description of the missing file for the error message."""
     path = Path(path)
     with os_errors_as(f"cannot read {printable_text(path)}", f"give the path of {expected}"):
         path.stat()
@@ -32,25 +31,25 @@ def require_path(path: str | Path, expected: str) -> Path:
 
 
 def printable_text(path: Path | str) -> str:
-    """Return a path or name as text that every store accepts. Bytes in the path that are not valid UTF-8 are escaped."""
+    """Return a path or name as text that every tracking store accepts. Bytes that are not valid UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def folder_name(path: Path) -> str:
-    """Return the name of a folder or file. For the path ".", this is the name of the working directory."""
+    """Return the name of a folder or file, without its parents. For the path ".", return the name of the working directory."""
     return printable_text(path.absolute().resolve().name) or "imported"
 
 
 def run_name(folder: Path, root: Path) -> str:
-    """Return the name of the run in `folder`: its path relative to `root`, or the name of `root` itself."""
+    """Return the name of the run in `folder`: its path relative to `root`, or the name of `root` for `root` itself."""
     below = folder.relative_to(root).as_posix()
     return folder_name(root) if below == "." else printable_text(below)
 
 
 def folders_with_files(root: Path, is_wanted: Callable[[str], bool]) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield (folder, files) for `root` and each subfolder with files whose names satisfy `is_wanted`; files are sorted by name.
+    """Yield (folder, files) for `root` and each subfolder that contains files whose names satisfy `is_wanted`, sorted by name.
 
-    Links to folders are not followed, so each folder appears only once. Unreadable folders are skipped.
+    Links to folders are not followed, so each folder occurs only once. Unreadable folders are skipped.
     """
     for folder, below, names in os.walk(root):
         below.sort()
@@ -65,7 +64,7 @@ def find_files(root: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:
-    """Return a digest of the files. The digest changes if any of the files grows or is rewritten."""
+    """Return a digest of files that changes if any of them grows or is rewritten."""
     digest = hashlib.sha256()
     for path in paths:
         try:
@@ -87,12 +86,12 @@ def modified_ms(path: Path) -> int:
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """Return the content of the file; raise AdvisorError if it is unreadable or larger than `limit` bytes."""
+    """Return the content of a file. Raise AdvisorError if it is unreadable or larger than `limit` bytes."""
     with read_errors(path), path.open("rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise AdvisorError(
-            f"{printable_text(path)} is larger than {limit // 1_000_000:,} MB, the limit for such a file"
+            f"{printable_text(path)} is larger than {limit // 1_000_000:,} MB, the limit for this kind of file"
         )
     return content
 
@@ -103,39 +102,38 @@ def read_errors(path: Path) -> AbstractContextManager[None]:
 
 
 def read_json(path: Path) -> Any:
-    """Return the parsed JSON file; NaN and Infinity are allowed. Raise AdvisorError if the content is not JSON."""
+    """Parse a JSON file, which may contain NaN and Infinity. Raise AdvisorError if the content is not JSON."""
     return parse_json(read_bytes(path, MAX_JSON_BYTES), printable_text(path))
 
 
 def parse_json(text: str | bytes, error_prefix: str) -> Any:
-    """Return the parsed JSON `text`; if it is not JSON, raise AdvisorError. error_prefix: the start of the error message."""
+    """Parse `text` as JSON; raise AdvisorError if it is not JSON. error_prefix: start of the error message."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise AdvisorError(f"{error_prefix} is not JSON: {str(error)[:120]}; was it truncated?") from None
+        raise AdvisorError(f"{error_prefix} is not JSON: {str(error)[:120]}; perhaps it was truncated") from None
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the parsed YAML file. Values with a custom YAML tag become None, so no Python object is ever constructed."""
+    """Parse a YAML file. A value with a custom YAML tag becomes None, so no Python object is ever constructed."""
     try:
         return yaml.load(read_bytes(path, MAX_YAML_BYTES), Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        # Invalid files make PyYAML raise any of these exception types: for example, `!!bool x` raises KeyError.
+        # PyYAML raises any of these exception types for invalid files: for example, `!!bool x` raises KeyError.
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise AdvisorError(f"{printable_text(path)} is not YAML: {first[:120]}") from None
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """A YAML loader that reads a value with an unknown tag as None instead of rejecting the whole file."""
+    """A YAML loader that reads a value with an unknown tag as None instead of rejecting the file."""
 
 
 _PlainLoader.add_multi_constructor("", lambda *_: None)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON or YAML file; the suffix determines the format. Raise AdvisorError if the file holds no
-    mapping.
-    """
+    """Return the mapping in a JSON or YAML file; the suffix of the file determines its format. Raise AdvisorError if the file
+    contains no mapping."""
     content = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if content is None:
         return {}
@@ -147,12 +145,12 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def _is_huge_integer(key: Any) -> bool:
-    """Return True if the key is an integer that is too long for `str`. YAML files can state such integers in hexadecimal."""
+    """Return True if the key is an integer with too many digits for `str`. YAML files can contain such integers in hexadecimal."""
     return isinstance(key, int) and abs(key) >= 10**4000
 
 
 def read_objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file with one JSON object per line. A truncated last line is skipped.
+    """Yield the JSON objects in a file with one object per line. A truncated last line is skipped.
 
     Raises AdvisorError if a line is longer than `MAX_LINE_BYTES` or is not a JSON object.
     """
@@ -179,9 +177,9 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def flatten_mapping(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
-    """Flatten a nested mapping: the names of all levels are joined by `separator`.
+    """Flatten a nested mapping; `separator` joins the names of all levels.
 
-    Raises AdvisorError if the mapping has too many names or levels: a small YAML file can expand to a huge mapping.
+    Raises AdvisorError if the mapping has too many names or levels, because a small YAML file can expand to a huge mapping.
     """
     flat: dict[str, Any] = {}
     waiting = [("", mapping, 1)]

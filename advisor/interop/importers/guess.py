@@ -1,4 +1,4 @@
-"""Detects which tool wrote a folder, from its file names and from the first bytes of some files."""
+"""Detects which tool wrote a folder, from its file names and the first bytes of some files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _MAX_FILES = 200_000
 
 
 def find_kinds(source: str) -> list[str]:
-    """Return the kinds of runs that the files seem to hold, named as in `advisor import KIND`. The kind to import comes first.
+    """Return the kinds of runs that the files seem to contain, named as in `advisor import KIND`. The most likely kind comes
+    first.
 
-    Raises AdvisorError if no kind is recognised or if MLflow itself wrote the files.
+    Raises AdvisorError if no kind is recognised, or if MLflow itself wrote the files.
     """
     if "://" in source:
         return ["optuna"]
@@ -30,9 +31,9 @@ def find_kinds(source: str) -> list[str]:
         kinds = _kinds_by_file_names(names) or _kinds_by_content(path)
     if kinds[:1] not in ([], ["csv"], ["jsonl"], ["optuna"]):
         return kinds
-    if "mlflow.db" in names or path.name == "mlruns":  # in MLflow's own folder, table files are artifacts of runs
+    if "mlflow.db" in names or path.name == "mlruns":  # tables in MLflow's own folder are artifacts of its runs
         raise AdvisorError(
-            f"{shown} is MLflow's own, which needs no import: advisor analyze EXPERIMENT --tracking-uri URI"
+            f"{shown} belongs to MLflow itself and needs no import: advisor analyze EXPERIMENT --tracking-uri URI"
         )
     if not kinds:
         raise AdvisorError(
@@ -42,7 +43,8 @@ def find_kinds(source: str) -> list[str]:
 
 
 def _kinds_by_file_names(names: set[str]) -> list[str]:
-    """Return the kinds that match the file names. Distinctive names come first, because many tools write event files and tables."""
+    """Return the kinds of runs that match the file names. Kinds with distinctive file names come first, because many tools
+    write event files and tables."""
     kinds = []
     if "params.json" in names and names & {"result.json", "progress.csv"}:
         kinds.append("ray")

@@ -1,4 +1,5 @@
-"""Writes the runs of a source into MLflow. Memory holds only one run at a time. The store never keeps partial or duplicate runs."""
+"""Writes the runs of another tool into MLflow. Only one run is in memory at a time. The tracking store never keeps incomplete
+or duplicate runs."""
 
 from __future__ import annotations
 
@@ -35,16 +36,16 @@ class ImportSummary:
 
     experiments: tuple[str, ...]
     written: int
-    """Number of runs that this import created."""
+    """Number of MLflow runs that this import created."""
     skipped: int
-    """Number of runs that an earlier import wrote and that have not changed since."""
+    """Number of runs that an earlier import wrote and that have not changed since then."""
     points: int
-    """Number of metric points that this import wrote to new and to existing runs."""
+    """Number of metric points that this import wrote."""
     warnings: tuple[str, ...] = ()
     completed: int = 0
-    """Number of runs that an earlier import wrote, that have grown since, and whose new data were added."""
+    """Number of runs from an earlier import to which this import added new data."""
     unreadable: tuple[str, ...] = ()
-    """One sentence for each run that was left out, with the reason."""
+    """One sentence for each unreadable run, with the reason."""
 
 
 @dataclass
@@ -59,7 +60,7 @@ class _ImportTally:
     notes: list[str] = field(default_factory=list)
 
     def add(self, run: NewRun, points: int) -> None:
-        """Count a run as stored. points: number of metric points that this import wrote to the run."""
+        """Count a run that was stored. points: number of metric points that this import wrote to it."""
         self.points += points if run.continues else sum(len(p.steps) for p in run.points.values())
         if run.continues is None:
             self.written += 1
@@ -76,7 +77,7 @@ class _ImportTally:
     def summary(
         self, experiments: Sequence[str], source_notes: Sequence[str], warnings: Sequence[str]
     ) -> ImportSummary:
-        """Return the summary of the import. Raise AdvisorError if every run was unreadable."""
+        """Return the summary of an import. Raise AdvisorError if all runs were unreadable."""
         unreadable = self.unreadable
         if unreadable and not (self.written or self.completed or self.skipped):
             others = f" ({len(unreadable) - 1:,} more runs are unreadable, too)" if len(unreadable) > 1 else ""
@@ -104,15 +105,16 @@ def import_runs(
     direction: Direction | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ImportSummary:
-    """Import the runs of a source into MLflow.
+    """Import the runs of another tool into MLflow.
 
-    tracking_uri: address of the store, by default MLflow's setting; a missing SQLite file is created. experiment: name of the
-    experiment for all runs; by default, the source names the experiment of each run. objective, direction: replace the source's
-    objective and direction in the stored runs. on_progress: called with (finished runs, total runs).
+    tracking_uri: address of the tracking store, by default MLflow's setting; a missing SQLite file is created. experiment: name
+    of the experiment for all runs; by default, the tool names the experiment of each run. objective, direction: objective and
+    direction of the stored runs instead of those that the tool states. on_progress: function to call with (finished runs, total
+    runs).
 
-    A run from an earlier import is skipped if it is unchanged. If a run has grown, its new points and parameters are added, and its
-    status and facts are updated. Nothing is deleted. Unreadable runs are left out and listed in the summary. Raises AdvisorError if
-    all runs are unreadable or the store is not writable.
+    A run that an earlier import wrote is skipped if it has not changed. If the run has grown, its new points and parameters are
+    added, and its status and facts are updated. Nothing is deleted. Unreadable runs are left out; the summary lists them.
+    Raises AdvisorError if all runs are unreadable or the tracking store is not writable.
     """
     groups: dict[str, list[SourceRun]] = {}
     for run in source.runs:
@@ -128,7 +130,7 @@ def import_runs(
             tally.skipped += sum(_is_unchanged(run, stored) for run in runs)
             tally.report()
             new = _read_new_runs(runs, stored, chosen, names, tally)
-            for first in new:  # do not create an experiment without runs
+            for first in new:  # create an experiment only when its first run exists
                 tags = {**_shared_tags(runs, names), **chosen}
                 writer.write(name, tags, chain([first], new), tally.add)
     return tally.summary(list(groups), source.notes, names.warnings)
@@ -136,7 +138,7 @@ def import_runs(
 
 @contextmanager
 def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
-    """Yield the fastest writer that the tracking store supports. Raise AdvisorError if the store is not writable."""
+    """Yield the fastest writer that the tracking store supports. Raise AdvisorError if the tracking store is not writable."""
     location = parse_tracking_uri(tracking_uri) if tracking_uri else default_for_writing()
     with quiet_mlflow():
         from mlflow.exceptions import MlflowException
@@ -166,9 +168,9 @@ def _read_new_runs(
     names: SafeNames,
     tally: _ImportTally,
 ) -> Iterator[NewRun]:
-    """Read the new and changed runs one by one and yield them. Count unreadable runs in `tally`."""
+    """Read and yield the new and changed runs, one by one. Unreadable runs are counted in `tally`."""
     same_name = Counter(run.name for run in runs)
-    for number, run in enumerate(runs):  # skipped runs count, too: a repeated import assigns the same numbers
+    for number, run in enumerate(runs):  # count skipped runs, so that a repeated import assigns equal numbers
         if _is_unchanged(run, stored):
             continue
         known = _stored_run(run, stored)
@@ -187,6 +189,6 @@ def _read_new_runs(
 
 
 def _shared_tags(runs: Sequence[SourceRun], names: SafeNames) -> dict[str, str]:
-    """Return those tags for the experiment that have the same value in all of its runs."""
+    """Return the tags of the experiment that have the same value in all its runs."""
     tags = runs[0].experiment_tags
     return names.in_tags({t: v for t, v in tags.items() if all(run.experiment_tags.get(t) == v for run in runs)})

@@ -1,4 +1,4 @@
-"""Imports the output folders of Lightning's `CSVLogger`, which hold `metrics.csv` and `hparams.yaml`."""
+"""Imports the output folders of Lightning's `CSVLogger`, which contain `metrics.csv` and `hparams.yaml`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 
 _METRICS_FILE, _PARAMS_FILE = "metrics.csv", "hparams.yaml"
-_LAYOUT = Layout(step="step")
+_TABLE_LAYOUT = Layout(step="step")
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the runs in a folder and its subfolders, one per `metrics.csv`; raise AdvisorError if there are none."""
+    """List the runs in a folder and its subfolders, one for each `metrics.csv`; raise AdvisorError if there is none."""
     path = files.require_path(source, "a folder that Lightning's CSVLogger wrote, such as lightning_logs")
     if path.is_dir():
         root, folders = path, [file.parent for file in files.find_files(path, _METRICS_FILE.__eq__)]
@@ -36,13 +36,13 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
             raise AdvisorError(
                 f"{files.printable_text(metrics)} has no column 'step', which Lightning's CSVLogger writes"
             )
-        points = metric_tables.read_run(metrics, _LAYOUT).curves.points()
+        points = metric_tables.read_run(metrics, _TABLE_LAYOUT).curves.points()
         return RunContent(points, read_hyperparameters(params), started_ms=files.modified_ms(metrics))
 
     try:
         first = files.digest_of_value(table_files.first_row(metrics))
     except AdvisorError:
-        first = ""  # the same error is reported when the run is read
+        first = ""  # this error is reported when the run is read
     identity = ("lightning", name, first)
     return SourceRun(name, identity, files.folder_name(root), read, files.digest_of_files([metrics, params]))
 

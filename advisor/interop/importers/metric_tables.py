@@ -1,7 +1,7 @@
-"""Reads metric files in CSV, JSON lines or Parquet format, with one row per step and one column per metric.
+"""Reads files of metrics in CSV, JSON lines or Parquet format, with one row per step and one column per metric.
 
-An empty cell is a missing value, and `nan` is a logged NaN. A column with the same text in all cells is a parameter. Text in other
-columns is ignored.
+An empty cell is a missing value, and `nan` is a logged NaN. A text column with the same text in all cells is a parameter. Other
+text columns are ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEP_COLUMNS = (
     *("step", "global_step", "trainer/global_step", "training_iteration", "iteration", "iterations", "iter", "steps"),
     *("train_step", "training_step", "update", "updates", "batch", "epoch", "epochs"),
 )
-"""Usual names of the column that holds the step, in order of preference."""
+"""Usual names of the column that contains the step, in order of preference."""
 TIME_COLUMNS = (
     "timestamp",
     "wall_time",
@@ -45,25 +45,25 @@ _DECIMAL_PATTERN = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Describes the meaning of each column of a metric file."""
+    """Describes what the columns of a metric file contain."""
 
     step: str | None = None
-    """Name of the column with the step. None if the row number is the step."""
+    """Name of the column that contains the step. If None, the row number is the step."""
     time: str | None = None
-    """Name of the column with the time: seconds or milliseconds since 1970, or seconds since the start of the run."""
+    """Name of the column that contains the time: seconds or milliseconds since 1970, or seconds since the start of the run."""
     run: str | None = None
-    """Name of the column with the run's name. None if the whole file is one run."""
+    """Name of the column that contains the name of the run. If None, the whole file is one run."""
     params: frozenset[str] = frozenset()
-    """Names of the columns that hold parameters; the first value of each column is used."""
+    """Names of the columns that contain parameters; the first value of each column counts."""
     metric: Callable[[str], str | None] = field(default=lambda name: name)
-    """Function from a column's name to the metric's name, or to None if the column is no metric; applied to all remaining
-    columns."""
+    """Function from the name of a column to the name of its metric, or to None if it is no metric; called for all columns
+    without another meaning."""
     blank_is_nan: bool = False
-    """If true, an empty cell of a metric is a logged NaN; otherwise it is a missing value."""
+    """True if an empty cell of a metric is a logged NaN; False if it is a missing value."""
 
 
 class RunRows:
-    """Metric points and parameters of one run, collected from its rows."""
+    """Metric points and parameters of one run, collected from the rows of a table."""
 
     def __init__(self) -> None:
         self.curves = Curves()
@@ -72,27 +72,28 @@ class RunRows:
         self._texts: dict[str, str | None] = {}
 
     def add_text(self, column: str, text: str) -> None:
-        """Add a text cell. A text column counts as a parameter if all its cells are equal."""
+        """Add a text cell. Record the text of a cell. A text column is a parameter if all its cells are equal."""
         if self._texts.setdefault(column, text) != text:
             self._texts[column] = None
 
     @property
     def all_params(self) -> dict[str, Any]:
-        """All parameters of the run, including text columns with a constant value."""
+        """All parameters of the run, including constant text columns."""
         metrics = self.curves.metrics
         return {**{c: t for c, t in self._texts.items() if t is not None and c not in metrics}, **self.params}
 
 
 def find_column(columns: list[str], usual_names: tuple[str, ...]) -> str | None:
-    """Return the column whose name comes first in `usual_names`. Case and leading underscores are ignored."""
+    """Return the column whose name comes first in `usual_names`; None if there is none. Upper case and leading underscores are
+    ignored."""
     known = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
     return next((known[name] for name in usual_names if name in known), None)
 
 
 def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
-    """Return the rows of each run, keyed by run name. Without a run column, the only key is None.
+    """Return the rows of each run, keyed by run name. If the layout names no run column, the only key is None.
 
-    Raises AdvisorError, whose message names the file and, if known, the row and column.
+    Raises AdvisorError, which names the file and, if known, the row and column.
     """
     runs: dict[str | None, RunRows] = {}
     added = _add_objects(runs, path, layout) if table_files.is_json_lines(path) else _add_batches(runs, path, layout)
@@ -113,8 +114,8 @@ def read_run(path: Path, layout: Layout) -> RunRows:
 
 
 def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
-    """Add the rows of a JSON lines file to `runs`. For each row, yield its number of cells, an upper bound on the row's metric
-    points."""
+    """Add the rows of a file of JSON lines to `runs`. For each row, yield its number of cells, which bounds the number of its
+    metric points."""
     name = files.printable_text(path)
     for number, row in enumerate(files.read_objects(path), 1):
         cells = files.flatten_mapping(row, "/")
@@ -127,7 +128,7 @@ def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: Layout) ->
             step = as_step(_number_if_decimal(cells[layout.step]), f"{name}, row {number}, {layout.step!r}")
         rows.count += 1
         seconds = as_value(cells.get(layout.time)) if layout.time else None
-        time = None if seconds is None else _times_ms(np.array([seconds]))[0]
+        time = None if seconds is None else _convert_times_to_ms(np.array([seconds]))[0]
         for column, cell in cells.items():
             _add_cell(rows, column, cell, step, time, layout)
         yield len(cells)
@@ -154,7 +155,8 @@ def _number_if_decimal(cell: Any) -> Any:
 
 
 def _add_batches(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
-    """Add the rows of a table to `runs`. For each batch and run, yield the number of metric points added."""
+    """Add the rows of a CSV or Parquet table to `runs`. For each batch of rows and each run, yield the number of metric points
+    added."""
     name = files.printable_text(path)
     for batch in table_files.read_batches(path, layout.params):
         for run, of_run in _split_by_run(batch, layout.run, name):
@@ -185,12 +187,12 @@ def _flat_column(batch: Any, column: str, name: str) -> Any:
 
 
 def _add_batch(rows: RunRows, batch: Any, layout: Layout, name: str) -> int:
-    """Add a batch of rows of one run; return the number of metric points added."""
+    """Add a batch of rows of one run, and return the number of metric points added."""
     steps, has_step = _row_steps(rows, batch, layout, name)
     times = np.full(len(steps), NO_TIME, dtype=np.int64)
     if layout.time is not None:
         seconds, known = _cells_as_numbers(_flat_column(batch, layout.time, name))
-        times = np.where(known, _times_ms(seconds), NO_TIME)
+        times = np.where(known, _convert_times_to_ms(seconds), NO_TIME)
     rows.count += len(steps)
     points = 0
     for column in batch.schema.names:
@@ -207,30 +209,30 @@ def _add_batch(rows: RunRows, batch: Any, layout: Layout, name: str) -> int:
             if known.any():
                 rows.curves.extend(metric, steps[known], values[known], times[known])
                 points += int(known.sum())
-            elif _is_text(cells.type):
+            elif _is_text_type(cells.type):
                 for text in cells.unique().to_pylist():
                     if text is not None:
                         rows.add_text(metric, text)
     return points
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text_type(kind: Any) -> bool:
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary))
 
 
 def _row_steps(rows: RunRows, batch: Any, layout: Layout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
-    """Return two arrays of shape (n,): the step of each row, and whether the row has a step."""
+    """Return two arrays of shape (n,): the step of each row, and whether the row has one."""
     if layout.step is None:
         counted = np.arange(rows.count, rows.count + batch.num_rows, dtype=np.int64)
         return counted, np.ones(batch.num_rows, dtype=np.bool_)
     cells = _flat_column(batch, layout.step, name)
     known = ~np.asarray(pc.fill_null(pc.is_null(cells, nan_is_null=True), True), dtype=np.bool_)
-    for number_type in (cells.type, pa.float64()):  # in text cells, an integer may be spelled "10" or "10.0"
+    for number_type in (cells.type, pa.float64()):  # integers in text cells may be spelled "10" or "10.0"
         try:
             whole = np.asarray(pc.fill_null(pc.cast(pc.cast(cells, number_type), pa.int64()), 0), dtype=np.int64)
             if number_type == cells.type or bool(
                 (np.abs(whole) < 2**53).all()
-            ):  # floats of 2**53 or more may be rounded
+            ):  # floats of 2**53 or more may be rounded integers
                 return whole, known
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             continue
@@ -254,11 +256,11 @@ def _as_number(cell: Any) -> float | int | None:
 
 
 def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
-    """Return two arrays of shape (n,): the cells as numbers, and whether each cell is numeric."""
+    """Return two arrays of shape (n,): the cells as numbers, and whether each cell is a number."""
     kind = cells.type
     if pa.types.is_dictionary(kind):
         values, known = _cells_as_numbers(cells.dictionary)
-        codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # null gets the index of the NaN appended below
+        codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # null gets the index of the appended NaN
         return np.append(values, math.nan)[codes], np.append(known, False)[codes]
     if pa.types.is_timestamp(kind):
         return _cells_as_numbers(pc.divide(cells.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6))
@@ -275,9 +277,9 @@ def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
         return values, np.array([n is not None for n in numbers_or_none], dtype=np.bool_)
 
 
-def _times_ms(seconds: FloatArray) -> NDArray[np.int64]:
-    """Return times (n,) in ms since 1970; `NO_TIME` if unknown. seconds: cells in s or ms since 1970, or in s since the run's
-    start."""
+def _convert_times_to_ms(seconds: FloatArray) -> NDArray[np.int64]:
+    """Convert times, shape (n,), to ms since 1970; `NO_TIME` if unknown. seconds: times in s or ms since 1970, or in s since
+    the start of the run."""
     with np.errstate(invalid="ignore"):
         in_ms = seconds >= 1e11
         since_1970 = np.where(in_ms, seconds, seconds * 1000)
@@ -287,7 +289,8 @@ def _times_ms(seconds: FloatArray) -> NDArray[np.int64]:
 
 
 def constant_metrics(runs: Mapping[str | None, RunRows]) -> list[str]:
-    """Return the metrics that are constant within each run and differ between runs. Such metrics are probably hyperparameters."""
+    """Return the names of metrics that are constant within each run but differ between runs. Metrics that are constant within
+    each run are probably hyperparameters."""
     constants: dict[str, set[float]] = {}
     varying: set[str] = set()
     for rows in runs.values():

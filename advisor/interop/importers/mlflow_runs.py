@@ -1,4 +1,4 @@
-"""Converts runs to names and values that MLflow accepts, and adds tags that identify imported runs."""
+"""Converts runs of other tools to names and values that MLflow accepts, and adds tags that identify imported runs."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from advisor.interop.importers import files
 from advisor.interop.importers.points import DEFAULT_START_MS, Points
 from advisor.interop.importers.runs import RunContent, SourceRun
 from advisor.model.errors import AdvisorError
-from advisor.tracking.points.collect import UNTIMED_BEFORE_MS
+from advisor.tracking.points.collect import MIN_REAL_TIME_MS
 from advisor.tracking.runs import RunStatus
 
 TAG_SOURCE = "advisor.imported_from"
-"""Tag with a JSON list that identifies a run in its source; `UNFINISHED_PREFIX` precedes the list while the run is being
-written."""
+"""Name of the tag with a JSON list that identifies a run in its source; `UNFINISHED_PREFIX` precedes the list while the run is
+being written."""
 UNFINISHED_PREFIX = "unfinished "
-"""Prefix of the tag `TAG_SOURCE` while a run is being written. The next import deletes runs with this prefix and writes them
-again."""
+"""Prefix of the tag `TAG_SOURCE` while a run is being written. The next import deletes runs whose tag has this prefix, and
+writes them again."""
 TAG_STATE = "advisor.imported_state"
-"""Tag with a digest of the run's source files at the time of the import. If the digest has changed, the next import adds new
-data."""
+"""Name of the tag with a digest of the run's source files at the time of the import. If this digest has changed, the next
+import adds new data to the run."""
 MAX_VALUE_CHARACTERS = 5000
-"""Maximum characters of a parameter or tag value: the smallest limit among the supported MLflow versions."""
+"""Maximum number of characters of a parameter or tag value: the smallest limit among the supported versions of MLflow."""
 MAX_NAME_CHARACTERS = 250
-"""Maximum characters of a parameter, metric or tag name."""
+"""Maximum number of characters of the name of a parameter, metric or tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run ready to be written, with names and values that MLflow accepts."""
+    """A run to write, with names and values that MLflow accepts."""
 
     source: tuple[str, ...]
-    """Identifier of the run in its source, unique within its experiment."""
+    """Identifier of the run in the tool that wrote it, unique within its experiment."""
     name: str
     status: RunStatus
     started_ms: int
@@ -45,28 +45,28 @@ class NewRun:
     tags: Mapping[str, str]
     points: Mapping[str, Points] = field(default_factory=dict)
     continues: str | None = None
-    """MLflow id of the stored run to complete; None for a new run."""
+    """Id of the MLflow run to complete; None for a new run."""
 
     @property
     def all_tags(self) -> dict[str, str]:
-        """All tags that the run gets in the store, including those with its name and source."""
+        """All tags of the run in the tracking store, including those with its name and source."""
         return {**self.tags, "mlflow.runName": self.name, TAG_SOURCE: source_text(self.source)}
 
 
 def source_text(source: Sequence[str]) -> str:
-    """Return the identifier of a run's source as the value of the tag `TAG_SOURCE`."""
+    """Return the text of the tag `TAG_SOURCE`, which identifies a run in its source."""
     return json.dumps(list(source), ensure_ascii=False)
 
 
 class SafeNames:
-    """Replaces characters that MLflow rejects in names by "_", and collects one warning per changed name."""
+    """Replaces characters that MLflow rejects in names by "_", and collects a warning for each changed name."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self._safe: dict[str, str] = {}
 
     def safe(self, name: str) -> str:
-        """Return a name that MLflow accepts for a parameter, metric or tag. Different names stay different."""
+        """Return a name that MLflow accepts for a parameter, metric or tag. Different names remain different."""
         if name not in self._safe:
             safe = re.sub(r"[^\w.\-/ :]", "_", name)
             safe = "/".join(part for part in safe.split("/") if part not in ("", ".", "..")) or "_"
@@ -79,7 +79,7 @@ class SafeNames:
         return self._safe[name]
 
     def in_tags(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags. The name of the objective is replaced by one that MLflow accepts."""
+        """Return the tags. Return the tags, with the name of the objective replaced by one that MLflow accepts."""
         objective = tags.get(contract.TAG_OBJECTIVE)
         return {**tags} if objective is None else {**tags, contract.TAG_OBJECTIVE: self.safe(objective)}
 
@@ -93,16 +93,17 @@ def make_new_run(
     objective: Mapping[str, str] | None = None,
     continues: str | None = None,
 ) -> NewRun:
-    """Return a run with names and values that MLflow accepts.
+    """Convert a run to names and values that MLflow accepts.
 
-    number: index of the run in its source; runs without dates get start times one second apart in this order. objective: tags with
-    the objective and direction that the user chose. Raises AdvisorError if the run has too many or too deeply nested parameters.
+    number: index of the run in its source; if runs have no dates, they start one second apart in this order. objective: tags
+    with the objective and direction that the user chose. Raises AdvisorError if the parameters of the run are too many or too
+    deeply nested.
     """
     try:
         params = files.flatten_mapping(content.params, ".")
     except AdvisorError as error:
         raise AdvisorError(f"{run.name}: {error}") from None
-    tags = {**_facts_in_params(params), **names.in_tags(content.tags), **(objective or {})}
+    tags = {**_tags_from_params(params), **names.in_tags(content.tags), **(objective or {})}
     if run.state is not None:
         tags[TAG_STATE] = run.state
     first, last = _time_range(content)
@@ -122,20 +123,20 @@ def make_new_run(
 
 
 def _time_range(content: RunContent) -> tuple[int | None, int | None]:
-    """Return the earliest and latest time of the run's metric points in ms since 1970; (None, None) if no point has a time."""
-    times = [p.times_ms[p.times_ms >= UNTIMED_BEFORE_MS] for p in content.points.values()]
+    """Return the earliest and latest time of the run's metric points in ms since 1970; (None, None) without any time."""
+    times = [p.times_ms[p.times_ms >= MIN_REAL_TIME_MS] for p in content.points.values()]
     times = [t for t in times if len(t)]
     return (min(int(t.min()) for t in times), max(int(t.max()) for t in times)) if times else (None, None)
 
 
 def valid_text(text: str) -> str:
-    """Return the text in a form that every store accepts: lone surrogates are escaped, and zero bytes become spaces."""
+    """Return the text in a form that every tracking store accepts: lone surrogates are escaped, and zero bytes become spaces."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", " ")
 
 
 def param_text(value: Any) -> str:
-    """Return a parameter's value as the text that MLflow logs, truncated to `MAX_VALUE_CHARACTERS` characters. Numbers keep all
-    their digits."""
+    """Return the value of a parameter as the text that MLflow logs, truncated to `MAX_VALUE_CHARACTERS` characters. Numbers
+    keep all digits."""
     if not isinstance(value, list | tuple):
         text = "a huge number" if isinstance(value, int) and abs(value) >= 10**4000 else str(value)
         return valid_text(text)[:MAX_VALUE_CHARACTERS]
@@ -146,7 +147,7 @@ def param_text(value: Any) -> str:
             if len(text) >= MAX_VALUE_CHARACTERS:
                 break
     except (ValueError, RecursionError, TypeError):
-        return "a list that holds itself"
+        return "a list that contains itself"
     return valid_text(text)[:MAX_VALUE_CHARACTERS]
 
 
@@ -157,10 +158,10 @@ _FACT_NAMES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _facts_in_params(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return tags for facts about the run, such as the seed, that parameters with usual names state.
+def _tags_from_params(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return tags for facts about the run, such as its seed, that parameters with usual names state.
 
-    A fact is omitted if several parameters state different values for the same fact.
+    A fact is left out if several parameters state different values of it.
     """
     facts = {}
     for tag, usual in _FACT_NAMES.items():

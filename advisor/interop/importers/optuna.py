@@ -1,6 +1,6 @@
-"""Imports Optuna's storages (databases and journal files): one experiment per study, one run per trial.
+"""Imports Optuna storages (databases and journal files): one experiment per study, and one run per trial.
 
-The experiment stores the study's declared search space as a study file, so that the analysis need not infer the space.
+The experiment stores the search space that the study declares as a study file, so that the analysis need not infer it.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "RUNNING": ("RUNNING", None),
 }
 _MIN_EQUAL_VALUES_SHARE = 0.9
-"""Minimum share of complete trials whose final value equals one of their intermediate values. Below this share, final and
-intermediate values count as two separate metrics.
+"""The final and intermediate values of trials count as one metric if, in at least this share of complete trials, the final
+value is one of the intermediate values.
 """
 _SQLITE_HEAD = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaStorage:
-    """Importer for the studies in an Optuna storage."""
+    """Imports the studies in an Optuna storage (a database or journal file)."""
 
     study: str | None = None
-    """Name of the only study to import; None imports all studies."""
+    """Name of the only study to import; None to import all studies."""
     objective: str | None = None
-    """Name or index of the objective to analyse; required if the study has several objectives."""
+    """Name or index of the objective to import; required if the study has several objectives."""
 
     def find_runs(self, source: str | Path) -> RunList:
-        """List the trials in a storage: the URL of a database, or the path of an SQLite file or a journal file.
+        """List the trials in an Optuna storage: the URL of a database, or the path of an SQLite or journal file.
 
         Raises AdvisorError if the storage, the study or the objective does not exist.
         """
@@ -62,7 +62,7 @@ class OptunaStorage:
             runs = [run for study in studies for run in self._runs(study, notes)]
         except AdvisorError:
             raise
-        except Exception as error:  # if the storage is damaged, Optuna or the driver may raise any exception
+        except Exception as error:  # Optuna or the database driver may raise any exception if the storage is damaged
             raise AdvisorError(f"Optuna cannot read {shown}: {one_line_error(error)}") from None
         finally:
             optuna.logging.set_verbosity(verbosity)
@@ -79,7 +79,7 @@ class OptunaStorage:
         return names if self.study is None else [self.study]
 
     def _runs(self, study: Any, notes: list[str]) -> list[SourceRun]:
-        name = str(study.study_name)  # a damaged journal file may hold a name of any type
+        name = str(study.study_name)  # a damaged journal file may contain a name of any type
         index, metric = self._objective(study)
         direction = study.directions[index].name.lower()
         all_trials = study.get_trials(deepcopy=False)
@@ -92,13 +92,13 @@ class OptunaStorage:
         declared, note = declared_study(name, metric, tags.get(contract.TAG_DIRECTION), trials)
         notes += [note] if note else []
         experiment_tags = {**tags, **({} if declared is None else {contract.TAG_STUDY_FILE: declared})}
-        is_one_metric = _is_one_metric(trials, index)
+        is_one_metric = _are_values_of_one_metric(trials, index)
         converter = _TrialConverter(index, metric, metric if is_one_metric else f"{metric}.intermediate", tags)
         return [converter.run(name, trial, experiment_tags) for trial in trials]
 
     def _objective(self, study: Any) -> tuple[int, str]:
-        """Return (index, name) of the study's objective. If the user must choose one, raise AdvisorError, which lists the
-        objectives."""
+        """Return (index, name) of the objective to import. If the user must choose an objective, raise AdvisorError with a list
+        of the objectives."""
         count = len(study.directions)
         names = study.metric_names or ([f"values_{i}" for i in range(count)] if count > 1 else ["value"])
         if count <= 1:
@@ -117,12 +117,12 @@ class OptunaStorage:
 
 
 def _open_storage(location: str) -> Any:
-    """Open the storage read-only; raise AdvisorError if it does not exist."""
+    """Open an Optuna storage read-only; raise AdvisorError if it does not exist."""
     if "://" in location:
         if location.startswith("sqlite"):
-            files.require_path(location.split("///", 1)[-1].split("?", 1)[0], "an SQLite file of Optuna's")
+            files.require_path(location.split("///", 1)[-1].split("?", 1)[0], "an SQLite file of Optuna")
         return _open_database(location)
-    path = files.require_path(location, "an SQLite or journal file of Optuna's, or a database's URL")
+    path = files.require_path(location, "an SQLite or journal file of Optuna, or the URL of a database")
     if path.is_dir():
         raise AdvisorError(
             f"{files.printable_text(path)} is a folder; give the SQLite or journal file of an Optuna storage"
@@ -136,11 +136,11 @@ def _open_journal(path: Path) -> Any:
     journal = extras.load_library("optuna.storages.journal", "Optuna")
     first = next(files.read_objects(path), {})
     if "op_code" not in first:
-        raise AdvisorError(f"{files.printable_text(path)} is neither an SQLite database nor a journal file of Optuna's")
+        raise AdvisorError(f"{files.printable_text(path)} is neither an SQLite database nor a journal file of Optuna")
     storages = extras.load_library("optuna.storages", "Optuna")
     try:
         return storages.JournalStorage(journal.JournalFileBackend(str(path)))
-    except Exception as error:  # if the journal is damaged, Optuna may raise any exception
+    except Exception as error:  # Optuna may raise any exception if the journal is damaged
         raise AdvisorError(
             f"Optuna cannot read {files.printable_text(path)}: {one_line_error(error)}; was it truncated?"
         ) from None
@@ -160,19 +160,19 @@ def _open_database(url: str) -> Any:
         raise AdvisorError(f"cannot open {redact(url)}: {one_line_error(error)}") from None
     if (
         not {"studies", "trials", "version_info", "alembic_version"} <= tables
-    ):  # otherwise Optuna would create the missing tables
-        raise AdvisorError(f"{redact(url)} is not a storage of Optuna's")
+    ):  # this prevents Optuna from creating missing tables
+        raise AdvisorError(f"{redact(url)} is not a storage of Optuna")
     try:
         return storages.RDBStorage(url, skip_table_creation=True)
-    except Exception as error:  # RuntimeError for an unsupported table version, or a database error
+    except Exception as error:  # RuntimeError for an unsupported version of the tables, or an error of the database
         raise AdvisorError(f"Optuna cannot read {redact(url)}: {one_line_error(error)}") from None
 
 
 # --- trials ---------------------------------------------------------------------------------------------------------------------
 
 
-def _is_one_metric(trials: Sequence[Any], index: int) -> bool:
-    """Return whether the trials' final and intermediate values seem to be of the same metric."""
+def _are_values_of_one_metric(trials: Sequence[Any], index: int) -> bool:
+    """Return whether the final and intermediate values of the trials seem to belong to one metric."""
     complete = [t for t in trials if t.state.name == "COMPLETE" and t.intermediate_values]
     same = sum(t.values[index] in t.intermediate_values.values() for t in complete)
     return not complete or same >= _MIN_EQUAL_VALUES_SHARE * len(complete)
@@ -183,11 +183,11 @@ class _TrialConverter:
     """Converts the trials of one Optuna study to runs."""
 
     index: int
-    """Index of the objective to import."""
+    """Index of the Optuna objective to import."""
     metric: str
-    """Metric name for the trials' final values."""
+    """Name of the metric for the final values of trials."""
     curve: str
-    """Metric name for the trials' intermediate values."""
+    """Name of the metric for the intermediate values of trials."""
     tags: Mapping[str, str]
 
     def run(self, study: str, trial: Any, experiment_tags: Mapping[str, str]) -> SourceRun:
@@ -203,7 +203,7 @@ class _TrialConverter:
 
     def _content(self, trial: Any) -> RunContent:
         where = f"trial {trial.number}"
-        # A damaged journal file may hold a value of any type instead of a number.
+        # A damaged journal file may contain a value of any type in place of a number.
         values = {as_step(step, where): as_value(value) for step, value in trial.intermediate_values.items()}
         reported = sorted((s, v) for s, v in values.items() if v is not None)
         curves = Curves()

@@ -1,4 +1,4 @@
-"""Collects the points of a run for importers, and converts cells to steps, values and times."""
+"""Collects the metric points of a run, and converts cells of tables to steps, values and times."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from advisor.model.space import FloatArray
 from advisor.tracking.points.collect import LARGEST_FLOAT
 
 DEFAULT_START_MS = 1_577_836_800_000
-"""Start time (2020-01-01) that a run gets if its source has no dates, in milliseconds since 1970."""
+"""Start time (2020-01-01) of runs whose source has no dates, in milliseconds since 1970."""
 NO_TIME = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Metric points of one run and metric, as three arrays of shape (n,): steps, values and times."""
+    """Points of one metric of one run, as three arrays of shape (n,): steps, values and times."""
 
     steps: NDArray[np.int64]
     values: FloatArray
     times_ms: NDArray[np.int64]
 
     def distinct(self) -> Points:
-        """Return the points without duplicates, which tracking stores reject or drop."""
+        """Return the points without duplicates, because tracking stores reject or drop duplicates."""
         if bool((np.diff(self.steps) > 0).all()):
             return self
         nan = np.isnan(self.values)
@@ -46,7 +46,7 @@ class Points:
 
 
 class Curves:
-    """Collects the metric points of one run in any order, with 24 bytes of memory per point."""
+    """Collects the metric points of one run in any order, using 24 bytes of memory per point."""
 
     def __init__(self) -> None:
         self._columns: dict[str, tuple[array[int], array[float], array[int]]] = {}
@@ -56,25 +56,26 @@ class Curves:
 
     @property
     def metrics(self) -> frozenset[str]:
-        """Names of the metrics with at least one point."""
+        """Names of the metrics that have at least one point."""
         return frozenset(self._columns)
 
     def add(self, metric: str, step: int, value: float, time_ms: int | None = None) -> None:
-        """Add one point; `time_ms` is in milliseconds since 1970. Raise OverflowError if the step exceeds 64 bits."""
+        """Add one point of a metric; `time_ms` is in milliseconds since 1970. Raise OverflowError if the step has more than 64
+        bits."""
         steps, values, times = self._points_of_metric(metric)
         steps.append(step)
         values.append(value)
         times.append(NO_TIME if time_ms is None else time_ms)
 
     def extend(self, metric: str, steps: NDArray[np.int64], values: FloatArray, times_ms: NDArray[np.int64]) -> None:
-        """Add points of a metric, given as arrays of shape (n,). A negative time means that the time is unknown."""
+        """Add points of a metric, given as arrays of shape (n,). A negative time stands for an unknown time."""
         columns = self._points_of_metric(metric)
         columns[0].frombytes(np.ascontiguousarray(steps, np.int64).tobytes())
         columns[1].frombytes(np.ascontiguousarray(values, np.float64).tobytes())
         columns[2].frombytes(np.ascontiguousarray(times_ms, np.int64).tobytes())
 
     def update(self, other: Curves) -> None:
-        """Add all points that `other` holds."""
+        """Add all points of another `Curves` object."""
         for metric, columns in other._columns.items():
             self.extend(metric, *(np.frombuffer(column, column.typecode) for column in columns))
 
@@ -89,10 +90,10 @@ class Curves:
             yield metric, np.frombuffer(values)
 
     def points(self) -> dict[str, Points]:
-        """Return the points of each metric in the order in which they were added.
+        """Return the points of each metric, in the order in which they were added.
 
-        If a point has no time, its index is used as milliseconds since 1970: MLflow then keeps the order, and the analysis treats
-        times in the first seconds of 1970 as missing (see `collect.UNTIMED_BEFORE_MS`).
+        If a point has no time, its index serves as milliseconds since 1970: MLflow then keeps the order of points, and the
+        analysis treats times in the first seconds of 1970 as missing (see `collect.MIN_REAL_TIME_MS`).
         """
         points = {}
         for metric, (steps, values, times) in self._columns.items():
@@ -106,9 +107,9 @@ class Curves:
 
 
 def as_step(value: Any, error_prefix: str) -> int:
-    """Return a step as an integer. Raise AdvisorError if the step is not an integer or exceeds 64 bits.
+    """Return a training step as an integer. Raise AdvisorError if the step is not an integer or has more than 64 bits.
 
-    error_prefix: the start of the error message.
+    error_prefix: start of the error message.
     """
     try:
         step = int(value)
@@ -122,8 +123,8 @@ def as_step(value: Any, error_prefix: str) -> int:
 
 
 def as_value(value: Any) -> float | None:
-    """Return a metric value as a float, or None if it is no number. The texts "NaN" and "Infinity", as in JSON files, count as
-    numbers."""
+    """Return the value of a metric as a float; None if it is not a number. The texts "NaN" and "Infinity", as in JSON files,
+    count as numbers."""
     if isinstance(value, float):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -142,6 +143,6 @@ _NON_FINITE_WORDS = {
 
 
 def as_time_ms(seconds: Any) -> int | None:
-    """Return the time in milliseconds since 1970; None for an implausible date (before 1970 or after 2286)."""
+    """Return the time in milliseconds since 1970; None if the date is implausible (before 1970 or after 2286)."""
     number = as_value(seconds)
     return round(number * 1000) if number is not None and 0 < number < 1e10 else None

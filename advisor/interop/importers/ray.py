@@ -1,7 +1,7 @@
-"""Imports Ray Tune results: one folder per trial with `params.json` and `result.json` or `progress.csv`.
+"""Imports results of Ray Tune: one folder per trial with `params.json` and `result.json` or `progress.csv`.
 
-If `experiment_state-*.json` exists, the status of each trial and the objective are read from it. Without this file, a trial with
-`error.txt` counts as failed. Pickle files are never opened.
+If there is an `experiment_state-*.json`, it states the status of each trial and the objective. Without a state file, a trial
+with an `error.txt` counts as failed. Pickle files are never opened.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from advisor.tracking.runs import RunStatus
 
 _PARAMS_FILE, _RESULTS_FILE, _PROGRESS_FILE, _ERROR_FILE = "params.json", "result.json", "progress.csv", "error.txt"
 _STEP_COLUMN, _TIME_COLUMN = "training_iteration", "timestamp"
-_TUNE_COLUMNS = frozenset(
+_RAY_TUNE_COLUMNS = frozenset(
     "timestamp date pid hostname node_ip trial_id done should_checkpoint checkpoint_dir_name time_this_iter_s time_total_s "
     "time_since_restore iterations_since_restore timesteps_since_restore timesteps_total episodes_total experiment_id "
     "experiment_tag warmup_time".split()
 )
-"""Columns that Ray Tune itself adds to each result, besides the user's metrics."""
+"""Columns that Ray Tune itself adds to the user's metrics in each result."""
 _RUN_STATUSES: Mapping[str, RunStatus] = {
     "TERMINATED": "FINISHED",
     "ERROR": "FAILED",
@@ -34,13 +34,13 @@ _RUN_STATUSES: Mapping[str, RunStatus] = {
     "PAUSED": "KILLED",
     "PENDING": "SCHEDULED",
 }
-_DIRECTIONS = {"min": "minimize", "max": "maximize"}
+_DIRECTION_BY_WORD = {"min": "minimize", "max": "maximize"}
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the trials in a folder and its subfolders; raise AdvisorError if there are none.
+    """List the trials in a folder and its subfolders; raise AdvisorError if there is none.
 
-    Each folder with trials becomes an experiment.
+    Each folder that contains trials becomes an experiment.
     """
     path = files.require_path(source, "a folder with Ray Tune's results")
     with_results = files.folders_with_files(path, {_RESULTS_FILE, _PROGRESS_FILE}.__contains__) if path.is_dir() else ()
@@ -55,7 +55,7 @@ def find_runs(source: str | Path) -> RunList:
 
 
 class _ExperimentState:
-    """Trial statuses and objective from the newest `experiment_state-*.json` in a folder."""
+    """Statuses of trials, and the objective, from the newest `experiment_state-*.json` in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.statuses: dict[str, str] = {}
@@ -64,7 +64,7 @@ class _ExperimentState:
             try:
                 self._read_state_file(files.read_json(path))
             except (AdvisorError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
-                continue  # the state file is optional: each trial has its own files
+                continue  # the state file is optional, because each trial has files of its own
 
     def _read_state_file(self, state: Mapping[str, Any]) -> None:
         for entry in state.get("trial_data", []):
@@ -75,8 +75,8 @@ class _ExperimentState:
         metric, mode = runner.get("_metric"), runner.get("_mode")
         if isinstance(metric, str):
             self.aim[contract.TAG_OBJECTIVE] = metric
-            if mode in _DIRECTIONS:
-                self.aim[contract.TAG_DIRECTION] = _DIRECTIONS[mode]
+            if mode in _DIRECTION_BY_WORD:
+                self.aim[contract.TAG_DIRECTION] = _DIRECTION_BY_WORD[mode]
 
 
 def _source_run(folder: Path, state: _ExperimentState) -> SourceRun:
@@ -113,12 +113,12 @@ def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, 
 
 
 def _metric_name(name: str) -> str | None:
-    return None if name in _TUNE_COLUMNS or name.startswith("config/") else name
+    return None if name in _RAY_TUNE_COLUMNS or name.startswith("config/") else name
 
 
 def _started_ms(source: Path) -> int | None:
-    """Return the trial's start: the time of its first result minus the duration until this result. None if the file lacks either
-    value."""
+    """Return the start time of the trial: the time of its first result minus the duration until then. Return None if the file
+    lacks one of these times."""
     try:
         first = table_files.first_row(source) if source.is_file() else {}
         return as_time_ms(float(first[_TIME_COLUMN]) - float(first.get("time_total_s", 0.0)))
@@ -127,9 +127,8 @@ def _started_ms(source: Path) -> int | None:
 
 
 def _error_text(path: Path) -> str:
-    """Return the last line of a traceback: the exception's class and message. If the trial ran out of memory, the line gets a
-    prefix that says so.
-    """
+    """Return the last line of a traceback, which contains the class and message of the exception. If the trial ran out of
+    memory, the line gets a prefix with these words."""
     lines = files.read_bytes(path, 10_000_000).decode("utf-8", "replace").strip().splitlines()
     line = lines[-1].strip()[:500] if lines else "unknown"
     return f"out of memory: {line}" if "out of memory" in line.lower() or "OutOfMemory" in line else line

@@ -1,8 +1,9 @@
-"""Imports the `results.tsv` of coding agents that change a training themselves: one row per proposal, appended after its run.
+"""Imports the file `results.tsv` of coding agents that change a training script themselves; it has one row per proposed change,
+appended after the run.
 
-The usual columns are `commit`, the objective such as `val_bpb`, `memory_gb`, `status` (keep, discard or crash) and
-`description`. The commit identifies the setting, so rows with the same commit are repeats of one setting. Agents log a crashed run
-with zeros in all numeric columns; we import it as a failed run without a result.
+The usual columns are `commit`, the objective (such as `val_bpb`), `memory_gb`, `status` (keep, discard or crash) and
+`description`. The commit identifies the setting, so rows with the same commit are repeats of a setting. Agents log zeros in all
+numeric columns of a crashed run; we import it as a failed run without a result.
 """
 
 from __future__ import annotations
@@ -25,20 +26,19 @@ from advisor.model.spec import Direction
 _FILE_NAME = "results.tsv"
 _COMMIT, _STATUS, _DESCRIPTION = "commit", "status", "description"
 _MAX_BYTES = 32_000_000
-_CRASHED = re.compile(r"crash|fail|error|oom|timed?[ _-]?out|killed|diverged|nan", re.IGNORECASE)
+_CRASH_STATUS_PATTERN = re.compile(r"crash|fail|error|oom|timed?[ _-]?out|killed|diverged|nan", re.IGNORECASE)
 _KEPT = re.compile(r"ke(ep|pt)|baseline|accept", re.IGNORECASE)
-_REPEATED = re.compile(r"baseline|repeat|re-?run|again|seed|noise|replicat", re.IGNORECASE)
-_RUNNING = re.compile(r"(in[ _-]?progress|running|pending|queued)$", re.IGNORECASE)
-_NO_VALUE = ("", "-", "--", "n/a", "na", "none", "null", "nan", "?")
-_NO_COMMIT = re.compile(r"[-?]*|0+|n/?a|none|null|unknown|uncommitted|pending", re.IGNORECASE)
-_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
-"""Pattern of numbers with thousands separators. Any other text with a comma is rejected, because the comma may be a decimal comma
-or a typing error.
-"""
+_REPEAT_WORD_PATTERN = re.compile(r"baseline|repeat|re-?run|again|seed|noise|replicat", re.IGNORECASE)
+_RUNNING_STATUS_PATTERN = re.compile(r"(in[ _-]?progress|running|pending|queued)$", re.IGNORECASE)
+_EMPTY_CELL_TEXTS = ("", "-", "--", "n/a", "na", "none", "null", "nan", "?")
+_NO_COMMIT_PATTERN = re.compile(r"[-?]*|0+|n/?a|none|null|unknown|uncommitted|pending", re.IGNORECASE)
+_THOUSANDS_PATTERN = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+"""Pattern of numbers with thousands separators. Any other number with a comma is rejected, because the comma may be a decimal
+comma or a typing error."""
 _RESERVED = (contract.TAG_PREFIX, "mlflow.")
-"""Prefixes of tags that affect how runs are read, such as the gate's records. Columns of a table never become tags with these
-prefixes."""
-_MEMORY = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
+"""Prefixes of tags that determine how runs are read, such as the records of decisions. No column of a table becomes a tag with
+one of these prefixes."""
+_MEMORY_COLUMN_PATTERN = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
 
 
 def is_result_table(columns: Sequence[str]) -> bool:
@@ -50,30 +50,30 @@ def is_result_table(columns: Sequence[str]) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Row:
     line: int
-    """Number of the row's line in the file; the first line has number 1."""
+    """Line number of the row in the file; the first line has number 1."""
     cells: Mapping[str, str]
 
     @property
     def commit(self) -> str:
-        """Commit of the row. A row without a commit gets a unique name, because the code of its run is unknown."""
+        """Commit of the row's run. A row without a commit gets a unique name instead, because the code of its run is unknown."""
         commit = self.cells[_COMMIT]
-        return f"uncommitted-{self.line}" if _NO_COMMIT.fullmatch(commit) else commit
+        return f"uncommitted-{self.line}" if _NO_COMMIT_PATTERN.fullmatch(commit) else commit
 
     def number(self, column: str) -> float | None:
-        """Return the number in a cell; None if the cell holds no finite number."""
+        """Return the number in a cell of the row; None if the cell contains no finite number."""
         text = self.cells[column]
         try:
-            value = float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text)
+            value = float(text.replace(",", "") if _THOUSANDS_PATTERN.fullmatch(text) else text)
         except ValueError:
             return None
         return value if math.isfinite(value) else None
 
     def has_failed(self, numeric: Sequence[str]) -> bool:
-        """Return True if the row's run has no result: its status says so, its objective is missing, or all its numeric columns are
-        zero."""
+        """Return True if the run of the row has no result: its status says so, its objective is missing, or all numeric columns
+        are zero."""
         status, values = self.cells.get(_STATUS, ""), [self.number(c) for c in numeric]
         zeros = not any(values) and not _KEPT.match(status)
-        return bool(_CRASHED.match(status)) or zeros or values[0] is None
+        return bool(_CRASH_STATUS_PATTERN.match(status)) or zeros or values[0] is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +81,17 @@ class ResultsTsv:
     """Importer for the result tables of coding agents."""
 
     objective: str | None = None
-    """Column that holds the objective; default is the first numeric column after the commit."""
+    """Column that contains the objective; by default, the first numeric column after the commit."""
 
     def find_runs(self, source: str | Path) -> RunList:
-        """List the rows of a file, or of each results.tsv in a folder and its subfolders.
+        """List the rows of a table, or of each results.tsv in a folder and its subfolders.
 
-        Raises AdvisorError if there is no such file. If a cell is invalid, the error message names its line.
+        Raises AdvisorError if there is no such table. If a cell is invalid, the error message names the line of the cell.
         """
         root = files.require_path(source, f"a {_FILE_NAME} or of a folder with one")
         paths = files.find_files(root, _FILE_NAME.__eq__) if root.is_dir() else [root]
         if not paths:
-            raise AdvisorError(f"{files.printable_text(root)}: no {_FILE_NAME} there")
+            raise AdvisorError(f"{files.printable_text(root)}: it contains no {_FILE_NAME}")
         found = [self._runs_of(path) for path in paths]
         return RunList([run for runs, _ in found for run in runs], [note for _, notes in found for note in notes])
 
@@ -99,11 +99,11 @@ class ResultsTsv:
         shown = files.printable_text(path)
         rows = _read_rows(path)
         numeric = self._numeric_columns(rows, shown)
-        ended = [row for row in rows if not _RUNNING.match(row.cells.get(_STATUS, ""))]
+        ended = [row for row in rows if not _RUNNING_STATUS_PATTERN.match(row.cells.get(_STATUS, ""))]
         for row in ended:
             _check_row(row, numeric[0], shown)
         tags = {contract.TAG_OBJECTIVE: numeric[0]}
-        if direction := direction_of(numeric[0]) or _direction_of_keeps(ended, numeric):
+        if direction := direction_of(numeric[0]) or _infer_direction(ended, numeric):
             tags[contract.TAG_DIRECTION] = direction
         experiment = files.folder_name(path.absolute().parent) if path.name == _FILE_NAME else path.stem
         first = files.digest_of_value(dict(rows[0].cells))
@@ -117,12 +117,12 @@ class ResultsTsv:
         return runs, _notes(ended, len(rows) - len(ended), shown)
 
     def _numeric_columns(self, rows: Sequence[_Row], file_text: str) -> list[str]:
-        """Return the names of the table's numeric columns, the objective first."""
+        """Return the names of the numeric columns of the table, with the objective first."""
         columns = list(rows[0].cells)
         later = columns[columns.index(_COMMIT) + 1 :]
         others = [c for c in (*later, *columns) if c not in (_COMMIT, _STATUS, _DESCRIPTION)]
         others = [c for c in dict.fromkeys(others) if any(row.number(c) is not None for row in rows)]
-        objective = self.objective or next((c for c in others if not _MEMORY.search(c)), None)
+        objective = self.objective or next((c for c in others if not _MEMORY_COLUMN_PATTERN.search(c)), None)
         if objective not in columns:
             missing = "no column of numbers" if objective is None else f"no column {objective!r}"
             raise AdvisorError(f"{file_text} has {missing}; its columns are: {', '.join(columns[:20])}")
@@ -131,7 +131,8 @@ class ResultsTsv:
 
 
 def _read_rows(path: Path) -> list[_Row]:
-    """Return the rows of a file. Surplus tabs count as part of the last column's text, usually the description."""
+    """Return the rows of a results table. Tabs beyond the last column belong to the text of the last column, which is usually
+    the description."""
     shown = files.printable_text(path)
     lines = files.read_bytes(path, _MAX_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
     table = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
@@ -151,23 +152,22 @@ def _read_rows(path: Path) -> list[_Row]:
 
 
 def _check_row(row: _Row, objective: str, file_text: str) -> None:
-    """Raise AdvisorError if the objective is not a number, or if the cells do not match the header."""
+    """Raise AdvisorError if the objective in the row is not a number, or if the cells do not match the header."""
     value, status = row.cells[objective], row.cells.get(_STATUS, "")
     where = f"{file_text}, line {row.line}"
-    if row.number(objective) is None and not _is_empty(value) and not _CRASHED.match(status):
+    if row.number(objective) is None and not _is_empty(value) and not _CRASH_STATUS_PATTERN.match(status):
         raise AdvisorError(f"{where}: {objective} is {value[:40]!r}, which is not a number; correct the line")
     if re.fullmatch(r"[-+]?[\d.]+%?", status):
-        raise AdvisorError(f"{where}: the status is {status[:40]!r}; are the cells in the order of the first line?")
+        raise AdvisorError(f"{where}: the status is {status[:40]!r}; put the cells in the order of the first line")
 
 
 def _is_empty(text: str) -> bool:
-    return text.lower().lstrip("+-") in (*_NO_VALUE, "inf", "infinity")
+    return text.lower().lstrip("+-") in (*_EMPTY_CELL_TEXTS, "inf", "infinity")
 
 
-def _direction_of_keeps(rows: Sequence[_Row], numeric: Sequence[str]) -> Direction | None:
-    """Return the direction in which the objective changed from the first to the last row with status "keep". Agents keep only
-    improvements, so this is the direction of the objective.
-    """
+def _infer_direction(rows: Sequence[_Row], numeric: Sequence[str]) -> Direction | None:
+    """Return the direction in which the objective changed from the first to the last row with the status "keep". This is the
+    direction of the objective, because agents keep only improvements."""
     results = [row for row in rows if _KEPT.match(row.cells.get(_STATUS, "")) and not row.has_failed(numeric)]
     kept = [value for row in results if (value := row.number(numeric[0])) is not None]
     if len(kept) < 2 or kept[0] == kept[-1]:
@@ -185,7 +185,7 @@ def _notes(rows: Sequence[_Row], running: int, file_text: str) -> list[str]:
     for row in rows:
         former = first.setdefault(row.commit, row)
         text = row.cells.get(_DESCRIPTION, "")
-        if text != former.cells.get(_DESCRIPTION, "") and not _REPEATED.search(text):
+        if text != former.cells.get(_DESCRIPTION, "") and not _REPEAT_WORD_PATTERN.search(text):
             notes.append(
                 f"{file_text}: lines {former.line} and {row.line} have the same commit and different descriptions. They count "
                 "as repeats of one setting; commit each change before its run."
@@ -196,7 +196,7 @@ def _notes(rows: Sequence[_Row], running: int, file_text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _RowReader:
-    """Converts one row of the table to a run."""
+    """Converts one row of a results table to a run."""
 
     row: _Row
     numeric: Sequence[str]

@@ -1,4 +1,4 @@
-"""The interface of importers: an importer lists the runs of a source, and each run is then read separately."""
+"""Defines the interface of importers: an importer first lists the runs of a source; each run is then read separately."""
 
 from __future__ import annotations
 
@@ -12,49 +12,50 @@ from advisor.tracking.runs import RunStatus
 
 
 class Importer(Protocol):
-    """Reads the files of one tool. A module with a function `find_runs` is also an importer."""
+    """Reads the files that one tool wrote. A module with a function `find_runs` is also an importer."""
 
     def find_runs(self, source: str | Path, /) -> RunList:
-        """List the runs of a source, usually a folder with its subfolders; raise AdvisorError if there are no runs."""
+        """List the runs of a source, usually a folder with its subfolders; raise AdvisorError if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunList:
-    """The runs of a source before they are read."""
+    """The runs of a source before their data are read."""
 
     runs: Sequence[SourceRun]
     notes: Sequence[str] = ()
-    """Messages to the user about the source of the runs, one sentence each."""
+    """Messages to the user about the source, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRun:
-    """A run of a source before it is read."""
+    """A run of a source before its data are read."""
 
     name: str
     source: tuple[str, ...]
-    """Identifier of the run. It is unique within its experiment and does not depend on the working directory."""
+    """Identifier of the run in its source. The identifier is unique within the experiment and does not depend on the working
+    directory."""
     experiment: str
-    """Default name of the experiment that the run is imported into."""
+    """Name of the experiment to import the run into, unless the user names another one."""
     read: Callable[[], RunContent]
-    """Function that reads the run; it raises AdvisorError if the run is unreadable."""
+    """Function that reads the data of the run; it raises AdvisorError if they are unreadable."""
     state: str | None = None
-    """Digest of the run's files, which changes if the run grows; None if the run cannot grow."""
+    """Digest of the files of the run, which changes if the run grows; None if the run cannot grow."""
     experiment_tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags that this run proposes for its experiment. The experiment gets a tag only if all of its runs propose the same value."""
+    """Tags that the run proposes for its experiment. The experiment gets a tag only if all its runs propose the same value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContent:
-    """Content of a run as in its source. Names and parameters need not be valid in MLflow, because `mlflow_runs` converts them."""
+    """Data of a run, as in its source. Names and parameters need not be valid in MLflow; `mlflow_runs` converts them."""
 
     points: Mapping[str, Points]
     params: Mapping[str, Any] = field(default_factory=dict)
-    """Parameter values by name. The import flattens nested mappings to names with dots."""
+    """Values of the run's parameters, by name. The import flattens nested parameters to names with dots."""
     tags: Mapping[str, str] = field(default_factory=dict)
     status: RunStatus = "FINISHED"
     started_ms: int | None = None
-    """Start of the run in milliseconds since 1970. If it is None, the earliest time of the run's points is used."""
+    """Start time of the run in milliseconds since 1970. If None, the run starts at the earliest time of its metric points."""
     ended_ms: int | None = None
     notes: tuple[str, ...] = ()
     """Messages to the user about this run, one sentence each."""

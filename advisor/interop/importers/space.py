@@ -1,4 +1,4 @@
-"""Converts the search space of an Optuna study to a study file, stored as a tag of the experiment."""
+"""Converts the search space of an Optuna study to a study file, which becomes a tag of the experiment."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from advisor.model.space import Value
 from advisor.model.spec import Direction, Objective, Parameter, StudySpec
 from advisor.tracking.study.inference import infer_parameters, parse_params
 
-_REASON = "as the Optuna study declares it"
+_IMPORT_REASON = "as the Optuna study declares it"
 
 
 def declared_study(
     name: str, metric: str, direction: Direction | str | None, trials: Sequence[Any]
 ) -> tuple[str | None, str | None]:
-    """Return (study file or None, note for the user or None) for the Optuna trials.
+    """Return (study file or None, note for the user or None) for the trials of an Optuna study.
 
-    If a range changed between trials, the study file has the smallest range that contains the range of every trial. If the trials
-    have a parameter only together with one value of another parameter, the study file states this condition.
+    If a range changed between trials, the study file contains the smallest range that includes the ranges of all trials. If
+    trials have a parameter only together with one value of another parameter, the study file states this as a condition.
     """
     inferred = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
     parameters: dict[str, Parameter] = {}
@@ -50,14 +50,15 @@ def declared_study(
 
 
 def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Parameter | None:
-    """Return the parameter with its declared domain; None if the domain has a single value or a study file cannot express it."""
+    """Return the parameter with its declared domain; None if a study file cannot express the domain or the domain has a single
+    value."""
     kinds = {type(d).__name__ for d in distributions}
     fields: dict[str, Any]
     if kinds == {"CategoricalDistribution"}:
         choices = tuple(
             dict.fromkeys(c for d in distributions for c in d.choices if isinstance(c, str | bool | int | float))
         )
-        fields = {"type": "categorical", "choices": _with_one_type(choices), "role": "scientific"}
+        fields = {"type": "categorical", "choices": _unify_choice_types(choices), "role": "scientific"}
     elif kinds in ({"FloatDistribution"}, {"IntDistribution"}):
         fields = {
             "type": "int" if kinds == {"IntDistribution"} else "float",
@@ -69,13 +70,13 @@ def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Pa
     else:
         return None
     try:
-        parameter = Parameter(**fields, when=inferred.when, why=_REASON)
+        parameter = Parameter(**fields, when=inferred.when, why=_IMPORT_REASON)
     except ValidationError:
         return None
     return parameter if parameter.varied else None
 
 
-def _with_one_type(choices: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Return the choices. If they mix numbers and texts, all become texts, because logged values of such a parameter are read as
-    texts."""
+def _unify_choice_types(choices: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Return the choices. If the choices mix numbers and texts, convert all of them to texts, because logged values of such a
+    parameter are read as texts."""
     return tuple(str(c) for c in choices) if len({isinstance(c, str) for c in choices}) > 1 else choices

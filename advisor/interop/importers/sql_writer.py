@@ -1,5 +1,5 @@
-"""Writes runs into MLflow's SQL tables directly. Each SQL statement writes thousands of rows, and each transaction writes complete
-runs."""
+"""Writes runs directly into MLflow's SQL tables. Each SQL statement writes thousands of rows, and each transaction contains
+complete runs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _RUNS_PER_TRANSACTION = 500
 _POINTS_PER_STATEMENT = 20_000
 
 Point = tuple[int, int, float, bool]
-"""Step, timestamp, value and NaN flag of a metric point, as in MLflow's metrics table."""
+"""(Step, timestamp, value, True for NaN) of a metric point, as in the metrics table of MLflow."""
 
 
 class SqlWriter(Writer):
-    """Writes runs with MLflow's `SqlAlchemyStore`. A missing SQLite file is created."""
+    """Writes runs with MLflow's `SqlAlchemyStore`. If the SQLite file is missing, it is created."""
 
     def __init__(self, location: Location) -> None:
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
@@ -76,7 +76,8 @@ class SqlWriter(Writer):
 
 
 def _artifact_root(location: Location) -> str:
-    """Return the folder or URI under which new experiments store artifacts. Raise AdvisorError if the database is not writable."""
+    """Return the folder or URI under which new experiments store their artifacts. Raise AdvisorError if the database of the
+    tracking store is not writable."""
     if location.path is None:
         check_database(location)
         return "./mlruns"
@@ -104,7 +105,7 @@ def _split_into_transactions(runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
 
 
 def _insert_runs(connection: Any, batch: list[NewRun], experiment: int, artifacts: str) -> list[int]:
-    """Write the runs of a batch. Return the number of metric points written to each run."""
+    """Write a batch of runs. Return the number of metric points written to each run."""
     from mlflow.store.tracking.dbmodels import models
 
     ids = [run.continues or uuid.uuid4().hex for run in batch]
@@ -145,7 +146,7 @@ def _text_rows(run_id: str, texts: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
-    """Write those metric points of a run that are not stored yet. Return the number of points written."""
+    """Write the metric points of a run that are not yet stored. Return the number of metric points written."""
     from mlflow.store.tracking.dbmodels.models import SqlLatestMetric, SqlMetric
 
     count = 0
@@ -174,7 +175,7 @@ def _read_stored_points(connection: Any, run_id: str, metric: str) -> set[Point]
 
 
 class _EncodedPoints(NamedTuple):
-    """Metric points in MLflow's SQL encoding: NaN is a flagged zero, and infinity is the largest float."""
+    """Metric points in the encoding of MLflow's SQL tables: NaN is a zero with a flag, and infinity is the largest float."""
 
     steps: NDArray[np.int64]
     times: NDArray[np.int64]
@@ -183,7 +184,7 @@ class _EncodedPoints(NamedTuple):
 
 
 def _encode_points(points: Points) -> tuple[_EncodedPoints, Point]:
-    """Return the points in MLflow's SQL encoding, and the point that MLflow considers the latest."""
+    """Return the points in the encoding of MLflow's SQL tables, and the point that MLflow considers the latest."""
     nan = np.isnan(points.values)
     rows = _EncodedPoints(
         points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -LARGEST_FLOAT, LARGEST_FLOAT)), nan
@@ -203,7 +204,7 @@ def _metric_row(run_id: str, metric: str, point: Point) -> dict[str, Any]:
 
 
 def _complete_run(connection: Any, run: NewRun, run_id: str) -> int:
-    """Add the data that the stored run lacks, and update its status and tags. Return the number of metric points added."""
+    """Add the data that a stored run lacks, and update its status and tags. Return the number of metric points added."""
     from mlflow.store.tracking.dbmodels import models
 
     params, tags, runs = models.SqlParam.__table__, models.SqlTag.__table__, models.SqlRun.__table__

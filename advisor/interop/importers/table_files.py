@@ -1,4 +1,4 @@
-"""Reads the columns of table files (CSV, TSV, Parquet) in batches, with limits on memory."""
+"""Reads the columns of CSV, TSV and Parquet files in batches, with limits on memory."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
-"""Maximum number of metric points, and of rows, in one file; so many points take 1.2 GB of memory. Without the limit, a small
-Parquet file could hold billions of equal values.
-"""
+"""Maximum number of metric points, and of rows, in one file; they take 1.2 GB of memory. Without this limit, a small Parquet
+file could contain billions of equal values."""
 MAX_DECODED_BYTES = 8_000_000_000
-"""Maximum total size in bytes of a Parquet file's decompressed pages. Rows are read in batches, so that only one batch is in
-memory."""
+"""Maximum total size in bytes of the decompressed pages of a Parquet file. Rows of the file are read in batches, so that only
+one batch is in memory."""
 _MAX_CHUNK_BYTES = 1_000_000_000
-"""Maximum decompressed size in bytes of one column in one row group."""
+"""Maximum decompressed size in bytes of one column in a row group of a Parquet file."""
 _MAX_TEXT_BYTES = 64_000_000
-"""Maximum decoded size in bytes of one text column of a batch. A larger column stays dictionary-encoded."""
+"""Maximum decoded size in bytes of one text column in a batch of rows. A text column above this size remains
+dictionary-encoded."""
 _MAX_BAD_ROWS = 10_000
-"""Maximum number of rows to skip in a CSV file. A row is skipped if its number of cells is wrong."""
+"""Maximum number of invalid rows to skip in a CSV file. A row is invalid if its number of cells is wrong."""
 _BLOCK_BYTES = 8 << 20
 _CELLS_PER_BATCH = 4_000_000
 _MAX_ROWS_PER_BATCH = 100_000
@@ -46,7 +46,7 @@ def is_json_lines(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the column names of the file. The columns of a JSON lines file are the keys of the first 100 rows."""
+    """Return the names of the columns of the file. The columns of a file of JSON lines are the keys of its first 100 rows."""
     if is_json_lines(path):
         rows = itertools.islice(files.read_objects(path), 100)
         return list(dict.fromkeys(key for row in rows for key in files.flatten_mapping(row, "/")))
@@ -56,7 +56,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the non-empty cells of the first row, which identify the file: they stay the same while the file grows."""
+    """Return the non-empty cells of the first row. They identify the file, because they stay the same while the file grows."""
     if is_json_lines(path):
         return files.flatten_mapping(next(files.read_objects(path), {}), "/")
     for batch in read_batches(path):
@@ -66,11 +66,11 @@ def first_row(path: Path) -> dict[str, Any]:
 
 
 def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = False) -> Iterator[Any]:
-    """Yield the table as record batches. CSV cells are read as text, and an empty cell as null.
+    """Yield the rows of the table as Arrow record batches. Cells of a CSV file are read as text, and empty cells as null.
 
-    Nested columns of Parquet files are left out unless `columns` names them. Unless `strict` is set, rows with a wrong number of
-    cells are skipped, such as the last row of a CSV file that is still being written. With `strict`, quoted cells may contain
-    line breaks. Raises AdvisorError if the file is damaged or exceeds the limits.
+    Nested columns of Parquet files are left out unless `columns` names them. Unless `strict` is set, rows with a wrong number
+    of cells are skipped, such as the incomplete last row of a CSV file that is still being written. If `strict` is set, quoted
+    cells may contain line breaks. Raises AdvisorError if the file is damaged or exceeds the limits of this module.
     """
     if path.suffix.lower() in PARQUET_SUFFIXES:
         return _read_parquet(path, columns)
@@ -78,12 +78,12 @@ def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = Fa
 
 
 def first_error_line(error: Exception) -> str:
-    """Return the first line of the message of an exception."""
+    """Return the first line of an exception's message."""
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:160]
 
 
 def too_many_points_error(path: Path) -> AdvisorError:
-    """Return the AdvisorError that reports a file with more than `MAX_POINTS` points."""
+    """Return the error to raise for a file with more than `MAX_POINTS` points."""
     return AdvisorError(
         f"{files.printable_text(path)} holds more than {MAX_POINTS:,} points; split it by run and import each part"
     )
@@ -106,7 +106,7 @@ def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[Any]:
     flat = [field.name for field in schema if not pa.types.is_nested(field.type) or field.name in columns]
     texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
     try:
-        # Text columns stay dictionary-encoded: a few kilobytes of equal texts can fill the memory once they are decoded.
+        # Text columns remain dictionary-encoded: a few kilobytes of equal texts can fill the memory once they are decoded.
         file = pa.parquet.ParquetFile(path, read_dictionary=texts)
         _check_size(path, file.metadata)
         rows = max(1, min(_MAX_ROWS_PER_BATCH, _CELLS_PER_BATCH // max(len(flat), 1)))
@@ -120,7 +120,7 @@ def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[Any]:
 
 
 def _decode_text_column(column: Any) -> Any:
-    """Decode a dictionary-encoded text column, unless the decoded column exceeds the memory limit."""
+    """Decode a dictionary-encoded text column unless the decoded text exceeds the memory limit."""
     if not pa.types.is_dictionary(column.type) or not pa.types.is_string(column.type.value_type):
         return column
     size = pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
@@ -145,13 +145,13 @@ def _check_size(path: Path, metadata: Any) -> None:
 
 
 def _csv_header(path: Path) -> tuple[list[str], str]:
-    """Return the column names and the delimiter of a CSV file."""
+    """Return (column names, delimiter) of a CSV file."""
     with files.read_errors(path), path.open("rb") as file:
         line = file.readline(1 << 20).decode("utf-8-sig", "replace").rstrip("\r\n")
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=line.count)
     try:
         names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
-    except csv.Error:  # a column name that is longer than 100,000 characters, or an incomplete line break
+    except csv.Error:  # the cause is a column name of more than 100,000 characters or an incomplete line break
         names = []
     if not names:
         raise AdvisorError(f"{files.printable_text(path)} is not a table: its first line must name the columns")
@@ -184,18 +184,18 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
     for block in _csv_blocks(path, quoted_lines=strict):
         read = pa.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
         try:
-            # Pass bytes and not a file to Arrow, because Arrow's threads can hang or abort the process at exit while they read a
+            # Pass bytes to Arrow instead of a file, because its threads can hang or abort the process at exit while they read a
             # Python file.
             table = pa.csv.read_csv(pa.BufferReader(block), read, parse, convert)
         except (OSError, pa.ArrowException) as error:
-            if "Empty CSV" in str(error):  # the block has only blank lines
+            if "Empty CSV" in str(error):  # the block contains only blank lines
                 continue
             raise AdvisorError(f"{files.printable_text(path)} is not a CSV table: {first_error_line(error)}") from None
         yield from table.combine_chunks().to_batches()
 
 
 def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
-    """Yield the lines below the header as blocks of valid UTF-8. quoted_lines: whether quoted cells may contain line breaks."""
+    """Yield the lines below the header as blocks of valid UTF-8. quoted_lines: True if quoted cells may contain line breaks."""
     with files.read_errors(path), path.open("rb") as file:
         file.readline(files.MAX_LINE_BYTES)
         rest = b""
@@ -215,7 +215,7 @@ def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
 
 
 def _last_line_end(text: bytes) -> int:
-    """Return the index after the last line break outside quotes, or 0 if there is none."""
+    """Return the index after the last line break outside quotes; 0 if there is none."""
     characters = np.frombuffer(text, np.uint8)
     is_quoted = np.logical_xor.accumulate(characters == ord('"'))
     ends = np.flatnonzero((characters == ord("\n")) & ~is_quoted)

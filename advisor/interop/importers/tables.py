@@ -1,9 +1,9 @@
-"""Imports a table of trials and a table of their curves, and creates one MLflow experiment per study.
+"""Imports a table of trials and a table of their curves, and creates one MLflow experiment for each study.
 
-The table TRIALS has one row per trial with the columns study, trial, params (JSON object), status, objective (metric name) and
-direction (min, max, minimize or maximize). TRIALS may also have the columns seed (integer or empty) and extra (JSON object of
-facts). The table CURVES has one row per metric point: study, trial, metric, step, value, and optionally time_s (seconds since the
-trial's start).
+The table TRIALS has one row per trial. Its columns are study, trial, params (JSON object), status, objective (name of a metric)
+and direction (min, max, minimize or maximize). It may also have the columns seed (integer or empty) and extra (JSON object of
+facts). The table CURVES has one row per metric point. Its columns are study, trial, metric, step, value, and optionally time_s
+(seconds since the start of the trial).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _POINT_COLUMNS: Mapping[str, CellType] = {
 }
 _MAX_TRIALS = 1_000_000
 _MAX_CHARACTERS = 200_000_000
-"""Maximum number of characters of all parameters and facts in TRIALS together."""
+"""Maximum number of characters of all parameters and facts in the table of trials."""
 _RUN_STATUSES: Mapping[str, RunStatus] = {
     "complete": "FINISHED",
     "diverged": "FINISHED",
@@ -51,7 +51,7 @@ _RUN_STATUSES: Mapping[str, RunStatus] = {
     "no_data": "FAILED",
     "running": "RUNNING",
 }
-_DIRECTIONS = {"min": "minimize", "max": "maximize", "minimize": "minimize", "maximize": "maximize"}
+_DIRECTION_BY_WORD = {"min": "minimize", "max": "maximize", "minimize": "minimize", "maximize": "maximize"}
 _FACT_TAGS = (
     contract.TAG_MAX_TRAIN_STEPS,
     contract.TAG_BATCH_SIZE,
@@ -82,7 +82,7 @@ _TAG_OF_FACT = {
     "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
     **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
-"""Tags of those keys in the column `extra` that get a tag of their own. The remaining keys are stored together in one tag."""
+"""Keys in the column `extra` that have their own tags, with these tags. All other keys are stored in one common tag."""
 _TAG_EXTRA = contract.TAG_PREFIX + "extra"
 
 
@@ -94,10 +94,10 @@ def import_tables(
     experiment: str | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ImportSummary:
-    """Import the tables into MLflow (see `import_runs` for the parameters).
+    """Import both tables into MLflow; `import_runs` documents the parameters.
 
-    Both tables are validated before anything is written. Trials that an earlier import wrote are skipped, so an interrupted import
-    can be repeated. Raises AdvisorError, whose one-line message names the file, column and row.
+    Both tables are validated before anything is written. Trials that an earlier import wrote are skipped, so that an
+    interrupted import can be repeated. Raises AdvisorError with a one-line message that names the file, column and row.
     """
     runs = TidyTables(Path(curves)).find_runs(trials)
     return import_runs(runs, tracking_uri=tracking_uri, experiment=experiment, on_progress=on_progress)
@@ -110,7 +110,7 @@ class TidyTables:
     curves: Path
 
     def find_runs(self, source: str | Path) -> RunList:
-        """List the trials as runs; raise AdvisorError if either table is invalid."""
+        """List the trials as runs; raise AdvisorError if a table is invalid."""
         trials = _read_trials(Path(source))
         points = _SortedPoints(self.curves, trials)
         return RunList([_source_run(trial, points) for trial in trials], points.notes)
@@ -158,7 +158,7 @@ def _read_trials(path: Path) -> list[_Trial]:
             seen[key] = row
             trials.append(trial)
     if not trials:
-        raise AdvisorError(f"{path} holds no trials")
+        raise AdvisorError(f"{path} contains no trials")
     return trials
 
 
@@ -168,14 +168,14 @@ def _parse_trial(table: _TypedTable, row: int, cells: Sequence[Any]) -> _Trial:
     for column, name in (("study", study), ("trial", trial), ("objective", objective)):
         if not name:
             raise table.error(column, row, "the cell is empty")
-    for column, value, allowed in (("status", status, _RUN_STATUSES), ("direction", direction, _DIRECTIONS)):
+    for column, value, allowed in (("status", status, _RUN_STATUSES), ("direction", direction, _DIRECTION_BY_WORD)):
         if value not in allowed:
             raise table.error(column, row, f"{value!r} is none of {', '.join(allowed)}")
     tags = {
         contract.TAG_STUDY: study[:MAX_VALUE_CHARACTERS],
         contract.TAG_STATUS: status,
         contract.TAG_OBJECTIVE: objective,
-        contract.TAG_DIRECTION: _DIRECTIONS[direction],
+        contract.TAG_DIRECTION: _DIRECTION_BY_WORD[direction],
         **_fact_tags(_json_object(table, "extra", row, extra)),
     }
     if seed is not None:
@@ -213,7 +213,7 @@ def _fact_tags(extra_facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _SortedPoints:
-    """The metric points of all trials, sorted by trial and metric."""
+    """The metric points of all trials in a table of curves, sorted by trial and metric."""
 
     def __init__(self, path: Path, trials: Sequence[_Trial]) -> None:
         rows = {(t.study, t.name): t.row for t in trials}
@@ -223,7 +223,7 @@ class _SortedPoints:
         table = _TypedTable(path, _POINT_COLUMNS, {"time_s": "number"})
         for _, columns in table.batches(required_columns=set(_POINT_COLUMNS) - {"value"}):
             trial = _trial_rows(columns, rows)
-            names, codes = _text_codes(columns["metric"])
+            names, codes = _encode_texts(columns["metric"])
             metric = np.array([self._metrics.setdefault(m.strip(), len(self._metrics)) for m in names])[codes]
             numbers = [np.array(pc.fill_null(columns[c], math.nan), dtype=np.float64) for c in ("value", "time_s")]
             columns_of_points = (trial, metric, np.array(columns["step"], dtype=np.int64), *numbers)
@@ -237,41 +237,41 @@ class _SortedPoints:
         self._trial, self._metric, self._steps, self._values, self._times = (column[order] for column in joined)
         self.notes = []
         if total > count:
-            self.notes.append(f"{total - count:,} points in {path} belong to no trial and were left out.")
+            self.notes.append(f"{total - count:,} points in {path} belong to no trial and are left out.")
         if not count:
             self.notes.append(f"No trial has a point: {path} holds none{' of these trials' if total else ''}.")
 
     def content(self, trial: _Trial) -> RunContent:
-        """Return the metric points, parameters and facts of the trial as the content of a run."""
+        """Return the metric points, parameters and facts of a trial as the content of a run."""
         started = (
             DEFAULT_START_MS + 1000 * trial.row
-        )  # tables have no dates, so start times are one second apart, in table order
+        )  # tables have no dates, so trials start one second apart in table order
         start, stop = np.searchsorted(self._trial, [trial.row, trial.row + 1])
         names = list(self._metrics)
         curves = Curves()
         for code in np.unique(self._metric[start:stop]):
             low, high = start + np.searchsorted(self._metric[start:stop], [code, code + 1])
-            times = _times_ms(self._times[low:high], started)
+            times = _convert_times_to_ms(self._times[low:high], started)
             curves.extend(names[code], self._steps[low:high], self._values[low:high], times)
         return RunContent(curves.points(), trial.params, trial.tags, trial.status, started)
 
 
 def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
-    """Return for each metric point the row of its trial in TRIALS, shape (points,); -1 if TRIALS lacks the trial."""
-    studies, study = _text_codes(columns["study"])
-    trials, trial = _text_codes(columns["trial"])
+    """Return, for each metric point, the row of its trial in the table of trials, shape (points,); -1 if the trial is missing."""
+    studies, study = _encode_texts(columns["study"])
+    trials, trial = _encode_texts(columns["trial"])
     pairs, positions = np.unique(study * len(trials) + trial, return_inverse=True)
     names = ((studies[p // len(trials)].strip(), trials[p % len(trials)].strip()) for p in pairs.tolist())
     return np.array([rows.get(name, -1) for name in names], dtype=np.int64)[positions]
 
 
-def _text_codes(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the distinct texts of a column, and for each row the index of its text among them, shape (rows,)."""
+def _encode_texts(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the distinct texts of a column, and the index of each row's text among them, shape (rows,)."""
     encoded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
     return encoded.dictionary.to_pylist(), np.array(encoded.indices, dtype=np.int64)
 
 
-def _times_ms(seconds: FloatArray, started_ms: int) -> NDArray[np.int64]:
+def _convert_times_to_ms(seconds: FloatArray, started_ms: int) -> NDArray[np.int64]:
     known = np.isfinite(seconds) & (np.abs(seconds) < 1e10)
     times = started_ms + np.round(np.where(known, seconds, 0.0) * 1000).astype(np.int64)
     return np.where(known, times, NO_TIME)
@@ -281,12 +281,12 @@ def _times_ms(seconds: FloatArray, started_ms: int) -> NDArray[np.int64]:
 
 
 class _TypedTable:
-    """A table file whose cells are checked against the required type of each column."""
+    """A table file whose cells must match the type of their column."""
 
     def __init__(
         self, path: Path, required_columns: Mapping[str, CellType], optional_columns: Mapping[str, CellType]
     ) -> None:
-        """Raise AdvisorError if the file is not a table or a required column is missing."""
+        """Raise AdvisorError if the file is no table or lacks a required column."""
         if path.suffix.lower() not in table_files.TABLE_SUFFIXES:
             raise AdvisorError(f"{path} is neither a .parquet nor a .csv file")
         self.path = files.require_path(path, "a table")
@@ -297,9 +297,8 @@ class _TypedTable:
         self._types = {**required_columns, **optional_columns}
 
     def batches(self, *, required_columns: set[str]) -> Any:
-        """Yield the index of the first row and the typed columns of each batch. An empty cell in a column of `required_columns`
-        raises AdvisorError.
-        """
+        """Yield the index of the first row and the typed columns of each batch of rows. Raise AdvisorError if a cell in a
+        column of `required_columns` is empty."""
         start = 0
         for batch in table_files.read_batches(self.path, strict=True):
             columns = {}
@@ -313,13 +312,13 @@ class _TypedTable:
             start += batch.num_rows
 
     def error(self, column: str, row: int, problem: str) -> AdvisorError:
-        """Return the AdvisorError for an invalid cell; `row` is counted from 0; the message counts rows from 1."""
+        """Return the error to raise for an invalid cell. row: index of the row, from 0; the message counts rows from 1."""
         return AdvisorError(f"{self.path}, column {column!r}, row {row + 1}: {problem}")
 
     def _convert_column(self, cells: Any, name: str, kind: CellType, start: int) -> Any:
         target = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}[kind]
         if pa.types.is_dictionary(cells.type):
-            if pa.types.is_string(cells.type.value_type):  # the text is too large to decode at once
+            if pa.types.is_string(cells.type.value_type):  # the text column is too large to decode at once
                 if kind == "text":
                     return cells
                 raise self._first_invalid_cell(cells, name, kind, start)
@@ -330,7 +329,7 @@ class _TypedTable:
                 trimmed = pc.utf8_trim_whitespace(cells.cast(pa.string()))
                 values = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
             if kind == "integer" and not pa.types.is_integer(values.type):
-                numbers = values.cast(pa.float64())  # pandas writes 42 as "42.0" if the column has empty cells
+                numbers = values.cast(pa.float64())  # pandas writes 42 as "42.0" if a column has empty cells
                 values = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
             return values.cast(target)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -351,4 +350,4 @@ class _TypedTable:
                 return self.error(name, row, f"{str(value)[:60]!r} is not {_TYPE_NAMES[kind]}")
             if kind == "integer" and too_large:
                 return self.error(name, row, f"{str(value)[:60]!r} is too large; whole numbers must be below 2^63")
-        return AdvisorError(f"{self.path}, column {name!r}: holds {cells.type}, not {_TYPE_NAMES[kind]}")
+        return AdvisorError(f"{self.path}, column {name!r}: contains {cells.type}, not {_TYPE_NAMES[kind]}")

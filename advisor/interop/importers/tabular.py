@@ -1,7 +1,8 @@
-"""Imports metric tables (CSV, JSON lines or Parquet). Each file holds one run, or has a column with the names of several runs.
+"""Imports tables of metrics (CSV, JSON lines or Parquet). Each file contains one run, or it has a column with the names of
+several runs.
 
-Parameters of NAME.csv are read from NAME.json, NAME.yaml, NAME.config.json or NAME_config.json in the same folder. Exports of
-Weights & Biases have the same layout; they also have W&B's own columns, whose names begin with an underscore.
+The parameters for NAME.csv are read from NAME.json, NAME.yaml, NAME.config.json or NAME_config.json in the same folder. Exports
+of Weights & Biases have the same layout, plus columns whose names begin with an underscore.
 """
 
 from __future__ import annotations
@@ -33,17 +34,18 @@ class Tabular:
 
     kind: Kind
     step: str | None = None
-    """Name of the step column; if None, the first one in `metric_tables.STEP_COLUMNS` that the file has. Without one, the row
-    number is the step."""
+    """Name of the step column; None for the first column of the file with a name in `metric_tables.STEP_COLUMNS`. Without a
+    step column, the row number is the step."""
     run: str | None = None
-    """Name of the run column; if None, the first column with a usual name. Without such a column, each file is one run."""
+    """Name of the column with the run names; None for the first column with a usual name. Without a column of run names, each
+    file is one run."""
     params: Sequence[str] = ()
-    """Names of the columns that hold parameters."""
+    """Names of the columns that contain parameters."""
     time: str | None = None
-    """Name of the time column; if None, the first column with a usual name. Without such a column, points have no time."""
+    """Name of the time column; None for the first column with a usual name. Without a time column, points have no time."""
 
     def find_runs(self, source: str | Path) -> RunList:
-        """List the runs in a file or in all files of a folder; raise AdvisorError if no file has suitable columns."""
+        """List the runs in a file, or in all files of a folder; raise AdvisorError if no file has suitable columns."""
         suffixes = _FILE_SUFFIXES[self.kind]
         root = files.require_path(source, f"a {' or '.join(suffixes)} file or of a folder with such files")
         if root.is_dir():
@@ -51,7 +53,7 @@ class Tabular:
         else:
             paths = [root] if root.suffix.lower() in suffixes else []
         if not paths:
-            raise AdvisorError(f"{files.printable_text(root)}: no {', '.join(suffixes)} file there")
+            raise AdvisorError(f"{files.printable_text(root)}: no {', '.join(suffixes)} file in this folder")
         runs: list[SourceRun] = []
         notes: list[str] = []
         problems: list[AdvisorError] = []
@@ -93,7 +95,7 @@ class Tabular:
         return None if is_index or (self.kind == "wandb" and column.startswith("_")) else column
 
     def _single_run(self, path: Path, root: Path, layout: Layout) -> SourceRun:
-        """Return the run of a file that contains a single run."""
+        """Return the run of a file with a single run."""
         alone = root == path
         name = files.printable_text(path.stem if alone else path.relative_to(root).with_suffix("").as_posix())
         beside = _params_file(path)
@@ -114,7 +116,7 @@ class Tabular:
     def _several_runs(
         self, path: Path, root: Path, layout: Layout, varying_columns: _LastReadFile, notes: list[str]
     ) -> list[SourceRun]:
-        """Return the runs of a file that contains several runs."""
+        """Return the runs of a file with several runs."""
         runs = {name or "": rows for name, rows in varying_columns.read(path, layout).items()}
         if constants := metric_tables.constant_metrics(varying_columns.read(path, layout)):
             notes.append(
@@ -137,7 +139,7 @@ class Tabular:
 
 @dataclass
 class _LastReadFile:
-    """Caches the last file with several runs that was read. Runs are imported file by file, so memory holds only one file."""
+    """Caches the rows of the last file that was read. Runs are imported file by file, so only one file is in memory."""
 
     path: Path | None = None
     runs: dict[str | None, RunRows] = field(default_factory=dict)
@@ -154,7 +156,7 @@ class _LastReadFile:
 def _run_content(rows: RunRows, params: dict[str, Any], layout: Layout, error_prefix: str) -> RunContent:
     points = rows.curves.points()
     if not points and not params:
-        raise AdvisorError(f"{error_prefix} holds no row with a number")
+        raise AdvisorError(f"{error_prefix} contains no row with a number")
     by_epoch = layout.step is not None and metric_tables.find_column([layout.step], ("epoch", "epochs")) is not None
     return RunContent(points, params, {contract.TAG_STEP_UNIT: "epoch"} if by_epoch else {})
 
@@ -165,7 +167,7 @@ def _params_file(path: Path) -> Path | None:
 
 
 def unwrap_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a W&B configuration without W&B's own keys: `{"lr": {"desc": null, "value": 0.1}}` becomes `{"lr": 0.1}`."""
+    """Return a W&B configuration without the keys of W&B itself: `{"lr": {"desc": null, "value": 0.1}}` becomes `{"lr": 0.1}`."""
     plain = {key: value for key, value in config.items() if not key.startswith("_") and key != "wandb_version"}
     return {
         k: v["value"] if isinstance(v, dict) and "value" in v and set(v) <= {"desc", "value"} else v

@@ -1,7 +1,8 @@
 """Imports TensorBoard event files: each folder with event files is one run.
 
-Several event files in a folder belong to one restarted run. Three kinds of subfolders belong to the run of their parent folder:
-hyperparameters from `add_hparams`, curves from `add_scalars`, and the folders `train` and `validation` of Keras.
+If a folder contains several event files, they belong to one restarted run. Three kinds of subfolders belong to the run of their
+parent folder: hyperparameters that `add_hparams` wrote, curves that `add_scalars` wrote, and Keras's folders `train` and
+`validation`.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ _PARAMS_FILE = "hparams.yaml"
 _SPLIT_FOLDER = re.compile(r"(train|training|val|valid|validation|eval|evaluation|test)", re.IGNORECASE)
 _SESSION_START, _SESSION_END = "_hparams_/session_start_info", "_hparams_/session_end_info"
 _RESULT_PREFIX = "hparam/"
-"""Prefix that TensorBoard's documentation uses for the results that `add_hparams` logs."""
+"""Prefix of the results that `add_hparams` logs, according to TensorBoard's documentation."""
 _LIGHTNING_RESULT = "hp_metric"
-"""Name of the result that Lightning's logger writes, with the value -1 unless the user sets it."""
+"""Name of the result that Lightning's logger writes; its value is -1 unless the user sets it."""
 _SESSION_FOLDER = re.compile(r"\d{9,}(\.\d+)?")
-"""Pattern of the folder names that `add_hparams` creates. If a folder holds several such subfolders, each one is a separate
-trial."""
+"""Pattern of the folder names that `add_hparams` creates. If a folder contains several such subfolders, each of them is a
+separate trial."""
 _RUN_STATUSES: Mapping[int, RunStatus] = {1: "FINISHED", 2: "FAILED", 3: "RUNNING"}
 _RECORD_FRAME_BYTES = 16
-"""Total size in bytes of the length field and the checksums of each record."""
+"""Number of bytes of each record's length field and checksums together."""
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the runs in a folder and its subfolders; raise AdvisorError if there is no event file."""
+    """List the runs in a folder and its subfolders; raise AdvisorError if there are no event files."""
     path = files.require_path(source, "a folder with TensorBoard's event files")
     if not path.is_dir() and _EVENT_FILE_MARK not in path.name:
         raise AdvisorError(f"{files.printable_text(path)} is not an event file of TensorBoard")
@@ -46,27 +47,27 @@ def find_runs(source: str | Path) -> RunList:
         dict(files.folders_with_files(path, lambda name: _EVENT_FILE_MARK in name)) if path.is_dir() else {root: [path]}
     )
     if not folders:
-        raise AdvisorError(f"{files.printable_text(path)}: no event files (events.out.tfevents.…) there or below")
+        raise AdvisorError(f"{files.printable_text(path)}: it contains no event files (events.out.tfevents.…)")
     extras.load_library(_LOADER_MODULE, "TensorBoard")
     runs: dict[Path, list[_RunPart]] = {}
     for folder in folders:
-        owner, part = _owner_and_part(folder, root, folders)
+        owner, part = _find_run_of_folder(folder, root, folders)
         runs.setdefault(owner, []).append(part)
     return RunList([_source_run(folder, parts, root) for folder, parts in sorted(runs.items())])
 
 
 @dataclass(frozen=True, slots=True)
 class _RunPart:
-    """The event files in one folder of a run."""
+    """The event files in one of the folders that belong to a run."""
 
     paths: Sequence[Path]
     prefix: str = ""
     suffix: str = ""
-    """Suffix of this part's metric names. The full name of a metric is prefix + TensorBoard tag + suffix."""
+    """Suffix of the metric names in this folder. The name of a metric is prefix + TensorBoard tag + suffix."""
 
 
-def _owner_and_part(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _RunPart]:
-    """Return (folder of the run to which `folder` belongs, `folder` as a part of this run)."""
+def _find_run_of_folder(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _RunPart]:
+    """Return (folder of the run that `folder` belongs to, `folder` as a part of this run)."""
     parent, paths = folder.parent, folders[folder]
     if folder == root:
         return folder, _RunPart(paths)
@@ -75,15 +76,14 @@ def _owner_and_part(folder: Path, root: Path, folders: Mapping[Path, Sequence[Pa
     if parent in folders:
         if [f for f in folders if f.parent == parent and _SESSION_FOLDER.fullmatch(f.name)] == [folder]:
             return parent, _RunPart(paths)
-        if (series := _series_name(folder, paths)) is not None:
+        if (series := _series_of_folder(folder, paths)) is not None:
             return parent, _RunPart(paths, suffix=f"/{series}")
     return folder, _RunPart(paths)
 
 
-def _series_name(folder: Path, paths: Sequence[Path]) -> str | None:
-    """Return SERIES if `add_scalars` created the folder, else None. `add_scalars` creates a folder named TAG_SERIES and writes only
-    the tag TAG into this folder.
-    """
+def _series_of_folder(folder: Path, paths: Sequence[Path]) -> str | None:
+    """Return SERIES if `add_scalars` created the folder TAG_SERIES, else None. `add_scalars` creates a folder TAG_SERIES for
+    each series, and writes only the tag TAG into it."""
     for event in _read_events(paths[0], []):
         for value in event.summary.value:
             start = value.tag.replace("/", "_") + "_"
@@ -118,12 +118,12 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
         for path in part.paths:
             try:
                 _read_event_file(path, part, reading)
-            except (ValueError, TypeError, OverflowError) as error:  # protobuf's error, or a step beyond 64 bits
+            except (ValueError, TypeError, OverflowError) as error:  # protobuf error, or a step with over 64 bits
                 raise AdvisorError(f"{files.printable_text(path)} is damaged: {str(error)[:120]}") from None
     reading.curves.drop(_final_results(reading.curves.metrics))
     if not len(reading.curves) and not reading.params:
         problems = "".join(f"; {note}" for note in reading.notes)
-        raise AdvisorError(f"{files.printable_text(folder)}: its event files hold no scalar{problems}")
+        raise AdvisorError(f"{files.printable_text(folder)}: its event files contain no scalar{problems}")
     return RunContent(
         reading.curves.points(),
         reading.params,
@@ -134,7 +134,8 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
 
 
 def _final_results(metrics: Collection[str]) -> set[str]:
-    """Return the single-point metrics that `add_hparams` logged as final results; empty if the run has no curves."""
+    """Return the names of the metrics with a single point that `add_hparams` logged as final results; empty if the run has no
+    curves."""
     results = {metric for metric in metrics if metric.startswith(_RESULT_PREFIX) or metric == _LIGHTNING_RESULT}
     return results if len(results) < len(metrics) else set()
 
@@ -152,7 +153,7 @@ def _read_event_file(path: Path, part: _RunPart, reading: _RunReading) -> None:
 
 
 def _scalar_value(value: Any) -> float | None:
-    """Return a scalar in either of TensorBoard's two encodings as a float; None for any other value."""
+    """Return a scalar as a float, from either of TensorBoard's two encodings; None for any other value."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return float(value.simple_value)
@@ -169,7 +170,7 @@ def _scalar_value(value: Any) -> float | None:
 
 
 def _add_session(value: Any, reading: _RunReading) -> None:
-    """Add the hyperparameters and the status that TensorBoard's hparams plugin recorded."""
+    """Add the hyperparameters and the status that TensorBoard's hparams plugin recorded to the run."""
     metadata = extras.load_library("tensorboard.plugins.hparams.metadata", "TensorBoard")
     hparams_error = extras.load_library("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError
     is_end = value.tag == _SESSION_END
@@ -177,7 +178,7 @@ def _add_session(value: Any, reading: _RunReading) -> None:
     try:
         session = parse(value.metadata.plugin_data.content)
     except (extras.protobuf_decode_error(), hparams_error):
-        reading.notes.append("A record of TensorBoard's hparams plugin is damaged and was left out.")
+        reading.notes.append("A record of TensorBoard's hparams plugin is damaged and is left out.")
         return
     if is_end:
         reading.status = _RUN_STATUSES.get(session.status, "FINISHED")
@@ -191,7 +192,7 @@ def _add_session(value: Any, reading: _RunReading) -> None:
 
 
 def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
-    """Yield the events of the file. If the last event is incomplete, add a note that the file is still growing or is damaged."""
+    """Yield the events of an event file. If the last event is incomplete, add a note that the file is damaged or still growing."""
     loader = extras.load_library(_LOADER_MODULE, "TensorBoard")
     event_pb2 = extras.load_library("tensorboard.compat.proto.event_pb2", "TensorBoard")
     end = 0
@@ -202,7 +203,7 @@ def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
             end += len(record) + _RECORD_FRAME_BYTES
             yield event
     except extras.protobuf_decode_error():
-        pass  # the note below reports the position
+        pass  # the note below states the position
     except (OSError, MemoryError, OverflowError) as error:
         raise AdvisorError(f"cannot read {files.printable_text(path)}: {str(error)[:120]}") from None
     if end < size:

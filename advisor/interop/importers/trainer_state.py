@@ -1,7 +1,7 @@
-"""Imports the files `trainer_state.json` of Hugging Face's `Trainer`, from the output folder and each `checkpoint-*` folder.
+"""Imports the file `trainer_state.json` of Hugging Face's `Trainer`, from the output folder and each `checkpoint-*` folder.
 
-Of each run, only the latest such file is read, because each file contains the complete history so far. Trainer saves its arguments
-only as a pickle, which is never opened; parameters are read from a JSON file or from the model card.
+Only the latest of these files is read for each run, because each file contains the complete history so far. `Trainer` saves its
+arguments only as a pickle, which is never opened; parameters are read from a JSON file or from the model card.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _PARAMS_FILES = (
     _MODEL_CARD_FILE,
 )
 _MAX_CARD_BYTES = 1_000_000
-_CARD_ITEM = re.compile(r"^- ([A-Za-z_]\w*): (\S.*)$")
+_MODEL_CARD_ITEM_PATTERN = re.compile(r"^- ([A-Za-z_]\w*): (\S.*)$")
 _CHECKPOINT_PATTERN = re.compile(r"checkpoint-(\d+)")
 _COUNT_PATTERN = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the runs in a folder and its subfolders. A folder with checkpoints is one run.
+    """List the runs in a folder and its subfolders. A folder with its checkpoints is one run.
 
-    Raises AdvisorError if there are no runs.
+    Raises AdvisorError if there is no run.
     """
     path = files.require_path(source, f"a Trainer's output folder or {_STATE_FILE}")
     if path.is_dir():
@@ -65,7 +65,7 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     try:
         history = _log_entries(_read_state(latest), latest)
     except AdvisorError:
-        history = []  # the same error is reported when the run is read
+        history = []  # this error is reported when the run is read
     return SourceRun(
         name,
         ("trainer-state", name, files.digest_of_value(history[0]) if history else ""),
@@ -76,8 +76,8 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
 
 
 def _state_order(state: Path) -> tuple[int, int]:
-    """Return a key that sorts state files from oldest to latest: checkpoints by number, then the output folder's file, which is
-    written last."""
+    """Return a key that sorts state files from oldest to latest: checkpoints by number, then the file in the output folder,
+    which is written last."""
     number = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
     return (0, int(number[1][:18])) if number else (1, 0)
 
@@ -92,7 +92,7 @@ def _read_state(path: Path) -> dict[str, Any]:
 def _log_entries(state: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
     history = state["log_history"]
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
-        raise AdvisorError(f"{files.printable_text(path)}: its log_history is not a list of entries")
+        raise AdvisorError(f"{files.printable_text(path)}: log_history is not a list of entries")
     return history
 
 
@@ -126,8 +126,8 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
 def _objective_tags(
     state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return tags with the objective and its direction. The objective is named in the training arguments, or it is the only metric
-    that has the value `best_metric`."""
+    """Return tags that state the objective and its direction. The objective is named in the training arguments, or it is the
+    only metric whose value equals `best_metric`."""
     named = arguments.get("metric_for_best_model")
     best = as_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}
@@ -153,7 +153,7 @@ def _objective_tags(
 
 
 def _training_arguments(argument_files: Sequence[Path]) -> dict[str, Any]:
-    """Return the training arguments from the first of the candidate files that exists."""
+    """Return the training arguments from the first existing file among the candidates."""
     for path in argument_files:
         if path.is_file():
             return _arguments_in_model_card(path) if path.name == _MODEL_CARD_FILE else files.read_mapping(path)
@@ -167,6 +167,6 @@ def _arguments_in_model_card(path: Path) -> dict[str, str]:
     for line in files.read_bytes(path, _MAX_CARD_BYTES).decode("utf-8", "replace").splitlines():
         if line.startswith("#"):
             inside = line.strip("# ").lower() == "training hyperparameters"
-        elif inside and (item := _CARD_ITEM.match(line)):
+        elif inside and (item := _MODEL_CARD_ITEM_PATTERN.match(line)):
             arguments[item[1]] = item[2].strip()
     return arguments

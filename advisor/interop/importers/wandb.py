@@ -1,8 +1,8 @@
-"""Imports Weights & Biases: the run folders that `wandb` writes to disk, and exported histories.
+"""Imports runs of Weights & Biases: the run folders that `wandb` writes to disk, and exported histories.
 
-A run folder (`wandb/run-…`, `wandb/offline-run-…`) holds all records in `run-ID.wandb`. Some versions also write configuration
-and summary under `files/`; downloaded run folders with only these two files can be imported as well. Exported histories are results
-of `run.history()` or `run.scan_history()` saved as CSV, JSON lines or Parquet: see `tabular`.
+A run folder (`wandb/run-…`, `wandb/offline-run-…`) contains all records in `run-ID.wandb`. Some versions also write a
+configuration and a summary under `files/`; downloaded run folders with only these files can be imported as well. An exported
+history is the result of `run.history()` or `run.scan_history()`, saved as CSV, JSON lines or Parquet; see `tabular`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _FILE_HEADER_BYTES, _CHUNK_HEADER = 7, struct.Struct("<IHB")
 _FULL_CHUNK, _FIRST_CHUNK, _MIDDLE_CHUNK, _LAST_CHUNK = 1, 2, 3, 4
 _MAX_RECORD_BYTES = 256_000_000
 _MAX_RECORDS_BEFORE_RUN = 20
-"""Maximum number of records that are searched for the one that names the run."""
+"""The record that names the run must be among this number of first records."""
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the runs in a file, or in a folder and its subfolders; raise AdvisorError if there are none."""
+    """List the runs in a file, or in a folder and its subfolders; raise AdvisorError if there is none."""
     path = files.require_path(source, "a wandb folder, a .wandb file or an exported history")
     if not path.is_dir():
         if path.suffix != ".wandb":
@@ -62,7 +62,7 @@ def find_runs(source: str | Path) -> RunList:
 
 
 def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
-    """Return a run that is stored as records. Each start and each resumption of the run wrote a separate record file."""
+    """Return a W&B run that is stored as records. Each start and each resumption of the run wrote its own file of records."""
     project, name = _project_and_name(paths[0])
     beside = [path.parent / "files" / name for path in paths for name in (_CONFIG_FILE, _SUMMARY_FILE)]
     return SourceRun(
@@ -75,7 +75,7 @@ def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
 
 
 def _run_from_summary(folder: Path, root: Path) -> SourceRun:
-    """Return a run that is stored without records: only as a summary and possibly a configuration."""
+    """Return a run that is stored without records, as a summary and possibly a configuration."""
     name = files.run_name(folder.parent if folder.name == "files" and folder != root else folder, root)
     config, summary = folder / _CONFIG_FILE, folder / _SUMMARY_FILE
 
@@ -98,13 +98,13 @@ class _RunReading:
     summary: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     status: RunStatus = "KILLED"
-    """Status of the run. The status stays KILLED unless the records state how the run ended."""
+    """Status of the W&B run. The status remains KILLED unless the records state how the run ended."""
     started_ms: int | None = None
     last_step: int = 0
     notes: list[str] = field(default_factory=list)
 
     def content(self, error_prefix: str) -> RunContent:
-        """Return the content of the run. A metric that occurs only in the run's summary becomes one point at the run's last
+        """Return the content of the W&B run. A metric that occurs only in the summary of the run becomes one point at the last
         step."""
         config, summary = unwrap_config(self.config), files.flatten_mapping(self.summary, ".")
         summary_step = summary.get("_step")
@@ -115,18 +115,18 @@ class _RunReading:
                 self.curves.add(name, step, value)
         points = self.curves.points()
         if not points and not config:
-            raise AdvisorError(f"{error_prefix} holds no run: neither metrics nor a configuration")
+            raise AdvisorError(f"{error_prefix} contains no run: neither metrics nor a configuration")
         return RunContent(points, config, self.tags, self.status, self.started_ms, notes=tuple(self.notes))
 
 
 def _project_and_name(path: Path) -> tuple[str, str]:
-    """Return (project, name) of the run; two empty strings if the run's first records lack them."""
+    """Return (project, name) of the run; two empty strings if its first records lack them."""
     try:
         for record, _ in zip(_decode_records(path, []), range(_MAX_RECORDS_BEFORE_RUN), strict=False):
             if record.WhichOneof("record_type") == "run":
                 return record.run.project, record.run.display_name
     except AdvisorError:
-        pass  # the same error is reported when the run is read
+        pass  # this error is reported when the run is read
     return "", ""
 
 
@@ -170,7 +170,7 @@ def _add_run(run: Any, reading: _RunReading) -> None:
 
 
 def _apply_update(mapping: dict[str, Any], update: Any, error_prefix: str) -> None:
-    """Apply the updates and removals that a record states to `mapping`."""
+    """Apply the updates and removals in a record to `mapping`."""
     for item in update.update:
         names = list(item.nested_key) or [item.key]
         inner = mapping
@@ -198,7 +198,7 @@ def _add_history(history: Any, reading: _RunReading, error_prefix: str) -> None:
 
 
 def _decode_records(path: Path, notes: list[str]) -> Iterator[Any]:
-    """Yield the records of a .wandb file. If the last record is incomplete, add a note that the file is truncated or damaged."""
+    """Yield the records in a .wandb file. If the last record is incomplete, add a note that the file is damaged or truncated."""
     protocol = extras.load_library(_PROTOCOL_MODULE, "wandb")
     end = 0
     for end, content in _record_bytes(path):
@@ -214,10 +214,10 @@ def _decode_records(path: Path, notes: list[str]) -> Iterator[Any]:
 
 
 def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (end position in bytes, content) of each record of a .wandb file.
+    """Yield (position of its end in bytes, content) for each record of a .wandb file.
 
-    The file format is LevelDB's log: blocks of 32 KiB contain chunks, each with a checksum, a length and a type. The chunk's type
-    states whether it is a whole record or the first, a middle or the last part of a record.
+    The file has the format of LevelDB's log: blocks of 32 KiB contain chunks, each with a checksum, a length and a type. The
+    type of a chunk states whether it is a whole record, or the first, a middle or the last part of a record.
     """
     with files.read_errors(path), path.open("rb") as file:
         if file.read(_FILE_HEADER_BYTES)[:4] != b":W&B":

@@ -1,4 +1,4 @@
-"""Base class of the run writers: finds or creates the experiment, and lists the runs that an earlier import wrote."""
+"""Defines the base class of writers, which find or create the experiment and list the runs that an earlier import wrote."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from advisor.interop.importers.mlflow_runs import TAG_SOURCE, TAG_STATE, NewRun
 from advisor.model.errors import AdvisorError
 
 _OVERWRITTEN_TAGS = (contract.TAG_STUDY_FILE,)
-"""Tags of an experiment that each import overwrites."""
+"""Tags of an MLflow experiment that each import overwrites."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
-    """A stored run that an earlier import wrote."""
+    """An MLflow run that an earlier import wrote."""
 
     run_id: str
     state: str | None
-    """Value of the run's tag `TAG_STATE`; None if the run has no such tag."""
+    """Value of the run's tag `TAG_STATE`; None without this tag."""
 
 
 OnWritten = Callable[[NewRun, int], None]
-"""Callback that receives each stored run and the number of metric points written to it."""
+"""Callback that receives each stored run with the number of metric points written to it."""
 
 
 class Writer(ABC):
-    """Writes runs into one tracking store. The writer never keeps partial or duplicate runs."""
+    """Writes runs into a tracking store. The writer never keeps incomplete or duplicate runs."""
 
     def imported_runs(self, experiment: str) -> Mapping[str, ImportedRun]:
-        """Return the runs that earlier imports wrote into the experiment, keyed by source; empty if the experiment does not
-        exist."""
+        """Return the runs that earlier imports wrote into the experiment, keyed by their source; empty if the experiment does
+        not exist."""
         existing = self._active_experiment(experiment)
         tags = {} if existing is None else self._tags_of_runs(existing.experiment_id)
         return {t[TAG_SOURCE]: ImportedRun(run, t.get(TAG_STATE)) for run, t in tags.items() if TAG_SOURCE in t}
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: OnWritten) -> None:
-        """Write the runs into an experiment; if it does not exist, create it with `tags`."""
+        """Write runs into an experiment, and create the experiment with `tags` if it does not exist."""
         existing = self._active_experiment(name)
         if existing is None:
             self._write_runs(self._create_experiment(name, tags), runs, on_written)
@@ -51,7 +51,7 @@ class Writer(ABC):
         self._write_runs(existing, runs, on_written)
 
     def _active_experiment(self, name: str) -> Any:
-        """Return the experiment, or None if it does not exist; raise AdvisorError if it was deleted."""
+        """Return the MLflow experiment; None if it does not exist. Raise AdvisorError if it was deleted."""
         experiment = self._find_experiment(name)
         if experiment is not None and experiment.lifecycle_stage != "active":
             raise AdvisorError(
@@ -62,7 +62,7 @@ class Writer(ABC):
 
     @abstractmethod
     def _find_experiment(self, name: str) -> Any:
-        """Return MLflow's experiment, even if it was deleted; None if it never existed."""
+        """Return the MLflow experiment, even if it was deleted; None if it never existed."""
 
     @abstractmethod
     def _create_experiment(self, name: str, tags: Mapping[str, str]) -> Any:
@@ -81,4 +81,4 @@ class Writer(ABC):
         """Write the runs into the experiment."""
 
     def _delete_unfinished(self, experiment_id: str) -> None:  # noqa: B027 - only some writers leave such runs
-        """Delete runs that an interrupted import left incomplete."""
+        """Delete the runs that an interrupted import left incomplete."""

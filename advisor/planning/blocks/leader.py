@@ -1,4 +1,4 @@
-"""Chooses the best setting of a search from the mean results of each setting."""
+"""Chooses the best setting of a search by the mean result of each setting."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from advisor.planning.blocks.model import Trained
 
 
 def settings(trials: Sequence[Trained]) -> list[list[Trained]]:
-    """Return the trials of each candidate setting. Trials with a different training length or schedule count as a different
-    setting.
-    """
+    """Group the trials by candidate setting. Trials with a different training length or schedule count as a different setting."""
     groups: list[list[Trained]] = []
     for trial in (t for t in trials if t.probe is None):
         same = next((g for g in groups if _key(g[0]) == _key(trial)), None)
@@ -27,21 +25,18 @@ def _key(trial: Trained) -> tuple[dict[str, object], int, dict[str, object]]:
 
 
 def mean(trials: Sequence[Trained]) -> float:
-    """Return the mean cost of the trials; infinity if a trial failed."""
     return math.inf if any(t.failed for t in trials) else math.fsum(t.cost for t in trials) / len(trials)
 
 
 def leading(groups: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
-    """Return the trials of the setting with the best mean. Among equally good settings, take the last one, because the sampler knew
-    most when it chose it.
-    """
+    """Return the trials of the setting with the lowest mean cost. Among equally good settings, choose the latest one, because
+    the sampler had most results when it chose that setting."""
     return min(reversed(groups), key=mean)
 
 
 def best(trials: Sequence[Trained]) -> Sequence[Trained]:
-    """Return the trials of the best setting. If any setting was repeated, only repeated settings count, because one run proves
-    little.
-    """
+    """Return the trials of the best setting. If any setting was repeated, only repeated settings can be the best, because one
+    run proves little."""
     groups = settings(trials)
     repeated = [g for g in groups if len(g) > 1 and math.isfinite(mean(g))]
     return leading(repeated or groups)

@@ -11,11 +11,11 @@ from advisor.model.space import Value
 from advisor.model.spec import StudySpec
 
 Kind = Literal[
-    "explore",  # quasi-random trials of a whole space
-    "extend",  # trials of a changed space, first in the part that was not searched before
-    "probe",  # a special study of the playbook, such as a search for a warmup
-    "adaptive",  # trials that the adaptive sampler draws from all results
-    "repeat",  # the leading setting with other seeds
+    "explore",  # Quasi-random trials of a whole space.
+    "extend",  # Trials of a changed space, first in its new part.
+    "probe",  # A probe of the playbook, such as a search for a warmup.
+    "adaptive",  # Trials that the adaptive sampler draws from all results.
+    "repeat",  # Repeats of the leading setting with other seeds.
 ]
 
 
@@ -24,20 +24,19 @@ class Trained:
     """A trial that has ended."""
 
     id: str
-    """Identifies the trial for the analyst."""
+    """Id by which the analyst finds the trial."""
     setting: Mapping[str, Value]
-    """The hyperparameter values that the trial was given."""
+    """Hyperparameter values that the search chose for the trial."""
     params: Mapping[str, Value]
-    """The hyperparameter values that the trial logged; a training may round the given values."""
+    """Hyperparameter values that the trial logged; a training may round the chosen values."""
     cost: float
     """Best value of the objective, negated if higher is better; NaN if the trial failed."""
     steps: int
     """Planned steps."""
     schedule: Mapping[str, Value] = field(default_factory=dict)
     probe: str | None = None
-    """Kind of the special study (such as a search for a warmup) to which the trial belongs, else None. Trials of special studies
-    cannot become the best setting.
-    """
+    """Kind of the probe (a special study, such as a search for a warmup) to which the trial belongs, else None. Trials of
+    probes cannot become the best setting of the search."""
     paid: int | None = None
     """Number of steps that count towards the budget if the trial was stopped early; None if all planned steps count."""
 
@@ -63,15 +62,15 @@ class Block:
 
 
 class Analyst(Protocol):
-    """Interface of the analysis that plans the studies of a search. It also knows which settings the training supports."""
+    """Interface of the analysis that plans the studies of a search. An analyst also knows which settings the training supports."""
 
     def next_study(
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
-        """Return the first study that the analysis of these trials plans; None if it plans none.
+        """Return the first study that the analysis of these trials plans; None if the analysis plans no study.
 
         prepare: function that adapts a planned study to this search, before the study's effects are predicted.
         """
 
-    def legal(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
-        """Return the study without changes that the training does not support. before: study with the present search space."""
+    def supported_study(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
+        """Return the study without changes that the training does not support. before: study with the current search space."""

@@ -7,22 +7,21 @@ from collections.abc import Mapping, Sequence
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
 from advisor.planning.blocks.model import Trained
-from advisor.planning.designs.exploit import reopened
+from advisor.planning.designs.exploit import with_reopened_parameters
 from advisor.planning.sampling.adaptive import Observation
 
 
-def steps_of(spec: StudySpec) -> int:
-    """Return the number of steps of a trial. If the study does not state it, return 1, so that a budget of steps is a budget of
-    trials.
-    """
+def steps_per_trial(spec: StudySpec) -> int:
+    """Return the number of steps of a trial. If the study does not state a number of steps, return 1, so that a budget of steps
+    is a budget of trials."""
     return spec.max_train_steps or 1
 
 
-def hull(before: StudySpec, after: StudySpec) -> StudySpec:
-    """Return the later study with ranges and choices extended to contain the earlier ones. Ranges need not shrink, because the
-    sampler knows where results are bad.
+def enclosing_space(before: StudySpec, after: StudySpec) -> StudySpec:
+    """Return the later study with ranges and choices extended so that they contain the ranges and choices of the earlier study.
+    Ranges need not shrink, because the sampler avoids regions with bad results anyway.
 
-    A hyperparameter that the later study fixes stays fixed.
+    Hyperparameters that the later study fixes stay fixed.
     """
     parameters = dict(after.parameters)
     for name, old in before.searched.items():
@@ -41,43 +40,46 @@ def hull(before: StudySpec, after: StudySpec) -> StudySpec:
 
 def same_space(spec: StudySpec, other: StudySpec) -> bool:
     """Return whether both studies search the same values with the same length and schedule of training."""
-    return not changed(spec, other) and not changed(other, spec) and trains_alike(spec, other)
+    return not changed(spec, other) and not changed(other, spec) and same_length_and_schedule(spec, other)
 
 
 def changed(before: StudySpec, after: StudySpec) -> list[str]:
-    """Return the hyperparameters that only the later study searches, or that it searches with different range ends or choices."""
-    old, new = _domains(before), _domains(after)
+    """Return the hyperparameters that only the later study searches, and those that it searches with different range ends or
+    choices."""
+    old, new = _search_domains(before), _search_domains(after)
     return [name for name in new if new[name] != old.get(name)]
 
 
-def _domains(spec: StudySpec) -> dict[str, dict[str, object]]:
-    return {n: p.domain.model_dump(exclude={"limits", "type"}) for n, p in reopened(spec).searched.items()}
+def _search_domains(spec: StudySpec) -> dict[str, dict[str, object]]:
+    return {
+        n: p.domain.model_dump(exclude={"limits", "type"}) for n, p in with_reopened_parameters(spec).searched.items()
+    }
 
 
-def trains_alike(spec: StudySpec, other: StudySpec) -> bool:
+def same_length_and_schedule(spec: StudySpec, other: StudySpec) -> bool:
     """Return whether both studies have the same length and schedule of training."""
-    return steps_of(spec) == steps_of(other) and dict(spec.schedule or {}) == dict(other.schedule or {})
+    return steps_per_trial(spec) == steps_per_trial(other) and dict(spec.schedule or {}) == dict(other.schedule or {})
 
 
 def comparable(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
     """Return the trials with the study's number of steps and schedule, inside or outside its search space."""
-    wanted = steps_of(spec), dict(spec.schedule or {})
+    wanted = steps_per_trial(spec), dict(spec.schedule or {})
     return [t for t in trials if t.probe is None and (t.steps, dict(t.schedule)) == wanted]
 
 
 def within(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
     """Return the trials that count as data of the study: they lie in its space and have its number of steps and schedule."""
-    return [t for t in comparable(spec, trials) if _lies_in(spec, spec.completed(t.params))]
+    return [t for t in comparable(spec, trials) if _space_contains(spec, spec.completed(t.params))]
 
 
 def covers(before: StudySpec, spec: StudySpec, params: Mapping[str, Value]) -> bool:
     """Return whether an earlier space contains a trial of the study; False if that space lacks a hyperparameter that the study
     searches.
     """
-    return spec.searched.keys() <= before.parameters.keys() and _lies_in(before, spec.completed(params))
+    return spec.searched.keys() <= before.parameters.keys() and _space_contains(before, spec.completed(params))
 
 
-def _lies_in(spec: StudySpec, params: Mapping[str, Value]) -> bool:
+def _space_contains(spec: StudySpec, params: Mapping[str, Value]) -> bool:
     inside = all(p.allows(params[name]) for name, p in spec.searched.items() if name in params)
     return inside and spec.forbids(params) is None
 

@@ -1,1 +1,1 @@
-"""The study designs of the playbook, one per module. `catalogue.DESIGNS` lists the designs that rules can request."""
+"""The study designs of the playbook, one per module. `catalogue.STUDY_DESIGNS` lists the designs that rules can request."""

@@ -2,11 +2,11 @@
 
 Playbook: "Determining the feasible batch sizes and estimating training throughput".
 
-*When.* The batch size must be chosen and its throughput is unknown, or throughput still grows at the largest size tried.
-The number `from` is the smallest batch size to try.
+*When.* The batch size must be chosen and its throughput is unknown, or throughput still grows at the largest size tried. The
+request's number `from` is the smallest batch size to try.
 
-*What.* Each of eight batch sizes is trained for `STEPS` steps, and each size is twice the previous one. A trial that runs out of
-memory is recorded as such, and the remaining trials still run. The rule on throughput analyses the result.
+*What.* Each of eight batch sizes is trained for `STEPS` steps, and each size is twice the previous one. If a trial runs out of
+memory, this is recorded, and the remaining trials still run. The rule on throughput analyses the result.
 `advisor_pytorch.probes.batch_size_sweep` also measures throughput and memory, but in one process with the training's own step
 function.
 """
@@ -29,8 +29,8 @@ PROBE = (
     "at the first size that does not fit in memory."
 )
 COSTS = (
-    "Weigh the whole cost: the cost of a step times the number of steps, and what a larger batch costs at the start, such as more "
-    "machines or a program for several of them."
+    "Weigh the whole cost: the cost of a step times the number of steps, and the setup cost of a larger batch, such as more "
+    "machines and distributed training code."
 )
 
 
@@ -46,7 +46,7 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
 
 
 def sweep(objective: Objective, name: str, smallest: int, *, study: str) -> StudySpec:
-    """Return a study of eight batch sizes: the first is `smallest`, and each further size is twice the one before."""
+    """Return a study of eight batch sizes: the first is `smallest`, and each further size is twice the previous one."""
     sizes = tuple(smallest * 2**i for i in range(SIZES))
     why = "powers of two until the device runs out of memory; use the largest size that still raises the throughput"
     return StudySpec(

@@ -20,14 +20,14 @@ from advisor.planning.designs import (
 )
 
 
-class Design(Protocol):
-    """Function that makes a new study, or changes to the next study (`base`), from the analysed study."""
+class StudyDesign(Protocol):
+    """Function that derives a new study, or changes to the next study (`base`), from the analysed study."""
 
     def __call__(self, request: RunPlan, study: Study, base: StudySpec, /) -> StudySpec | tuple[Change, ...]:
         """Return the new study that the design creates, or its changes to `base`."""
 
 
-DESIGNS: Mapping[PlanName, Design] = {
+STUDY_DESIGNS: Mapping[PlanName, StudyDesign] = {
     "probe-early": probe_early.design,
     "warmup": warmup.design,
     "clip": clip.design,

@@ -2,18 +2,18 @@
 
 Playbook: "Gradient clipping".
 
-*When.* The loss jumps in the middle of training, the gradient norm has outliers, training is unstable despite clipping, or the best
-learning rate is close to rates that fail. Numbers: `p90` and `median` of the unclipped gradient norms, `norms` (the number of these
-norms), `threshold` (the current clipping threshold, if training is unstable with it), and `raised_from` (the current threshold, if
-it clips most updates).
+*When.* The loss jumps in the middle of training, the gradient norm has outliers, training is unstable despite clipping, or the
+best learning rate is close to rates that fail. Numbers in the request: `p90` and `median` of the unclipped gradient norms,
+`norms` (the number of these norms), `threshold` (the current clipping threshold, if training is unstable with it), and
+`raised_from` (the current threshold, if it clips most updates).
 
 *What.* The clipping threshold becomes a nuisance parameter of the next study, with a log range. The low end of the range is the
-median norm, but at most two thirds of the 90th percentile of norms. On the log scale, the high end is as far above the 90th
-percentile as the low end is below it. If training is unstable although gradients are already clipped, smaller thresholds are tried.
-Clipping more than half of all updates amounts to a lower learning rate, so the low end is never chosen below the median norm. If a
-threshold clips most updates, the length of each update is about the learning rate times the threshold. So if the threshold is
-raised, the range of the learning rate moves down to keep the length of updates. The range leaves a decade of room at its high end,
-because the unclipped updates shrink with the gradients.
+median norm, but at most two thirds of the 90th percentile of norms. The 90th percentile lies in the middle of the range on the
+log scale. If training is unstable although gradients are already clipped, the study searches smaller thresholds. Clipping more
+than half of all updates amounts to a lower learning rate, so the low end is never chosen below the median norm. If a threshold
+clips most updates, the length of each update is about the learning rate times the threshold. So if the threshold is raised, the
+learning-rate range moves down, which keeps the length of updates the same. The high end of the learning-rate range lies a
+decade higher than this requires, because unclipped updates shrink with the gradients.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from advisor.model.learning_rate import rate_name
 from advisor.model.prediction import round_significant
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.stats.curve import HUGE
+from advisor.stats.curve import MAX_FINITE_VALUE
 
-MIN_REACH = 1.5
+MIN_THRESHOLD_REACH = 1.5
 """Minimum ratio of the norms' 90th percentile to the threshold range's low end, and of the current threshold to the range's high
 end.
 """
@@ -44,7 +44,7 @@ updates.
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...]:
     """Return the changes that search the clipping threshold and, if the threshold is raised, move the learning-rate range down."""
-    return (_search_threshold(request.numbers, base), *_rate(request.numbers, rate_name(study), base))
+    return (_change_to_search_threshold(request.numbers, base), *_rate(request.numbers, rate_name(study), base))
 
 
 def _rate(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tuple[Change, ...]:
@@ -57,24 +57,25 @@ def _rate(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tu
     factor = raised_from / numbers["median"]
     low, high = round_significant(old.low * factor, 2), round_significant(min(ROOM * old.high * factor, old.high), 2)
     why = (
-        f"With most updates clipped at {raised_from:.3g}, an update is as long as the learning rate times that; typical norms are "
+        f"With most updates clipped at {raised_from:.3g}, an update is as long as the rate times this; typical norms are "
         f"{numbers['median']:.3g}, so rates {factor:.2g} times as high give updates of the same length. The range goes up to "
-        f"{ROOM:g} times beyond, because updates now shrink with the gradients"
+        f"{ROOM:g} times higher, because updates now shrink with the gradients"
     )
     return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)
 
 
-def _search_threshold(numbers: Mapping[str, float], base: StudySpec) -> Change:
-    """Return the change that searches the clipping threshold."""
+def _change_to_search_threshold(numbers: Mapping[str, float], base: StudySpec) -> Change:
     p90, threshold = numbers.get("p90", math.inf), numbers.get("threshold")
     if threshold is not None:
         middle = min(p90, threshold / REACH_BELOW_THRESHOLD)
         low = round_significant(middle / REACH_BELOW_THRESHOLD, 3)
-        high = round_significant(min(REACH_BELOW_THRESHOLD * middle, threshold / MIN_REACH), 3)
+        high = round_significant(min(REACH_BELOW_THRESHOLD * middle, threshold / MIN_THRESHOLD_REACH), 3)
         why = f"Training was unstable with a clipping threshold of {threshold:.3g}, so search smaller ones"
     else:
-        low = round_significant(min(numbers["median"], p90 / MIN_REACH, HUGE / MIN_REACH), 3)
-        high = round_significant(min(p90 / low * p90, HUGE), 3)
+        low = round_significant(
+            min(numbers["median"], p90 / MIN_THRESHOLD_REACH, MAX_FINITE_VALUE / MIN_THRESHOLD_REACH), 3
+        )
+        high = round_significant(min(p90 / low * p90, MAX_FINITE_VALUE), 3)
         why = (
             f"The 90th percentile of {numbers['norms']:,.0f} unclipped gradient norms after early training is {p90:.3g}"
         )

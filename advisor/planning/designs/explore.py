@@ -3,14 +3,14 @@ lies.
 
 Playbook: "Exploration vs exploitation", "Identifying bad search space boundaries".
 
-*When.* No rule recommends a change, and at least one of four facts is unknown: if any hyperparameter has an effect, how much
-results vary between seeds, if results improve beyond the range end near the best trial, or which of the compared values is best.
-Repeating the best trial instead would measure a setting that may soon be replaced; an adaptive search would not try all compared
-values equally often.
+*When.* No rule recommends a change, and at least one of four questions is open: whether any hyperparameter has an effect, how
+much results vary between seeds, whether results improve beyond the range end near the best trial, or which of the compared
+values is best. Repeats of the best trial would measure a setting that may soon be replaced; an adaptive search would not try
+all compared values equally often.
 
-*What.* The same study with more trials: enough to detect an effect of `EFFECT` standard deviations between seeds and to fit a
-quadratic response. The number of trials is at most doubled, or raised to `RATE_TRIALS` in total if that is more. The existing
-trials count as data of this study. The study's notes state the smallest effect that the trials can detect.
+*What.* The same study with more trials, enough to detect an effect of `MIN_EFFECT_SD` standard deviations between seeds and to
+fit a quadratic response. The number of trials is at most doubled, or raised to `RATE_TRIALS` in total if that is more. The
+existing trials count as data of this study. The study's notes state the smallest effect that the trials can detect.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import plain_number
 from advisor.planning import price
-from advisor.planning.designs.exploit import best_lies_inside
+from advisor.planning.designs.exploit import best_trial_lies_inside
 from advisor.planning.states import Evidence, trials_needed
 
-ADD_TRIALS = "Add trials"
+ADD_TRIALS_GOAL = "Add trials"
 """First words of the goal of a study that adds trials in the same space."""
 
 
@@ -47,7 +47,7 @@ def explore(
         return None
     trials = max(trials, *(len(p.options) for p in base.searched.values()))
     more = base.model_copy(update={"trials": trials})
-    notes = (*base.notes, price.power_of(study, settings.read(study).successes, trials, len(base.searched)))
+    notes = (*base.notes, price.power_sentence(study, settings.read(study).successes, trials, len(base.searched)))
     return more.model_copy(update={"goal": goal(more), "notes": notes})
 
 
@@ -58,7 +58,7 @@ def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
         f"{n} {plain_number(p.low)} to {plain_number(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric
     ]
     shown = ", ".join((said or names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"{ADD_TRIALS}: {spec.trials:,} {'with' if said else 'of'} {shown}"
+    return f"{ADD_TRIALS_GOAL}: {spec.trials:,} {'with' if said else 'of'} {shown}"
 
 
 def missing_trials(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> int:
@@ -80,6 +80,7 @@ def still_compares(study: Study, spec: StudySpec) -> bool:
 
 
 def _may_improve_beyond(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> bool:
-    """Return whether the best trial is close to an end that can be moved, and a rule checks if results improve towards it."""
+    """Return whether the best trial is close to a movable end of a range, and a rule checks if results improve towards this
+    end."""
     edge_rules = {rule.rule_id() for rule in rules if rule.predicts == "best-beyond"}
-    return any(v.rule in edge_rules and v.status != "fired" for v in verdicts) and not best_lies_inside(study)
+    return any(v.rule in edge_rules and v.status != "fired" for v in verdicts) and not best_trial_lies_inside(study)

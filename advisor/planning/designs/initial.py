@@ -5,12 +5,12 @@ and fixed hyperparameters".
 
 *When.* The user runs `advisor init` for a project without a study.
 
-*What.* A simple, fast start with one goal: a constant learning rate and, unless requested, no regularisation. The number of trials
-per compared value decides which hyperparameters are tuned; all other hyperparameters keep their defaults. For Adam and its
-variants, the learning rate is always tuned, beta1 from 10 trials, epsilon from 25 and beta2 from 50 (our number for the playbook's
-"substantially more"). For SGD, the learning rate is tuned and, from 10 trials, the momentum on a reverse-log scale. A
-hyperparameter that the user defines under another name (`lr`) replaces the default one. If `final_train_steps` is set, each trial
-trains for a tenth of these steps.
+*What.* A simple, fast start with one goal: a constant learning rate and, unless requested, no regularisation. The number of
+trials per compared value determines which hyperparameters are tuned; all others keep their defaults. For Adam and its variants,
+the learning rate is always tuned, beta1 from 10 trials, epsilon from 25 and beta2 from 50 (our number for the playbook's
+"substantially more"). For SGD, the learning rate is tuned and, from 10 trials, the momentum on a reverse-log scale. If the user
+defines a hyperparameter under another name, such as `lr`, it replaces the default hyperparameter. If `final_train_steps` is
+set, each trial trains for a tenth of these steps.
 """
 
 from __future__ import annotations
@@ -21,32 +21,34 @@ from dataclasses import dataclass, field
 
 from advisor.model import parameter_kinds
 from advisor.model.errors import AdvisorError
-from advisor.model.optimizers import LADDERS, TunableHyperparameter, names_hyperparameter
+from advisor.model.optimizers import TUNABLE_BY_OPTIMIZER, TunableHyperparameter, denotes_hyperparameter
 from advisor.model.spec import Checkpoints, Objective, Parameter, Sampler, StudySpec
 from advisor.planning import roles
 from advisor.planning.designs.batch_sweep import PROBE
-from advisor.planning.designs.rounds import SHORT
+from advisor.planning.designs.rounds import SHORT_RUN_SHARE
 
 EVALUATIONS = 50
-"""Number of evaluations per trial: enough for the curves to show overfitting, saturation and instability."""
+"""Number of evaluations per trial: enough to show overfitting, saturation and instability in the curves."""
 BEST_CHECKPOINTS = 1
 """Number of best checkpoints that each trial keeps, so that its best step can be selected."""
-REGULARISE = (
+REGULARISATION_NOTE = (
     "Add no regularisation yet unless the problem is known to need it. If the best trials overfit, the report adds dropout, label "
     "smoothing or weight decay to the next study."
 )
 
 
-ARCHITECTURE = (
+ARCHITECTURE_NOTE = (
     "Start from a well-known architecture that is easy to train: reproduce a paper on a problem like yours, then change it step by "
     "step."
 )
-FAIR = "Tune every value as well as the others, also the baseline without the change: give each equally many trials."
-EQUAL_STEPS = (
-    "Compare batch sizes at equally many steps. With equally many epochs a larger batch takes fewer steps; the comparison then "
-    "shows at best that it needs no more examples."
+FAIRNESS_NOTE = (
+    "Give each compared value, including the baseline, the same number of trials, so that all are tuned equally well."
 )
-EVALUATE = (
+EQUAL_STEPS_NOTE = (
+    "Compare batch sizes at equally many steps. With equally many epochs, a larger batch takes fewer steps; the comparison then "
+    "shows at best that the larger batch needs no more examples."
+)
+EVALUATION_NOTE = (
     "Average validation metrics over examples, not over batches: the last batch may be smaller. Save the predictions for the same "
     "few examples with each evaluation, to see what changes behind the metric."
 )
@@ -55,8 +57,8 @@ MEASURE = "Measure the throughput again for each value: the feasible batch sizes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """The user's requirements for a project's first study."""
+class FirstStudyRequest:
+    """What the user requests for a project's first study: options of `advisor init`."""
 
     study: str
     objective: Objective
@@ -68,17 +70,17 @@ class Wish:
     """Additional hyperparameters, and ranges that replace the default ranges of the optimizer's hyperparameters."""
 
 
-def initial(wish: Wish) -> StudySpec:
-    """Return the first study. Raises AdvisorError if there is nothing to tune or compare."""
+def initial(wish: FirstStudyRequest) -> StudySpec:
+    """Raises AdvisorError if there is nothing to tune or compare."""
     steps, final = wish.max_train_steps, wish.final_train_steps
     if steps is None and final is not None:
-        steps = max(round(SHORT * final), 1)
+        steps = max(round(SHORT_RUN_SHARE * final), 1)
     trials = _trials_per_value(wish)
     ladder = {
         r.name: _parameter(r, trials, wish)
-        for r in LADDERS[wish.optimizer]
+        for r in TUNABLE_BY_OPTIMIZER[wish.optimizer]
         if r.name in wish.parameters
-        or not any(names_hyperparameter(r.name, name, wish.optimizer) for name in wish.parameters)
+        or not any(denotes_hyperparameter(r.name, name, wish.optimizer) for name in wish.parameters)
     }
     stated = {
         n: p if p.why else p.model_copy(update={"why": roles.why(n, p.role, "set by the user")})
@@ -107,13 +109,13 @@ def initial(wish: Wish) -> StudySpec:
     )
 
 
-def _trials_per_value(wish: Wish) -> int:
+def _trials_per_value(wish: FirstStudyRequest) -> int:
     """Return the number of trials for each compared value."""
     values = math.prod(len(p.options) or 1 for p in wish.parameters.values() if p.role == "scientific")
     return max(wish.trials // values, 1)
 
 
-def _parameter(rung: TunableHyperparameter, trials: int, wish: Wish) -> Parameter:
+def _parameter(rung: TunableHyperparameter, trials: int, wish: FirstStudyRequest) -> Parameter:
     if trials < rung.min_trials:
         per_value = "" if trials == wish.trials else " for each value"
         why = (
@@ -124,35 +126,39 @@ def _parameter(rung: TunableHyperparameter, trials: int, wish: Wish) -> Paramete
 
 
 def tuned(rung: TunableHyperparameter) -> Parameter:
-    """Return an optimizer's hyperparameter as a searched parameter with its usual range."""
-    budget = f"worth tuning with at least {rung.min_trials} trials" if rung.min_trials else "the first to tune"
+    """Return a hyperparameter of an optimizer as a searched parameter with its usual range."""
+    budget = (
+        f"worth tuning with at least {rung.min_trials} trials"
+        if rung.min_trials
+        else "the first hyperparameter to tune"
+    )
     why = roles.why(rung.name, "nuisance", f"{budget}; the range is wide on purpose")
     return Parameter(role="nuisance", type="float", low=rung.low, high=rung.high, scale=rung.scale, why=why)
 
 
-def _notes(wish: Wish, steps: int | None) -> list[str]:
+def _notes(wish: FirstStudyRequest, steps: int | None) -> list[str]:
     compared = [n for n, p in wish.parameters.items() if p.role == "scientific"]
     searched = [n for n, p in wish.parameters.items() if p.role == "nuisance"]
-    notes = [ARCHITECTURE, f"The optimizer is {wish.optimizer}; its hyperparameters do not carry over to another one."]
+    notes = [ARCHITECTURE_NOTE, f"The optimizer is {wish.optimizer}; its hyperparameters do not suit other optimizers."]
     if compared:
-        notes.append(FAIR)
-    notes += [EQUAL_STEPS for n in compared if parameter_kinds.is_batch_size(n)]
+        notes.append(FAIRNESS_NOTE)
+    notes += [EQUAL_STEPS_NOTE for n in compared if parameter_kinds.is_batch_size(n)]
     notes += [MEASURE for n in compared if parameter_kinds.is_architecture(n)]
     if not any(parameter_kinds.is_regulariser(n) for n in wish.parameters):
-        notes.append(REGULARISE)
-    notes.append(EVALUATE)
-    notes += [NONE.format(name=n) for n in searched if _never_none(n, wish.parameters[n])]
+        notes.append(REGULARISATION_NOTE)
+    notes.append(EVALUATION_NOTE)
+    notes += [NONE.format(name=n) for n in searched if _always_regularises(n, wish.parameters[n])]
     if not any(parameter_kinds.is_batch_size(n) for n in wish.parameters):
         notes.append(f"Choose the batch size by throughput before the first study. {PROBE}")
     if wish.final_train_steps and steps:
         notes.append(
-            f"Trials of {steps:,} steps answer most questions about one of {wish.final_train_steps:,}; a few long runs follow."
+            f"Trials of {steps:,} steps answer most questions about {wish.final_train_steps:,} steps; a few long runs follow."
         )
     return notes
 
 
-def _never_none(name: str, parameter: Parameter) -> bool:
-    """Return whether every trial uses the regulariser, because its range or choices do not contain 0."""
+def _always_regularises(name: str, parameter: Parameter) -> bool:
+    """Return whether every trial uses the regulariser, because its range or choices exclude 0."""
     return (
         parameter_kinds.is_regulariser(name) and not parameter.contains(0) and "none" not in map(str, parameter.options)
     )

@@ -1,16 +1,16 @@
-"""The design `ladder`: fewer hyperparameters, if there are too few trials for all of them.
+"""The design `ladder`: a search of fewer hyperparameters, if there are too few trials to search all of them.
 
 Playbook: "How should Adam's hyperparameters be tuned?": the number of trials decides how many hyperparameters are tuned.
 
-*When.* Even twice as many trials would be too few to estimate a quadratic response to all searched hyperparameters, for example if
-12 trials search six hyperparameters.
+*When.* Even twice as many trials would be too few to estimate a quadratic response to all searched hyperparameters, for example
+if 12 trials search six hyperparameters.
 
-*What.* A search of as many hyperparameters as the number of trials allows, but at least two and every learning rate. Learning rates
-come first, followed by the hyperparameters that matter most, if an effect was found. With too few trials to tune even a learning
-rate, only learning rates are searched. All other hyperparameters are fixed at the best trial's values, because these values were
-good in combination; medians of several good trials were never tried in combination. The final adaptive search varies the fixed
-hyperparameters again. The notes state the smallest effect that the trials can detect, and the alternative of searching all
-hyperparameters.
+*What.* A search of as many hyperparameters as the number of trials allows, but at least two and every learning rate. Learning
+rates come first, followed by the hyperparameters that matter most, if an effect was found. With too few trials to tune even a
+learning rate, only learning rates are searched. All other hyperparameters are fixed at the best trial's values, because this
+combination was tried; medians of several good trials are a combination that was never tried. The final adaptive search then
+varies all hyperparameters that were fixed. The notes state the smallest effect that the trials can detect, and the alternative
+of searching all hyperparameters.
 """
 
 from __future__ import annotations
@@ -32,44 +32,43 @@ from advisor.planning import price
 from advisor.planning.base import best_setting
 from advisor.planning.states import settings_needed
 
-MIN_SEARCHED = 2
+MIN_SEARCHED_PARAMETERS = 2
 """Minimum number of hyperparameters that the smaller search keeps, unless there are only enough trials for a learning rate."""
 DECADE = 10.0
 """Maximum ratio between the best learning rate and each end of its range, in a search of only the learning rate."""
-UNPRUNED = (
+UNPRUNED_NOTE = (
     "Train these trials to their end, without pruning: early results selected the complete trials so far, so the best settings at "
-    "full length may be among those that were pruned."
+    "full length may be among the pruned trials."
 )
-"""Note for the trials that follow a study whose complete trials were selected by early results."""
-CLEAR = 0.2
-"""Minimum importance (share of the variation between settings that a hyperparameter explains) at which it decides which
-hyperparameters to keep. With so few trials, a smaller share may be noise. Our choice.
-"""
+"""Note for the trials that follow a study in which pruning by early results selected the complete trials."""
+MIN_CLEAR_IMPORTANCE = 0.2
+"""Minimum importance at which a hyperparameter is kept in the search; importance is the share of the variation between settings
+that the hyperparameter explains. With so few trials, a smaller importance may be noise. Our choice."""
 
 
 def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySpec | None:
-    """Return the study of fewer hyperparameters; None if there are enough trials for all of them, or no values at which to fix
-    some.
+    """Return the study of fewer hyperparameters; None if there are enough trials to search all hyperparameters, or no values at
+    which to fix some of them.
 
-    keep: hyperparameters that stay searched in any case.
+    keep: hyperparameters that the study searches in any case.
     """
     tried = settings.read(study)
     if enough(tried.successes, base) or study.spec.sampler.kind == "adaptive":
         return None
     rate_only = len(tried) < RATE_TRIALS and any(map(is_learning_rate, base.searched))
-    trials = RATE_TRIALS if rate_only else max(len(tried), settings_needed(MIN_SEARCHED))
+    trials = RATE_TRIALS if rate_only else max(len(tried), settings_needed(MIN_SEARCHED_PARAMETERS))
     number = "one trial is" if tried.successes == 1 else f"{tried.successes} trials are"
     why = f"fixed for now: {number} too few to search {len(base.searched)} hyperparameters"
-    spec = narrowed(study, base, trials, why, keep, least=1 if rate_only else MIN_SEARCHED)
+    spec = narrowed(study, base, trials, why, keep, least=1 if rate_only else MIN_SEARCHED_PARAMETERS)
     if spec is None:
         return None
-    spec = _below_failures(study, spec.model_copy(update={"trials": trials}))
-    spec = _beyond_best(study, spec, keep) if rate_only else spec
+    spec = _with_range_below_failures(study, spec.model_copy(update={"trials": trials}))
+    spec = _with_range_beyond_best(study, spec, keep) if rate_only else spec
     every = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
-        *([UNPRUNED] if settings.selected_early(study) else []),
-        price.power_of(study, 0, trials, len(spec.searched)),
+        *([UNPRUNED_NOTE] if settings.was_heavily_pruned(study) else []),
+        price.power_sentence(study, 0, trials, len(spec.searched)),
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
     )
     few = f"{count(tried.successes, 'trial')} cannot show the effects of {len(base.searched)} hyperparameters"
@@ -85,12 +84,17 @@ def enough(trials: int, spec: StudySpec) -> bool:
 
 
 def narrowed(
-    study: Study, spec: StudySpec, trials: int, why: str, keep: Collection[str] = (), least: int = MIN_SEARCHED
+    study: Study,
+    spec: StudySpec,
+    trials: int,
+    why: str,
+    keep: Collection[str] = (),
+    least: int = MIN_SEARCHED_PARAMETERS,
 ) -> StudySpec | None:
-    """Return the study with only as many hyperparameters as `trials` allow, but at least `least`; None if no hyperparameter would
-    be fixed.
+    """Return the study with only as many hyperparameters as `trials` allow, but at least `least`; None if no hyperparameter
+    would be fixed.
 
-    why: the reason to fix the remaining hyperparameters. keep: hyperparameters that stay searched in any case.
+    why: the reason to fix the other hyperparameters. keep: hyperparameters that the study searches in any case.
     """
     setting = best_setting(study, spec)
     names = [
@@ -103,7 +107,7 @@ def narrowed(
     if least == 1:
         number = 0
     rates = sum(is_learning_rate(n) for n in names)
-    fixed = _by_relevance(names, importance.shares(study))[max(number, least - others, rates) :]
+    fixed = _names_by_relevance(names, importance.shares(study))[max(number, least - others, rates) :]
     for name in (n for n in names if n in fixed):
         reason = f"{why}; the best trial's value"
         spec = FixParameter(parameter=name, value=setting[name], why=reason, for_now=True).apply(spec)
@@ -111,20 +115,21 @@ def narrowed(
 
 
 def _has_one_usable_value(study: Study, name: str) -> bool:
-    """Return whether `name` is a choice that was not declared in a study file, and all usable trials have the same value of it."""
+    """Return whether `name` is an undeclared list of choices of which all usable trials have the same value."""
     parameter = study.searched.get(name)
     if parameter is None or not parameter.options or name not in study.inferred:
         return False
     return len({t.params.get(name) for t in study.ranked()}) == 1
 
 
-def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the study with a learning-rate range whose upper end lies between the highest usable learning rate and the learning
-    rates that diverged.
+def _with_range_below_failures(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the study with a learning-rate range whose upper end lies between the highest usable learning rate and the
+    learning rates that diverged.
 
-    The range ends at most a decade above the highest usable learning rate; if a lower rate is the best, at most half a decade above
-    it. If the best learning rate lies at the low end of the range, the range begins a factor of 3 below it. A few failures do not
-    prove that a learning rate is too high, but the study's few trials tell more at lower learning rates.
+    The range ends at most a decade above the highest usable learning rate, or half a decade if the best learning rate is a
+    lower one. If the best learning rate lies at the low end of the range, the range begins a factor of 3 below the best rate. A
+    few failures do not prove that a learning rate is too high, but the study's few trials are more informative at lower
+    learning rates.
     """
     good, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
     for name in filter(is_learning_rate, spec.searched):
@@ -146,14 +151,15 @@ def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
     return spec
 
 
-def _beyond_best(study: Study, spec: StudySpec, keep: Collection[str]) -> StudySpec:
-    """Return the study with a learning-rate range that reaches half a decade beyond the best rate on each side without trials.
+def _with_range_beyond_best(study: Study, spec: StudySpec, keep: Collection[str]) -> StudySpec:
+    """Return the study with a learning-rate range that extends half a decade beyond the best rate on each side that has no
+    trials.
 
-    With so few trials, no rule can tell if results improve there. On a side with trials beyond the best rate, the range reaches at
-    most a decade beyond it, unless early results selected the complete trials. keep: hyperparameters whose ranges findings changed;
-    they stay.
+    With so few trials, no rule can tell whether results improve on that side. On a side with trials, the range extends at most
+    a decade beyond the best rate, unless early results selected the complete trials. keep: hyperparameters whose ranges must
+    stay, because findings changed them.
     """
-    reach = math.inf if settings.selected_early(study) else DECADE
+    reach = math.inf if settings.was_heavily_pruned(study) else DECADE
     for name in (n for n in spec.searched if is_learning_rate(n) and n not in keep):
         old, best = spec.parameters[name], as_number(study.ranked()[0].params.get(name))
         tried = [as_number(t.params[name]) for t in study.trials if study.ended[t.index] and name in t.params]
@@ -175,21 +181,22 @@ def _beyond_best(study: Study, spec: StudySpec, keep: Collection[str]) -> StudyS
             side = "lowest" if low < old.low else "highest"
             why = f"at most a decade around the best rate, {best:.3g}"
             if low < old.low or high > old.high:
-                why = f"the best trial has the {side} rate, {best:.3g}, so the range reaches half a decade beyond it"
+                why = f"the best trial has the {side} rate, {best:.3g}, so the range extends half a decade beyond this rate"
             spec = spec.with_parameter(name, old.model_copy(update={"low": low, "high": high, "why": why}))
     return spec
 
 
-def _by_relevance(names: list[str], shares: Mapping[str, float]) -> list[str]:
-    """Return the names by relevance: learning rates, hyperparameters of clear importance, those of the optimizer, regularisers.
+def _names_by_relevance(names: list[str], shares: Mapping[str, float]) -> list[str]:
+    """Return the names by relevance: learning rates, hyperparameters of clear importance, other hyperparameters of the
+    optimizer, regularisers.
 
-    A clipping threshold comes last, because it interacts least with other hyperparameters.
+    A clipping threshold comes last, because it hardly interacts with other hyperparameters.
     """
     return sorted(
         names,
         key=lambda n: (
             not is_learning_rate(n),
-            -shares.get(n, 0.0) if shares.get(n, 0.0) >= CLEAR else 0.0,
+            -shares.get(n, 0.0) if shares.get(n, 0.0) >= MIN_CLEAR_IMPORTANCE else 0.0,
             parameter_kinds.is_clipping_threshold(n),
             not parameter_kinds.belongs_to_optimizer(n),
             not parameter_kinds.is_regulariser(n),

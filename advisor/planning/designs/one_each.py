@@ -4,9 +4,9 @@ Playbook: "Creating a set of studies".
 
 *When.* The user runs `advisor init --compare` to compare values of a hyperparameter.
 
-*What.* Up to three values get a separate study each, in which the nuisance hyperparameters are tuned in the same ranges with the
-same number of trials. Then the best trials of the studies are compared. If there are more than three values, or a numeric range,
-all values share one study.
+*What.* Up to three values get a separate study each, in which the nuisance hyperparameters are tuned in the same ranges with
+the same number of trials. After these studies, the user compares their best trials. If there are more than three values, or a
+numeric range, all values share one study.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from advisor.model.space import Value
 from advisor.model.spec import Parameter, StudySpec
 
 MAX_STUDIES = 3
-"""Maximum number of compared values at which each value gets a separate study. Our choice for the playbook's "a large number"."""
+"""Maximum number of compared values at which each value gets a separate study. We chose this number for the playbook's "a large
+number"."""
 
 
 def one_each(spec: StudySpec, name: str, *, limit: int = MAX_STUDIES) -> tuple[StudySpec, ...]:
-    """Return one study per value with an equal share of the trials, or the given study if there are more than `limit` values."""
+    """Return one study per value with an equal share of the trials, or only the given study if there are more than `limit`
+    values."""
     options = spec.parameters[name].options if name in spec.parameters else ()
     if not 1 < len(options) <= limit:
         return (spec,)

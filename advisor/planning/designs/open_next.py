@@ -2,14 +2,14 @@
 
 Playbook: "How should Adam's hyperparameters be tuned?", "Identifying scientific, nuisance, and fixed hyperparameters".
 
-*When.* Only a learning rate was searched, and the best one is known to within a factor of `RESOLVED`, because results are worse or
-training fails on both sides of it; or all rates in a range at least that wide give the same result within noise. A further study of
-the learning rate would only narrow its range or add trials.
+*When.* Only a learning rate was searched, and the best rate is known to within a factor of `MAX_RESOLVED_RATIO`, because
+results are worse or training fails on both sides of this rate; or all rates in a range at least that wide give the same result
+within noise. A further study of the learning rate alone would only narrow its range or add trials.
 
-*What.* A search of one more of the optimizer's hyperparameters, in its usual range, together with the learning rate around its best
-value, because the two interact. All trials so far must share one value of the added hyperparameter. With less momentum, the best
-learning rate is higher; with more momentum, it is lower. The range covers both cases.
-If no hyperparameter qualifies, no such study is planned.
+*What.* A search of one more of the optimizer's hyperparameters, in its usual range, together with the learning rate around its
+best value, because the two interact. All earlier trials must have the same value of the added hyperparameter. With less
+momentum, the best learning rate is higher; with more momentum, it is lower. The learning-rate range covers both cases. If no
+hyperparameter qualifies, this design plans no study.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from advisor.computed.pipeline.ties import tie
 from advisor.model import optimizers, parameter_kinds
-from advisor.model.optimizers import LADDERS, RATE_TRIALS, TunableHyperparameter
+from advisor.model.optimizers import RATE_TRIALS, TUNABLE_BY_OPTIMIZER, TunableHyperparameter
 from advisor.model.prediction import round_significant
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
@@ -30,13 +30,12 @@ from advisor.planning.base import validate
 from advisor.planning.goals import domain
 from advisor.planning.states import settings_needed
 
-RESOLVED = 10.0
-"""Maximum ratio between the two nearest learning rates, one on each side of the best one, that are worse or failed, at which the
-best one counts as known. Our choice.
-"""
+MAX_RESOLVED_RATIO = 10.0
+"""Maximum ratio between the two nearest learning rates, one on each side of the best one, that are worse or failed, at which
+the best learning rate counts as known. Our choice."""
 DECADE = 10.0
-"""Maximum ratio of 1 - value between the low end of a new range of momentum or beta1 and the value in the trials so far. Our
-choice.
+"""Limit for a new range of momentum or beta1: at its low end, 1 - value is at most this many times 1 - value in the earlier
+trials. Our choice.
 """
 
 
@@ -49,7 +48,7 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
         return None
     best, within = _best_rate(study, rates[0])
     found, flat = next(_candidates(spec), None), _flat_range(study, rates[0])
-    if (within > RESOLVED and flat is None) or found is None:
+    if (within > MAX_RESOLVED_RATIO and flat is None) or found is None:
         return None
     name, rung = found
     old, fixed = spec.parameters[rates[0]], spec.parameters[name]
@@ -58,7 +57,7 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
         known = f"{clean(rates[0])} {equal} gives the same result within noise"
     else:
         known = f"the best {clean(rates[0])}, {plain_number(best)}, is known to within a factor of {plain_number(within, 2)}"
-    reason = f"the next to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
+    reason = f"the next hyperparameter to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
     shifts = "" if rung.name != "momentum" else f". Lower {clean(name)} needs a higher {clean(rates[0])}"
     new = _new_parameter(rung, fixed, reason + shifts)
     low, high = (
@@ -78,9 +77,8 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
 
 
 def _new_parameter(rung: TunableHyperparameter, fixed: Parameter, why: str) -> Parameter:
-    """Return the hyperparameter in its usual range. For momentum or beta1, 1 - value at the low end is at most ten times 1 - value
-    in the trials so far.
-    """
+    """Return the hyperparameter in its usual range. For momentum or beta1, 1 - value at the low end is at most ten times 1 -
+    value in the earlier trials."""
     now = as_number(fixed.value)
     low, high = min(rung.low, now), max(rung.high, now)
     low = max(low, round_significant(1 - DECADE * (1 - now), 2)) if rung.scale == "reverse-log" else low
@@ -103,9 +101,8 @@ def _range_factors(rung: TunableHyperparameter, new: Parameter, now: float, with
 
 
 def _best_rate(study: Study, rate: str) -> tuple[float, float]:
-    """Return (best learning rate, ratio between the two nearest learning rates on both sides that are worse or failed). The ratio
-    is infinite if one side has none.
-    """
+    """Return (best learning rate, ratio between the two nearest learning rates on both sides that are worse or failed). The
+    ratio is infinite if one side has no such learning rate."""
     tried = [as_number(t.params.get(rate)) for t in study.trials if study.ended[t.index]]
     best = as_number(study.ranked()[0].params.get(rate)) if study.ranked() else 0.0
     below, above = [r for r in tried if 0 < r < best], [r for r in tried if r > best]
@@ -119,7 +116,11 @@ def _flat_range(study: Study, rate: str) -> tuple[float, float] | None:
     rates = sorted(r for t in study.ranked() if (r := as_number(t.params.get(rate))) > 0)
     # Rates up to one that failed are no flat range: the best ones may lie right below it.
     complete = len(rates) == sum(bool(e) for e in study.ended)
-    return (rates[0], rates[-1]) if complete and rates and rates[-1] >= RESOLVED * rates[0] and tie(study) else None
+    return (
+        (rates[0], rates[-1])
+        if complete and rates and rates[-1] >= MAX_RESOLVED_RATIO * rates[0] and tie(study)
+        else None
+    )
 
 
 def _candidates(spec: StudySpec) -> Iterator[tuple[str, TunableHyperparameter]]:
@@ -130,9 +131,11 @@ def _candidates(spec: StudySpec) -> Iterator[tuple[str, TunableHyperparameter]]:
         p.value for n, p in spec.parameters.items() if parameter_kinds.chooses_optimizer(n) and p.value is not None
     ]
     own = next(filter(None, map(optimizers.optimizer_of, choosers)), None)
-    for ladder in dict.fromkeys(rungs[1:] for name, rungs in LADDERS.items() if own in (None, name)):
+    for ladder in dict.fromkeys(rungs[1:] for name, rungs in TUNABLE_BY_OPTIMIZER.items() if own in (None, name)):
         for rung in (r for r in ladder if r.min_trials <= settings_needed(2)):
             for name, p in spec.parameters.items():
-                denoted = any(optimizers.names_hyperparameter(rung.name, name, optimizer) for optimizer in LADDERS)
+                denoted = any(
+                    optimizers.denotes_hyperparameter(rung.name, name, optimizer) for optimizer in TUNABLE_BY_OPTIMIZER
+                )
                 if p.role == "fixed" and denoted and 0 < as_number(p.value) < 1:
                     yield name, rung

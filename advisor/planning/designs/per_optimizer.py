@@ -1,13 +1,14 @@
-"""The design `per-optimizer`: one study for each optimizer, with the hyperparameters and ranges of that optimizer.
+"""The design `per-optimizer`: one study for each optimizer, with this optimizer's own hyperparameters and ranges.
 
 Playbook: "Identifying scientific, nuisance, and fixed hyperparameters", "How should Adam's hyperparameters be tuned?".
 
-*When.* Several optimizers were searched with one learning rate for all, or the user runs `advisor init --compare
-optimizer=sgd,adam`. A good learning rate for SGD is about a hundred times as high as for Adam, so no common range is fair to both.
+*When.* Several optimizers were searched with a common learning rate, or the user runs `advisor init --compare
+optimizer=sgd,adam`. A good learning rate for SGD is about a hundred times as high as for Adam, so no common range suits both.
 
 *What.* One study per optimizer, each with an equal share of the trials, but at least five. Each study tunes the hyperparameters
-that `advisor.model.optimizers` lists for this optimizer and number of trials. The range of the learning rate is the ladder's, or
-lower if the searched range is lower, as in fine-tuning; at least `MIN_OWN` trials of this optimizer then narrow it.
+that `advisor.model.optimizers` lists for this optimizer and number of trials. The learning-rate range is the usual one of this
+optimizer, or lower if the searched range is lower, as in fine-tuning; trials of this optimizer narrow it if there are at least
+`MIN_OWN_TRIALS`.
 """
 
 from __future__ import annotations
@@ -19,33 +20,34 @@ from dataclasses import replace
 from advisor.model import optimizers
 from advisor.model.change import RunPlan
 from advisor.model.errors import AdvisorError
-from advisor.model.optimizers import LADDERS, TunableHyperparameter
+from advisor.model.optimizers import TUNABLE_BY_OPTIMIZER, TunableHyperparameter
 from advisor.model.prediction import round_significant
 from advisor.model.space import Value, as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import listed
 from advisor.planning.base import MIN_TRIALS
-from advisor.planning.designs.initial import FAIR, Wish, initial, tuned
+from advisor.planning.designs.initial import FAIRNESS_NOTE, FirstStudyRequest, initial, tuned
 from advisor.planning.designs.one_each import one_each
 from advisor.planning.draft import Part
 
-GOAL = "Tune each optimizer in a separate study"
-MIN_OWN = 6
-"""Minimum number of trials with a result that one optimizer needs before they narrow its usual learning-rate range. Our choice."""
+PER_OPTIMIZER_GOAL = "Tune each optimizer in a separate study"
+MIN_OWN_TRIALS = 6
+"""Trials with a result narrow an optimizer's usual learning-rate range only if the optimizer has at least this many. Our
+choice."""
 MEASURE = "Measure the throughput again for this optimizer: memory and feasible batch sizes depend on its state."
 
 
 def design(_request: RunPlan, _study: Study, base: StudySpec) -> StudySpec:
-    """Return the study before `divide_by_optimizer` divides it."""
-    return base.model_copy(update={"goal": GOAL})
+    """Return `base` with another goal; `divide_by_optimizer` later replaces this study by one study per optimizer."""
+    return base.model_copy(update={"goal": PER_OPTIMIZER_GOAL})
 
 
 def divide_by_optimizer(specs: Sequence[StudySpec]) -> list[StudySpec]:
     """Return the studies. Replace the first study that searches several optimizers with one learning rate by one study per
     optimizer.
 
-    Drop the studies after it, because they are based on a common range.
+    Drop all later studies, because they are based on a common range.
     """
     for i, spec in enumerate(specs):
         shared = optimizers.shared_rate(spec)
@@ -55,48 +57,47 @@ def divide_by_optimizer(specs: Sequence[StudySpec]) -> list[StudySpec]:
 
 
 def usual_rates(study: Study, whole: Sequence[StudySpec], own: StudySpec) -> set[Part]:
-    """Return both ends of the learning-rate range, as parts to keep, if the study `own` of one optimizer keeps the optimizer's
-    usual range.
+    """Return both ends of the learning-rate range as parts to keep unchanged, if the study `own` of one optimizer keeps the
+    optimizer's usual range.
 
-    whole: the studies before `divide_by_optimizer` divides them. Trials so far narrow the learning-rate range if enough of them
-    used this optimizer.
+     Earlier trials narrow the learning-rate range if enough of them used this optimizer.
     """
     shared = next(filter(None, map(optimizers.shared_rate, whole)), None)
     if shared is None or shared[0] not in own.parameters:
         return set()
     chooser, rate = shared
     tried = [t for t in study.ranked() if t.params.get(chooser) == own.parameters[chooser].value]
-    return {(rate, "low"), (rate, "high")} if len(tried) < MIN_OWN else set()
+    return {(rate, "low"), (rate, "high")} if len(tried) < MIN_OWN_TRIALS else set()
 
 
-def first_studies(wish: Wish, chooser: str) -> list[StudySpec]:
+def first_studies(wish: FirstStudyRequest, chooser: str) -> list[StudySpec]:
     """Return the first study of each optimizer that `chooser` compares. Raises AdvisorError if an optimizer is unknown."""
     options = wish.parameters[chooser].options
     unknown = [str(v) for v in options if optimizers.optimizer_of(v) is None]
     if unknown:
-        known = ", ".join(sorted(LADDERS))
+        known = ", ".join(sorted(TUNABLE_BY_OPTIMIZER))
         raise AdvisorError(
             f"no usual ranges are known for {', '.join(unknown)}; optimizers that can be compared: {known}"
         )
     rate = next((n for n, p in wish.parameters.items() if is_learning_rate(n) and p.numeric), None)
     if rate is not None:
         raise AdvisorError(
-            f"one range of {rate} does not suit all optimizers; leave it out, or write their studies one by one"
+            f"one range of {rate} does not suit all optimizers; leave this option out, or write a separate study for each optimizer"
         )
     return [_first_study(wish, chooser, value) for value in options]
 
 
-def _first_study(wish: Wish, chooser: str, value: Value) -> StudySpec:
+def _first_study(wish: FirstStudyRequest, chooser: str, value: Value) -> StudySpec:
     optimizer, count = optimizers.optimizer_of(value) or wish.optimizer, len(wish.parameters[chooser].options)
     why = f"one study for each of {count} optimizers; compare their best trials"
-    foreign = _other_optimizers_parameters(wish.parameters, LADDERS[optimizer])
+    foreign = _other_optimizers_parameters(wish.parameters, TUNABLE_BY_OPTIMIZER[optimizer])
     others = {n: p for n, p in wish.parameters.items() if n != chooser and n not in foreign}
     parameters = {chooser: Parameter(role="fixed", value=value, why=why), **others}
     spec = initial(
         replace(wish, optimizer=optimizer, trials=max(wish.trials // count, MIN_TRIALS), parameters=parameters)
     )
     goal = _optimizer_goal(spec, value, wish.parameters[chooser].options)
-    return spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIR, MEASURE)})
+    return spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIRNESS_NOTE, MEASURE)})
 
 
 def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySpec]:
@@ -105,7 +106,7 @@ def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySp
     names = {value: _optimizer_slug(value, options) for value in options}
     trials = spec.trials and max(spec.trials, MIN_TRIALS * len(options))
     spec = spec.model_copy(update={"trials": trials})
-    lowest = min((_rate_of(v).low for v in options if optimizers.optimizer_of(v)), default=1.0)
+    lowest = min((_optimizer_rate(v).low for v in options if optimizers.optimizer_of(v)), default=1.0)
     studies = one_each(spec, chooser, limit=len(options))
     made = [
         (_study_of_optimizer(study, rate, value, lowest), value) for study, value in zip(studies, options, strict=True)
@@ -124,19 +125,18 @@ def _optimizer_goal(spec: StudySpec, value: Value, options: Sequence[Value]) -> 
 
 
 def _study_of_optimizer(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
-    """Return the study of one optimizer, with the hyperparameters of this optimizer.
-
-    lowest: low end of the lowest usual learning-rate range.
-    """
+    """lowest: low end of the lowest usual learning-rate range."""
     optimizer = optimizers.optimizer_of(value)
     parameters = dict(spec.parameters)
     if optimizer is not None:
-        own = [r for r in LADDERS[optimizer] if not is_learning_rate(r.name)]
+        own = [r for r in TUNABLE_BY_OPTIMIZER[optimizer] if not is_learning_rate(r.name)]
         for name in _other_optimizers_parameters(parameters, own):
             del parameters[name]
-        parameters[rate] = _shift_rate_range(parameters[rate], _rate_of(value), lowest, value)
+        parameters[rate] = _shift_rate_range(parameters[rate], _optimizer_rate(value), lowest, value)
         for rung in own:
-            name = next((n for n in parameters if optimizers.names_hyperparameter(rung.name, n, optimizer)), rung.name)
+            name = next(
+                (n for n in parameters if optimizers.denotes_hyperparameter(rung.name, n, optimizer)), rung.name
+            )
             tunes = name in parameters and parameters[name].searched
             if (spec.trials or 1) >= rung.min_trials and not tunes:
                 parameters[name] = tuned(rung)
@@ -160,26 +160,29 @@ def _default_parameter(rung: TunableHyperparameter, trials: int, old: Parameter)
     return Parameter(role="fixed", value=value, limits=old.limits, when=old.when, why=why)
 
 
-def _rate_of(value: Value) -> TunableHyperparameter:
-    return LADDERS[optimizers.optimizer_of(value) or "adam"][0]
+def _optimizer_rate(value: Value) -> TunableHyperparameter:
+    return TUNABLE_BY_OPTIMIZER[optimizers.optimizer_of(value) or "adam"][0]
 
 
 def _other_optimizers_parameters(
     parameters: Mapping[str, Parameter], own: Sequence[TunableHyperparameter]
 ) -> list[str]:
-    """Return the searched hyperparameters that only other optimizers use, without those on which a further hyperparameter
-    depends.
-    """
-    rungs = {r.name for ladder in LADDERS.values() for r in ladder if not is_learning_rate(r.name)}
+    """Return the searched hyperparameters that only other optimizers use and on which no further hyperparameter depends."""
+    rungs = {r.name for ladder in TUNABLE_BY_OPTIMIZER.values() for r in ladder if not is_learning_rate(r.name)}
     rungs -= {r.name for r in own}
     used = {n for p in parameters.values() for n in (p.when or {})}
     texts = " ".join(p.formula or p.equals or "" for p in parameters.values())
     free = [n for n, p in parameters.items() if p.searched and n not in used and n not in texts]
-    return [n for n in free if any(optimizers.names_hyperparameter(rung, n, o) for rung in rungs for o in LADDERS)]
+    return [
+        n
+        for n in free
+        if any(optimizers.denotes_hyperparameter(rung, n, o) for rung in rungs for o in TUNABLE_BY_OPTIMIZER)
+    ]
 
 
 def _shift_rate_range(shared: Parameter, usual: TunableHyperparameter, lowest: float, value: Value) -> Parameter:
-    """Return the learning rate with the optimizer's usual range, or a lower one if the shared range lies below the usual ranges."""
+    """Return the learning rate with the optimizer's usual range, or with a lower range if the shared range lies below the usual
+    ranges."""
     factor = usual.low / lowest
     numbers = [x for v in (shared.low, shared.high, *shared.options) if (x := as_number(v)) > 0]
     low = min([usual.low, *(x * factor for x in numbers)])
@@ -188,7 +191,7 @@ def _shift_rate_range(shared: Parameter, usual: TunableHyperparameter, lowest: f
     low, high = max(round_significant(low, 3), least), min(round_significant(high, 3), most)
     if not low < high:
         return shared
-    why = f"the usual learning rates of {value}; those of other optimizers differ"
+    why = f"the usual learning rates of {value}; other optimizers have other usual rates"
     return Parameter(type="float", low=low, high=high, scale="log", limits=shared.limits, when=shared.when, why=why)
 
 

@@ -21,7 +21,7 @@ from advisor.planning.base import best_setting, fixed_parameters, learning_rate
 
 STEPS = 500
 TIMES = 2.0
-"""Ratio of the probe's learning rate to the best learning rate."""
+"""Ratio of the learning rate of this probe to the best learning rate."""
 
 
 def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:

@@ -4,12 +4,13 @@ Playbook: "Choosing the initial configuration", "Deciding how long to train when
 
 *When.* Only one setting was trained, once or with several seeds, so the effects of hyperparameters are unknown.
 
-*What.* Ten learning rates, log-spaced over a decade on each side of the learning rate that was used. Each is trained for a tenth of
-the steps. If the best result came in the first half of training, each trial takes twice the number of steps up to that point, so
-that the sweep shows at which learning rates results become worse again. If the loss blew up early, or every run diverged, the
-learning rates lie in the three decades below the one that was used. All other hyperparameters are fixed, and a warmup in steps is
-shortened in proportion to the training. Several learning rates (of a generator and a discriminator, for example) keep their ratio.
-Without a known learning rate, the setting is repeated, and a note asks to log the learning rate.
+*What.* Ten learning rates, log-spaced over a decade on each side of the learning rate that was used. Each learning rate is
+trained for a tenth of the steps. If the best result came in the first half of training, each trial takes twice the number of
+steps up to that point, so that the sweep shows at which learning rates results become worse again. If the loss blew up early,
+or every run diverged, the learning rates lie in the three decades below the rate that was used. All other hyperparameters are
+fixed, and a warmup in steps is shortened in proportion to the training. Several learning rates, such as those of a generator
+and a discriminator, keep their ratio. If the learning rate is unknown, the study repeats the setting, and a note asks to log
+the learning rate.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.computed.batch import targets
-from advisor.computed.stability.loss_blowups import unstable_early
+from advisor.computed.stability.loss_blowups import is_unstable_early
 from advisor.model.change import SetField
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.prediction import round_significant
@@ -25,20 +26,19 @@ from advisor.model.space import as_number, is_learning_rate, round_up
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import plain_number
-from advisor.planning.base import best_setting, fixed_parameters, setting_of
+from advisor.planning.base import best_setting, fixed_parameters, trial_setting
 from advisor.planning.designs.reseed import reseed
-from advisor.planning.designs.rounds import SHORT
-from advisor.stats.curve import HUGE
+from advisor.planning.designs.rounds import SHORT_RUN_SHARE
+from advisor.stats.curve import MAX_FINITE_VALUE
 
 DECADE = 10.0
 """Factor between the learning rate that was used and each end of the sweep."""
 MIN_STEPS = 500
-"""Minimum length of a trial in optimizer steps, because a tenth of a short training shows too little. Trials still take at most a
-fifth of the training.
-"""
+"""Minimum length of a trial in optimizer steps, because a tenth of a short training shows too little. Each trial of the sweep
+still takes at most a fifth of the training."""
 EVALUATIONS = 20
 """Number of evaluations per trial: enough to see divergence and to rank the learning rates."""
-LOG_RATE = (
+LOG_RATE_ADVICE = (
     "Log the learning rate as a parameter (for example mlflow.log_param('learning_rate', rate)); then the next study can sweep it, "
     "which is the first thing to tune."
 )
@@ -50,12 +50,11 @@ def of_one_setting(study: Study) -> bool:
     return first and study.probe is None and not study.searched and bool(study.ranked() or _all_diverged(study))
 
 
-def too_high(study: Study) -> bool:
-    """Return whether the learning rate of the only setting is too high, because most of its runs blew up early or all of them
-    diverged.
-    """
+def rate_is_too_high(study: Study) -> bool:
+    """Return whether the learning rate of the only setting is too high, because most of its runs blew up early or all runs
+    diverged."""
     runs = study.ranked()
-    return _all_diverged(study) or 2 * sum(unstable_early(study, t) for t in runs) > len(runs)
+    return _all_diverged(study) or 2 * sum(is_unstable_early(study, t) for t in runs) > len(runs)
 
 
 def _all_diverged(study: Study) -> bool:
@@ -63,17 +62,17 @@ def _all_diverged(study: Study) -> bool:
 
 
 def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
-    """Return the sweep of the learning rate. If no learning rate is known, return repeats of the setting with a note, or None if
-    the setting was repeated already.
+    """Return a study that sweeps the learning rate. If no learning rate is known, return repeats of the setting with a note, or
+    None if the setting was repeated already.
     """
-    setting = best_setting(study, base) or setting_of(study.trials[0], base)
-    rates = [n for n in setting if is_learning_rate(n) and 0 < as_number(setting[n]) < HUGE]
+    setting = best_setting(study, base) or trial_setting(study.trials[0], base)
+    rates = [n for n in setting if is_learning_rate(n) and 0 < as_number(setting[n]) < MAX_FINITE_VALUE]
     if not rates:
         again = reseed(study, base, unnamed=True)
-        return None if again is None else again.model_copy(update={"notes": (LOG_RATE, *again.notes)})
+        return None if again is None else again.model_copy(update={"notes": (LOG_RATE_ADVICE, *again.notes)})
     name, used = rates[0], as_number(setting[rates[0]])
     below, above, why = (DECADE, DECADE, f"a decade on each side of {plain_number(used)}, the only rate that was tried")
-    if too_high(study):
+    if rate_is_too_high(study):
         below, above = DECADE**3, 0.5
         event = "diverged" if _all_diverged(study) else "blew up early"
         why = f"the three decades below {plain_number(used)}, the only rate that was tried: its loss {event}"
@@ -88,7 +87,11 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
     spec = _shorten_training(
         base.model_copy(update={"parameters": parameters, "trials": RATE_TRIALS, "seeds": None}), study
     )
-    length = f", {_of_all(study, spec.max_train_steps, spec.final_train_steps)} each" if spec.max_train_steps else ""
+    length = (
+        f", {_steps_of_total_text(study, spec.max_train_steps, spec.final_train_steps)} each"
+        if spec.max_train_steps
+        else ""
+    )
     shows = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
     if spec.final_train_steps:
         shows += (
@@ -104,7 +107,7 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
     )
 
 
-def _of_all(study: Study, steps: int, final: int | None) -> str:
+def _steps_of_total_text(study: Study, steps: int, final: int | None) -> str:
     """Return a number of steps as text, such as "200 of the full 2,000 steps" if the full training is longer."""
     return f"{steps:,} of the full {study.length(final)}" if final else study.length(steps)
 
@@ -114,8 +117,10 @@ def _shorten_training(spec: StudySpec, study: Study) -> StudySpec:
     length = spec.max_train_steps or _last_step(study)
     if not length or study.unit in ("second", "millisecond"):
         return spec
-    steps = max(round_up(SHORT * length), 1 if targets.steps_are_epochs(study) else min(MIN_STEPS, length // 5))
-    if (seen := min(round_up(2 * _early_best(study, length)), length)) > steps:
+    steps = max(
+        round_up(SHORT_RUN_SHARE * length), 1 if targets.steps_are_epochs(study) else min(MIN_STEPS, length // 5)
+    )
+    if (seen := min(round_up(2 * _early_best_step(study, length)), length)) > steps:
         steps, why = seen, "twice the steps to the best result"
     else:
         why = "a tenth of the length"
@@ -128,7 +133,8 @@ def _shorten_training(spec: StudySpec, study: Study) -> StudySpec:
 
 
 def _with_shorter_warmup(spec: StudySpec, length: int) -> StudySpec:
-    """Return the study. If it fixes a warmup in steps, scale the warmup with the training length, which was `length`."""
+    """Return the study. If the study fixes a warmup in steps, scale this warmup in proportion to the training length. length:
+    the former training length."""
     for name, parameter in spec.parameters.items():
         warmup = parameter.value
         if "warmup" in name.lower() and isinstance(warmup, int) and not isinstance(warmup, bool) and warmup > 1:
@@ -138,8 +144,8 @@ def _with_shorter_warmup(spec: StudySpec, length: int) -> StudySpec:
     return spec
 
 
-def _early_best(study: Study, length: int) -> float:
-    """Return the median over runs of the step with the best result, if it lies in the first half of training; else 0."""
+def _early_best_step(study: Study, length: int) -> float:
+    """Return the median over runs of the step with the best result if this median lies in the first half of training; else 0."""
     curves = [study.cost_curve(t).finite for t in study.ranked()]
     steps = [float(c.steps[int(np.argmin(c.values))]) for c in curves if len(c) > 1]
     best = float(np.median(steps)) if steps else 0.0

@@ -5,8 +5,9 @@ Playbook: "Determining whether to adopt a training pipeline change or hyperparam
 *When.* A decision depends on the variation between seeds: the rule `adopt` requests the design if a lead may be due to seeds.
 The design also follows every study after which nothing is left to change.
 
-*What.* One setting, with every hyperparameter fixed, is trained with N seeds. The rule `adopt` chooses N; the default is five. A
-setting that already has N runs is not repeated. If the study only compares a few given settings, all of them are repeated.
+*What.* One setting, with every hyperparameter fixed, is trained with N seeds. The rule `adopt` chooses N; the default is five.
+If a setting already has N runs, it is not repeated. If the study only compares a few given settings, all these settings are
+repeated.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from advisor.model.change import RepeatTrial
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import clean, listed, setting
-from advisor.planning.base import name_of_round
+from advisor.planning.base import round_study_name
 
 SEEDS = 5
-"""Default number of seeds for the best trial. We chose the smallest number that shows the variation between seeds."""
+"""Default number of seeds for the best trial. The smallest number that shows the variation between seeds."""
 
 REPEAT_GOAL = "Repeat the best setting"
 """First words of the goal of a study that repeats the best setting."""
@@ -37,7 +38,7 @@ def repeat_goal(spec: StudySpec) -> str:
 
 
 def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec | None:
-    """Return the study that repeats the best trial; None if there is no best trial or it has already been repeated.
+    """Return the study that repeats the best trial; None if there is no best trial, or if this trial has already been repeated.
 
     unnamed: True to also repeat a trial that logged no hyperparameters.
     """
@@ -53,10 +54,10 @@ def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec
         parameters=dict(ranked[0].params),
         rivals=tuple(dict(s.params) for s in rivals),
         seeds=SEEDS,
-        why="the trial variance is not known well",
+        why="the variation between seeds is not known well",
     )
     spec = again.apply(base)
     goal = repeat_goal(spec)
-    if not ranked[0].params and ranked[0].commit:  # without hyperparameters, the code is the setting
+    if not ranked[0].params and ranked[0].commit:  # if a trial logged no hyperparameters, its code is the setting
         goal = f"{REPEAT_GOAL}, commit {clean(ranked[0].commit[:12])}{goal.removeprefix(REPEAT_GOAL)}"
-    return spec.model_copy(update={"study": name_of_round(base, base.round), "goal": goal, "notes": base.notes})
+    return spec.model_copy(update={"study": round_study_name(base, base.round), "goal": goal, "notes": base.notes})

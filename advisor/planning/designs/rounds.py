@@ -5,12 +5,12 @@ Playbook: "Deciding how long to train when training is compute-bound".
 *When.* The best trials still improve at their end, also on training data, and the study states the final number of steps
 (`final_train_steps`). The design is also used if nothing is left to change in a study of short runs.
 
-*What.* Round 1 trains for about 10 % of the final length, which answers most questions. Round 2 trains the best two or three
-settings for the final length. One setting would be too few, because the ranking may change with the length; untested values are not
-worth a long run. Together they take at most as many steps as the previous round. If one long run costs more than the previous
-round, round 2 has a single run and a note about its cost. A linear decay keeps its number of steps and follows a longer constant
-part, so that runs do not end with many tiny updates. A cosine schedule is stretched. If the schedule is unknown or constant, the
-rate decays linearly over as many steps as a short run.
+*What.* Round 1 trains for about 10 % of the final length, which answers most questions. Round 2 trains the two or three best
+settings for the final length. One setting would be too few, because the ranking may change with the length; untested values are
+not worth a long run. The long runs together take at most as many steps as the previous round. If one long run costs more than
+the previous round, round 2 has a single run and a note about the cost of this run. A linear decay keeps its number of steps and
+follows a longer constant part, so that runs do not end with many tiny updates. A cosine schedule is stretched to the final
+length. If the schedule is unknown or constant, the rate decays linearly over as many steps as a short run.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import best_setting, computed_parameter
 
-SHORT = 0.1
+SHORT_RUN_SHARE = 0.1
 """Training length of the short runs, as a share of the final training length."""
 MAX_LONG_RUNS = 3
 ALIKE = 0.02
 """Maximum distance between two values of a hyperparameter, as a share of the range on its scale, at which they count as equal. Our
 choice.
 """
-ASK = (
+FINAL_LENGTH_ADVICE = (
     "Set final_train_steps in the study file to the length of the final training, so that the long runs can be planned."
 )
 
@@ -41,14 +41,14 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
     final, short = base.final_train_steps, study.spec.max_train_steps
     setting = best_setting(study, base)
     if final is None:
-        return (Advise(text=ASK),)
+        return (Advise(text=FINAL_LENGTH_ADVICE),)
     if short is None or not setting or final <= short:
         return ()
     budget = (study.spec.trials or base.trials or 1) * (study.spec.seeds or 1) * short
     best = _best_settings(study, base, setting, max(min(MAX_LONG_RUNS, budget // final), 1))
     parameters = _transferred_parameters(best, base)
     schedule, schedule_note = _long_schedule(base, study, final)
-    expensive = f"The {final:,} steps of this run exceed the {budget:,} of the whole last round: decide whether it is worth them."
+    expensive = f"The {final:,} steps of this run exceed the {budget:,} of the whole last round: decide whether it is worth that."
     varied = [n for n, p in parameters.items() if p.searched]
     which = f"each of the {len(best)} best settings" if varied else "the best setting"
     return base.model_copy(
@@ -75,18 +75,19 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
 
 
 def _best_settings(study: Study, base: StudySpec, first: dict[str, Value], number: int) -> list[dict[str, Value]]:
-    """Return the values of the best settings: `first`, followed by the next best ones that differ from all before."""
+    """Return the values of the best settings: `first`, followed by the next best settings that differ from all earlier ones in
+    the list."""
     best = [first]
     for trials in settings.read(study).trials:
         values = {n: v for n, v in base.completed(dict(trials[0].params)).items() if n in base.parameters}
         if study.comparable[trials[0].index] and values.keys() == first.keys():
-            best += [values] if all(_differ(study, values, other) for other in best) else []
+            best += [values] if all(_settings_differ(study, values, other) for other in best) else []
         if len(best) == number:
             break
     return best
 
 
-def _differ(study: Study, one: dict[str, Value], other: dict[str, Value]) -> bool:
+def _settings_differ(study: Study, one: dict[str, Value], other: dict[str, Value]) -> bool:
     """Return whether two settings differ by more than `ALIKE` in some searched hyperparameter."""
     for name, parameter in study.searched.items():
         if name in one and name in other:
@@ -97,7 +98,7 @@ def _differ(study: Study, one: dict[str, Value], other: dict[str, Value]) -> boo
 
 
 def _long_schedule(base: StudySpec, study: Study, final: int) -> tuple[dict[str, Value], str]:
-    """Return the schedule of the long runs, and a note for the user that explains it."""
+    """Return the schedule of the long runs, and a note that explains it to the user."""
     schedule = dict(base.schedule or {})
     kind = str(schedule.get("kind") or schedules.read(study, study.ranked()[0]).noted or "")
     short = study.spec.max_train_steps or final
@@ -122,7 +123,7 @@ def _transferred_parameters(best: list[dict[str, Value]], base: StudySpec) -> di
             parameters[name] = derived
         elif len(values) == 1:
             why = f"as in the best of the short runs{_transfer_likelihood(name)}"
-            parameters[name] = base.fixed_at(name, value, why=why)
+            parameters[name] = base.fix_value(name, value, why=why)
         else:
             parameters[name] = Parameter(
                 role="scientific", choices=values, equals=old.equals, when=old.when, why="of the best short runs"

@@ -1,14 +1,16 @@
-"""The design `steps-initial`: choose a first `max_train_steps` by measuring how many steps it takes to fit the training data.
+"""The design `steps-initial`: choose a first `max_train_steps` by measuring the number of steps that training needs to fit the
+training data.
 
 Playbook: "Algorithm for picking an initial candidate for max_train_steps using a learning rate sweep".
 
-*When.* There is no baseline yet, compute does not limit training, and the user runs `advisor init --find-steps N`. N is a number of
-steps within which at least one trial should fit its training data, or a generous guess. Numbers: `steps` (N), `low` and `high` (the
-learning rates).
+*When.* There is no baseline yet, compute does not limit training, and the user runs `advisor init --find-steps N`. N is a
+number of steps within which at least one trial should fit its training data, or a generous guess of such a number. Numbers in
+the request: `steps` (N), `low` and `high` (the learning rates).
 
 *What.* A grid of eight constant learning rates, each trained for N steps without data augmentation and regularisation. A rule
-analyses the grid: the number of steps of the fastest trial becomes the first `max_train_steps`. If the fastest learning rate lies
-at an end of the grid, the grid is moved. If no trial fits its training data, N is increased.
+analyses the grid: the number of steps of the fastest trial becomes the first `max_train_steps`. If the fastest learning rate
+lies at an end of the grid, the grid moves towards this end. If no trial fits its training data, the number of steps N is
+increased.
 """
 
 from __future__ import annotations
@@ -25,23 +27,26 @@ from advisor.model.study import Study
 from advisor.planning.base import learning_rate, validate
 
 RATES = 8
-HOW_TO_TRAIN = (
+CONSTANT_RATE_ADVICE = (
     "Train at a constant learning rate without augmentation and regularisation. Log the loss on the training data."
 )
 EVALUATIONS = 100
-"""Number of evaluations per trial; it determines how precisely the number of steps is measured."""
+"""Number of evaluations per trial, which limits how precisely the number of steps is measured."""
 
 
 def design(request: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
     """Return the grid with other learning rates or more steps, or advice if the learning rates or steps are unknown."""
     rate, numbers = learning_rate(base), request.numbers
     if rate is None or not {"low", "high", "steps"} <= set(numbers):
-        return (Advise(text=f"Find how many steps it takes to fit the training data perfectly. {HOW_TO_TRAIN}"),)
+        return (
+            Advise(text=f"Find how many steps it takes to fit the training data perfectly. {CONSTANT_RATE_ADVICE}"),
+        )
     return grid(base, rate, numbers["low"], numbers["high"], int(numbers["steps"]))
 
 
-def sweep_first(base: StudySpec, steps: int) -> StudySpec:
-    """Return the grid over the first study's learning-rate range, to run before that study. Raises AdvisorError without a range."""
+def initial_rate_sweep(base: StudySpec, steps: int) -> StudySpec:
+    """Return the grid over the first study's learning-rate range, to run before that study. Raises AdvisorError if the learning
+    rate has no range."""
     rate = learning_rate(base) or "learning_rate"
     searched = base.searched.get(rate)
     if searched is None or searched.low is None or searched.high is None or searched.low <= 0:
@@ -53,10 +58,10 @@ def sweep_first(base: StudySpec, steps: int) -> StudySpec:
 
 
 def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> StudySpec:
-    """Return a study of constant learning rates with `steps` steps each; the study `base` follows it."""
+    """Return a study that trains `steps` steps at each of several constant learning rates, to run before the study `base`."""
     rates = _rates(low, high)
     parameters = {name: _fixed(name, parameter) for name, parameter in base.parameters.items()}
-    why = f"constant rates, log-spaced from {rates[0]:g} to {rates[-1]:g}; the fastest must not lie at an end"
+    why = f"constant rates, log-spaced from {rates[0]:g} to {rates[-1]:g}; the fastest rate must not be the lowest or the highest"
     parameters[rate] = Parameter(role="scientific", type="float", choices=rates, why=why)
     return base.model_copy(
         update={
@@ -71,15 +76,14 @@ def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> Stu
             "schedule": {"kind": "constant"},
             "probe": "steps",
             "baseline": base,
-            "notes": (HOW_TO_TRAIN,),
+            "notes": (CONSTANT_RATE_ADVICE,),
         }
     )
 
 
 def _rates(low: float, high: float) -> tuple[float, ...]:
-    """Return log-spaced learning rates from low to high without duplicates. They are rounded to two digits if they stay distinct
-    after rounding.
-    """
+    """Return log-spaced learning rates from `low` to `high` without duplicates. The rates are rounded to two digits if they
+    stay distinct after rounding."""
     even = [float(r) for r in np.geomspace(low, high, RATES)]
     short = tuple(round_significant(r, 2) for r in even)
     return short if len(set(short)) == RATES else tuple(dict.fromkeys(round_significant(r, 12) for r in even))

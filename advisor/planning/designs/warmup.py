@@ -2,15 +2,16 @@
 
 Playbook: "Learning rate warmup".
 
-*When.* The best learning rate is just below rates that fail, or the loss rises early in training. Numbers: `unstable_learning_rate`
-(the lowest rate that failed, or the best rate if that is higher) and `times` (the multiple of it at which training should become
-stable: 10, or 100 on request; a rate far above the usual ones of the optimizer is not tried).
+*When.* The best learning rate is just below rates that fail, or the loss rises early in training. Numbers in the request:
+`unstable_learning_rate` (the lowest rate that failed, or the best rate if that is higher) and `times` (the multiple of it at
+which training should become stable: 10, or 100 on request; a rate far above the usual ones of the optimizer is not tried).
 
 *What.* A short study of warmups at `times` the unstable learning rate, with the best trial's values for everything else. The
-learning rate rises linearly from 0 over `warmup_steps` steps and then stays constant for twice as many steps. `warmup_steps` takes
-four log-spaced values from 10 to a tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million steps. A
-separate rule analyses the result: the shortest stable warmup precedes the baseline and lengthens `max_train_steps`, even further if
-the warmup exceeds 5 % of them. If the unstable learning rate is unknown, the warmup is searched in the next study itself.
+learning rate rises linearly from 0 over `warmup_steps` steps and then stays constant for twice as many steps. `warmup_steps`
+takes four log-spaced values from 10 to a tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million
+steps. A separate rule analyses the result: the shortest stable warmup precedes the baseline and lengthens `max_train_steps`,
+which grows further if the warmup exceeds 5 % of it. If the unstable learning rate is unknown, the warmup is searched in the
+next study itself.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from advisor.planning.base import best_setting, fixed_parameters, learning_rate
 MAX_WARMUP = 0.1
 """Maximum length of the warmup, as a share of `max_train_steps`."""
 MIN_WARMUP = 10
-"""Minimum length of the warmup, in steps."""
+"""Minimum length of the warmup in steps."""
 TIMES = 10.0
 """Ratio of the peak learning rate to the unstable learning rate."""
-CONSTANT_AFTER = 2
+CONSTANT_STEPS_RATIO = 2
 """Ratio of the number of constant steps after the warmup to the number of warmup steps."""
-LENGTHS = 4
+WARMUP_LENGTHS = 4
 """Number of warmup lengths to try."""
 EVALUATIONS = 50
 """Number of evaluations in the longest trial; enough to show when training became unstable."""
 
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
-    """Return the study of warmup lengths. If no unstable learning rate is known, return the change that searches the warmup in the
-    next study; if the number of steps is unknown, return advice.
+    """Return the study that compares warmup lengths. If no unstable learning rate is known, return the change that searches the
+    warmup in the next study; if the number of steps is unknown, return advice.
     """
     steps = base.max_train_steps
     if steps is None or MAX_WARMUP * steps < 2 or targets.steps_are_epochs(study):
@@ -55,19 +56,19 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     rate, setting = learning_rate(base), best_setting(study, base)
     unstable = request.numbers.get("unstable_learning_rate", math.nan)
     name = warmups.parameter(base.parameters) or "warmup_steps"
-    if rate is None or not setting or not math.isfinite(unstable) or warmups.is_share(base, name):
-        return _search_warmup(base, name, steps)
-    # A study of warmups has no best learning rate, because the learning rate in its settings is the one that failed.
+    if rate is None or not setting or not math.isfinite(unstable) or warmups.is_warmup_share(base, name):
+        return _changes_to_search_warmup(base, name, steps)
+    # A study of warmups has no best learning rate: it trains only at a learning rate that failed without warmup.
     best = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
-    # If the best trial has a higher learning rate than an unstable one, the instability had a different cause and is not a limit.
+    # If the best trial has a higher learning rate than an unstable trial, the learning rate did not cause the instability.
     unstable, which = (best, "best") if best > unstable else (unstable, "lowest unstable")
-    times = _times_within_usual(study, rate, unstable, request.numbers.get("times", TIMES))
+    times = _limited_rate_ratio(study, rate, unstable, request.numbers.get("times", TIMES))
     peak, lengths = round_significant(times * unstable, 3), candidates(steps)
     why = f"{times:.3g} times {unstable:.3g}, the {which} learning rate"
     parameters = {**fixed_parameters(setting, base), rate: Parameter(role="fixed", value=peak, why=why)}
     why = f"log-spaced from {lengths[0]} to {lengths[-1]:,}, a tenth of the {steps:,} training steps"
     parameters[name] = Parameter(role="scientific", type="int", choices=lengths, why=why)
-    longest = (1 + CONSTANT_AFTER) * lengths[-1]
+    longest = (1 + CONSTANT_STEPS_RATIO) * lengths[-1]
     return base.model_copy(
         update={
             "goal": f"Find the shortest warmup for {rate} {peak:g}: {listed(map(str, lengths), limit=8)} steps",
@@ -82,16 +83,15 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
             "starts_from": {"unstable_learning_rate": unstable, "times": times},
             "notes": (
                 f"Raise the learning rate linearly from 0 to {peak:g} over {name} steps, then keep it constant for at least "
-                f"{CONSTANT_AFTER} times as long.",
+                f"{CONSTANT_STEPS_RATIO} times as long.",
             ),
         }
     )
 
 
-def _times_within_usual(study: Study, rate: str, unstable: float, times: float) -> float:
-    """Return the ratio of the peak learning rate to the unstable one, limited so that the peak does not exceed the usual learning
-    rates.
-    """
+def _limited_rate_ratio(study: Study, rate: str, unstable: float, times: float) -> float:
+    """Return the ratio of the peak learning rate to the unstable learning rate, limited so that the peak does not exceed usual
+    learning rates."""
     usual = extension.usual_rates(study, rate)
     limit = math.inf if usual is None else max(usual.high, extension.MIN_FACTOR * unstable)
     return times if times * unstable <= limit else round_significant(limit / unstable, 3)
@@ -101,17 +101,17 @@ def candidates(steps: int) -> tuple[int, ...]:
     """Return log-spaced warmup lengths for a training of `steps` steps; the longest warmup takes a tenth of these steps."""
     longest = int(MAX_WARMUP * steps)
     shortest = min(MIN_WARMUP, max(1, longest // 10))
-    even = np.geomspace(shortest, longest, LENGTHS)
+    even = np.geomspace(shortest, longest, WARMUP_LENGTHS)
     return tuple(dict.fromkeys([*(int(round_significant(v, 1)) for v in even[:-1]), longest]))
 
 
-def _search_warmup(base: StudySpec, name: str, steps: int) -> tuple[Change, ...]:
+def _changes_to_search_warmup(base: StudySpec, name: str, steps: int) -> tuple[Change, ...]:
     """Return the change that searches the warmup in the next study, on a log scale."""
     lengths = candidates(steps)
     why = f"Search for the shortest warmup that trains stably, up to {lengths[-1]:,} steps, a tenth of the training"
     low, high, kind = float(lengths[0]), float(max(lengths[-1], lengths[0] + 1)), "int"
     old = base.parameters.get(name)
-    if warmups.is_share(base, name):
+    if warmups.is_warmup_share(base, name):
         low, high, kind = round_significant(low / steps, 3), MAX_WARMUP, "float"
     if old is not None and old.searched:
         return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)

@@ -1,4 +1,4 @@
-"""Writes the first study of a recipe: the recipe's study file, with the user's lengths, ranges and metric."""
+"""Writes the first study of a recipe, from the recipe's study file and the user's lengths, ranges and metric."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from advisor.planning.recipes import step_law
 
 RECIPES = ("sft", "lora", "dpo", "grpo", "pretrain")
 TOKEN_RECIPES = ("sft", "lora", "pretrain")
-"""Recipes whose training length can be given in tokens. This is impossible for DPO, which counts pairs, and for GRPO, whose
-completions the model generates.
-"""
+"""Recipes whose training length may be a number of tokens. A number of tokens does not suit DPO, which counts pairs, and GRPO,
+whose completions the model generates."""
 BATCH_TOKENS = 65_536
 """Default number of tokens in a batch for fine-tuning: 32 sequences of 2,048 tokens."""
 MIN_STEPS = 10
 """Minimum number of optimizer steps of a study whose length is given in tokens."""
-_FOLDER = Path(__file__).parent
+_RECIPE_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeWish:
-    """The user's requirements for the first study of a recipe. A field that is None keeps the recipe's value."""
+class RecipeRequest:
+    """What the user requests for the first study of a recipe: options of `advisor init`. If a field is None, the recipe's value
+    applies."""
 
     recipe: str
     study: str
@@ -40,12 +40,12 @@ class RecipeWish:
     tokens: int | None = None
     batch_tokens: int | None = None
     model_parameters: int | None = None
-    """Number of the model's parameters without embeddings; pre-training needs it."""
+    """Number of the model's parameters without embeddings; required for pre-training."""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     """Additional hyperparameters, and ranges that replace the recipe's ranges."""
 
 
-def first_study(wish: RecipeWish) -> tuple[str, StudySpec]:
+def first_study(wish: RecipeRequest) -> tuple[str, StudySpec]:
     """Return (comment, study): the leading comment of the study file, and the study.
 
     Raises AdvisorError if the length is too short or nothing is left to tune.
@@ -67,8 +67,7 @@ def first_study(wish: RecipeWish) -> tuple[str, StudySpec]:
 
 
 def read(recipe: str) -> tuple[str, StudySpec]:
-    """Return the leading comment and the study of a recipe's file."""
-    text = (_FOLDER / f"{recipe}.yaml").read_text("utf-8")
+    text = (_RECIPE_FOLDER / f"{recipe}.yaml").read_text("utf-8")
     comment = text[: text.index("\nstudy:") + 1]
     return comment, loads(text, source=f"recipe {recipe}")
 
@@ -92,13 +91,13 @@ def _with_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> StudySpec:
         )
     note = (
         f"{steps:,} steps of {batch_tokens:,} tokens are {_format_large_number(tokens)} training tokens. Set "
-        "per_device_train_batch_size * gradient_accumulation_steps * devices * tokens per sequence to this batch."
+        "per_device_train_batch_size * gradient_accumulation_steps * devices * tokens per sequence to this batch size."
     )
     spec = _with_steps(spec, steps)
     return spec.model_copy(update={"notes": (note, *spec.notes)})
 
 
-def _with_step_law(spec: StudySpec, wish: RecipeWish) -> StudySpec:
+def _with_step_law(spec: StudySpec, wish: RecipeRequest) -> StudySpec:
     """Return the study of pre-training with a learning-rate range around the predicted learning rate, and with the predicted batch
     size.
     """
@@ -111,7 +110,7 @@ def _with_step_law(spec: StudySpec, wish: RecipeWish) -> StudySpec:
     batch = wish.batch_tokens or step_law.practical_batch_tokens(tokens)
     rate = step_law.learning_rate(size, tokens)
     why = (
-        f"the first to tune; Step Law predicts {rate:.3g} for {_format_large_number(size)} parameters and "
+        f"the first hyperparameter to tune; Step Law predicts {rate:.3g} for {_format_large_number(size)} parameters and "
         f"{_format_large_number(tokens)} tokens: 1.79 * N^-0.713 * D^0.307 (arXiv:2503.04715)"
     )
     old = spec.parameters["learning_rate"]
@@ -126,26 +125,25 @@ def _with_step_law(spec: StudySpec, wish: RecipeWish) -> StudySpec:
     return spec.model_copy(update={"notes": (*spec.notes, _batch_note(tokens, wish))})
 
 
-def _batch_note(tokens: int, wish: RecipeWish) -> str:
+def _batch_note(tokens: int, wish: RecipeRequest) -> str:
     """Return a note on the predicted batch size and, if we chose the number of tokens, on this number."""
     predicted = (
         f"Step Law predicts a batch of {_format_large_number(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
     )
     if wish.batch_tokens is not None:
-        predicted += " Its learning rate belongs to this batch; a smaller one needs a lower rate."
+        predicted += " Its learning rate suits this batch; a smaller batch needs a lower rate."
     if wish.tokens is None:
         ratio = f"{step_law.TOKENS_PER_PARAMETER} tokens per parameter"
-        predicted += f" {ratio} are what Chinchilla had (arXiv:2203.15556); --tokens sets another number."
+        predicted += f" {ratio} are as in Chinchilla (arXiv:2203.15556); --tokens sets another number."
     return predicted
 
 
 def _times(factor: Value | None, rate: float) -> float:
-    """Return the learning rate times `factor`, with three significant digits."""
     return float(f"{float(factor or 0) * rate:.3g}")
 
 
 def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec:
-    """Return the study with the user's hyperparameters in place of the recipe's."""
+    """Return the study with the user's hyperparameters in place of those in the recipe."""
     if not own:
         return spec
     renamed = any(is_learning_rate(name) for name in own)
@@ -173,9 +171,8 @@ def _without_predictions_outside(spec: StudySpec) -> StudySpec:
 
 
 def _with_trials(spec: StudySpec, trials: int | None) -> StudySpec:
-    """Return the study with this number of trials. If the number differs from that of the study's listed settings, draw the trials
-    from the search space.
-    """
+    """Return the study with this number of trials; if the number differs from that of the study's listed settings, draw the
+    trials from the search space."""
     if trials is None or trials == spec.trials:
         return spec
     return spec.model_copy(update={"trials": trials, "settings": ()})

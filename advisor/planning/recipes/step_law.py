@@ -1,7 +1,7 @@
 """Step Law: predicts the best learning rate and batch size of pre-training from the size of the model and of the training data.
 
-Li et al. 2025, "Predictable Scale: Part I, Step Law", arXiv:2503.04715, fitted to 3,700 trainings. We use it only to centre the
-first study.
+Li et al. 2025, "Predictable Scale: Part I, Step Law", arXiv:2503.04715, fitted to 3,700 trainings. The advisor uses Step Law
+only to centre the ranges of the first study.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 TOKENS_PER_PARAMETER = 20
-"""Default number of training tokens per parameter. Chinchilla: 1.4 trillion tokens for 70 billion parameters (Hoffmann et al. 2022,
-arXiv:2203.15556)."""
+"""Default number of training tokens per parameter. Chinchilla used 1.4 trillion tokens for 70 billion parameters (Hoffmann et
+al. 2022, arXiv:2203.15556)."""
 
 
 def learning_rate(parameters: float, tokens: float) -> float:
@@ -21,7 +21,7 @@ def learning_rate(parameters: float, tokens: float) -> float:
 
 
 def batch_tokens(tokens: float) -> float:
-    """Return the predicted best number of tokens in a batch; it does not depend on the model's size."""
+    """Return the predicted best number of tokens in a batch, which does not depend on the model's size."""
     return float(0.58 * tokens**0.571)
 
 

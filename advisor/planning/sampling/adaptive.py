@@ -1,9 +1,9 @@
-"""Draws trials based on earlier results, by Bayesian optimisation with a Gaussian process. This is the playbook's choice for
-exploitation.
+"""Draws trials based on earlier results, by Bayesian optimisation with a Gaussian process. The playbook recommends this method
+for exploitation.
 
 Playbook: "Exploration vs exploitation". A suggestion depends only on the study's seed and earlier trials, so any launcher can
-compute the same suggestion at any time. Trials outside the present space also inform the model, so no result is lost when a range
-moves.
+compute the same suggestion at any time. Trials outside the current search space also inform the model, so no result is lost
+when a range moves.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ from advisor.planning.sampling.response import Axes, ResponseModel
 from advisor.stats.widening import widen_range
 
 MIN_RESULTS = 10
-"""Minimum number of trials with a result for adaptive suggestions; with fewer, trials continue the Halton sequence."""
+"""Minimum number of trials with a result for adaptive suggestions; with fewer results, trials continue the Halton sequence."""
 EDGE = 0.1
-"""Share of a range, on its scale, that counts as near its end."""
-STEP = 0.5
-"""Growth of a range in one step, as a share of the range's width."""
-_UNIFORM = 1000
-"""Number of candidates that are spread over the whole space."""
-_NEAR = 60
-"""Number of candidates near each of the `_BASES` best points."""
-_BASES = 5
-_SCALES = (0.5, 0.2, 0.05)
-"""Standard deviations of the random steps from a point to candidates near it, as shares of the ranges. Each further value refines
-the best candidates once more.
-"""
+"""Share of a range, on its scale, that counts as near each end."""
+RANGE_GROWTH = 0.5
+"""Amount by which a range grows at once, as a share of the range's width."""
+_UNIFORM_CANDIDATES = 1000
+"""Number of candidates spread over the whole space."""
+_NEAR_CANDIDATES = 60
+"""Number of candidates near each of the `_BASE_POINTS` best points."""
+_BASE_POINTS = 5
+_PERTURBATION_SCALES = (0.5, 0.2, 0.05)
+"""Standard deviations of the random steps from a point to nearby candidates, as shares of the ranges. The candidates are
+refined once with each of these values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A trial that has started, with its result so far."""
+    """A trial that has started, with its latest result."""
 
     params: Mapping[str, Value]
     value: float | None = None
@@ -49,17 +48,18 @@ class Observation:
 
     @property
     def feasible(self) -> bool:
-        """Whether the trial ended with a finite value."""
+        """Whether the trial ended with a finite result."""
         return not self.running and self.value is not None and math.isfinite(self.value)
 
 
 def suggest(spec: StudySpec, history: Sequence[Observation], *, number: int | None = None) -> dict[str, Value]:
     """Return the next trial of a study as {parameter: value}, like `halton.sample`.
 
-    history: earlier trials, from any sampler, inside or outside the search space. Failed trials teach the model where trials fail
-    (Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014). For running trials, the model's prediction
-    replaces the result. number: 0-based index of the trial in the Halton sequence, as long as trials continue this sequence; by
-    default, the length of the history. Equal study, history (in order) and number yield equal trials.
+    history: earlier trials, from any sampler, inside or outside the search space. The model learns from failed trials where
+    trials fail (Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014). For running trials, the model's
+    prediction replaces the result. number: 0-based index of the trial in the Halton sequence, as long as trials continue this
+    sequence; by default, the length of the history. The same study, history (in the same order) and number give the same
+    trials.
     """
     number = len(history) if number is None else number
     axes = Axes(spec)
@@ -75,15 +75,16 @@ def suggest(spec: StudySpec, history: Sequence[Observation], *, number: int | No
             return trial
         first = first or trial
     if first is not None:
-        return first  # every allowed setting was tried: repeat the most promising one
+        return first  # every allowed setting was tried, so repeat the most promising one
     return _next_point(spec, number)
 
 
 def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
-    """Return the study with each range extended beyond an end at which more improvement is expected than anywhere inside.
+    """Return the study, with each range extended beyond an end if the model expects more improvement beyond it than anywhere
+    inside.
 
-    Only ends near which a leading trial lies are considered. A range grows by half of its width and at least as far as
-    `widening.widen_range` moves it, within the declared limits. If no range grows, return the study itself.
+    Only ends of ranges near a leading trial are considered. A range grows by half of its width, and at least as far as
+    `widening.widen_range` would move its end, within the declared limits. If no range grows, return the given study.
     """
     axes = Axes(spec)
     if (model := _model(spec, axes, history)) is None:
@@ -91,11 +92,13 @@ def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
     rng = _random(spec, history)
     points, merits = _candidates(axes, model, rng)
     ranges = {}
-    for name, side in axes.ends_near(model.leaders(1)[0], EDGE):
-        wider = widen_range(name, spec.parameters[name], side, STEP)
+    for name, side in axes.range_ends_near(model.leaders(1)[0], EDGE):
+        wider = widen_range(name, spec.parameters[name], side, RANGE_GROWTH)
         if wider is None:
             continue
-        beyond = axes.beyond(np.vstack([model.leaders(_BASES), points[:_BASES]]), name, side, wider, _NEAR, rng)
+        beyond = axes.beyond(
+            np.vstack([model.leaders(_BASE_POINTS), points[:_BASE_POINTS]]), name, side, wider, _NEAR_CANDIDATES, rng
+        )
         if model.merits(beyond).max() > merits[0]:
             ranges[name] = wider
     parameters = {
@@ -106,7 +109,7 @@ def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
 
 
 def _next_point(spec: StudySpec, number: int) -> dict[str, Value]:
-    """Return a point of the quasi-random sequence that is not forbidden. Raises AdvisorError if there is none."""
+    """Return a point of the quasi-random sequence that is not forbidden. Raises AdvisorError if all points tried are forbidden."""
     halton = spec.sampler.model_copy(update={"kind": "halton"})
     return next(quasirandom.sample(spec.model_copy(update={"sampler": halton}), 1, skip=number))
 
@@ -127,12 +130,17 @@ def _model(spec: StudySpec, axes: Axes, history: Sequence[Observation]) -> Respo
 
 
 def _candidates(axes: Axes, model: ResponseModel, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Return (points of the space, logarithms of their expected improvements), best first."""
-    points = np.vstack([axes.uniform(_UNIFORM, rng), axes.near(model.leaders(_BASES), _NEAR, _SCALES[0], rng)])
+    """Return (points, logarithms of the expected improvement at each point), best first."""
+    points = np.vstack(
+        [
+            axes.uniform(_UNIFORM_CANDIDATES, rng),
+            axes.near(model.leaders(_BASE_POINTS), _NEAR_CANDIDATES, _PERTURBATION_SCALES[0], rng),
+        ]
+    )
     merits = model.merits(points)
-    for scale in _SCALES[1:]:
-        leaders = points[np.argsort(-merits, kind="stable")[:_BASES]]
-        more = axes.near(leaders, _NEAR, scale, rng)
+    for scale in _PERTURBATION_SCALES[1:]:
+        leaders = points[np.argsort(-merits, kind="stable")[:_BASE_POINTS]]
+        more = axes.near(leaders, _NEAR_CANDIDATES, scale, rng)
         points, merits = np.vstack([points, more]), np.concatenate([merits, model.merits(more)])
     order = np.argsort(-merits, kind="stable")
     return points[order], merits[order]

@@ -19,21 +19,21 @@ from advisor.model.spec import StudySpec
 from advisor.stats.halton import Halton
 
 MAX_TRIALS = 1_000_000
-"""Maximum number of trials in a sequence. No study has more, and this many points can be skipped one by one."""
-_MAX_REFUSED = 1000
-"""Maximum number of consecutive points in forbidden regions. If a space has more, an error rejects it."""
-_BLOCK = 256
-"""Number of points that are computed at once."""
+"""Maximum number of trials in a sequence. The limit allows skipping points one by one, and no study has more trials."""
+_MAX_FORBIDDEN = 1000
+"""Maximum number of consecutive points in forbidden regions. If more points in a row are forbidden, an error rejects the space."""
+_POINTS_PER_BLOCK = 256
 
 
 def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, Value]]:
-    """Yield `count` trials of the study after the first `skip` trials of its sequence, each as {parameter: value} with fixed and
-    derived parameters.
+    """Yield `count` trials of the study after the first `skip` trials of its sequence, each as {parameter: value} with fixed
+    and derived parameters.
 
-    A study yields the same trials on every platform and in any order of its parameters; more trials continue the sequence. If a
-    parameter's condition (`when`) is not met, the trial lacks this parameter. Points in forbidden regions are skipped. If only one
-    list of choices is searched, every choice appears once before any choice is repeated. If the study lists `settings`, these are
-    yielded in order; after the last one, they start again. Raises AdvisorError for invalid numbers and for adaptive samplers.
+    A study yields the same trials on every platform and in any order of its parameters; more trials continue the sequence. If
+    the condition (`when`) of a parameter is not met in a trial, the trial lacks this parameter. Points in forbidden regions are
+    skipped. If a single list of choices is the only searched hyperparameter, every choice appears once before any choice is
+    repeated. If the study lists `settings`, the function yields these settings in order, and starts again after the last one.
+    Raises AdvisorError if a number is invalid or the study's sampler is adaptive.
     """
     if count < 0 or skip < 0 or count + skip > MAX_TRIALS:
         raise AdvisorError(
@@ -47,7 +47,7 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
     if spec.settings:
         return islice((_complete_setting(spec, setting) for setting in cycle(spec.settings)), skip, skip + count)
     searched = sorted(spec.searched)
-    # Without forbidden regions, no point is rejected, so the sequence can start directly at `skip`.
+    # Without forbidden regions, no point is rejected, so start directly at point `skip`.
     first, allowed = (0, skip) if spec.forbidden else (skip, 0)
     return islice(_allowed_trials(spec, searched, first), allowed, allowed + count)
 
@@ -60,22 +60,23 @@ def _complete_setting(spec: StudySpec, setting: Mapping[str, Value]) -> dict[str
 
 
 def _allowed_trials(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[str, Value]]:
-    """Yield the trials that no region forbids, starting at point number `first`."""
+    """Yield the trials that lie in no forbidden region, starting at point number `first` of the sequence."""
     refused = 0
     for position in _positions(spec, len(searched), first):
-        trial = trial_at(spec, position)
+        trial = trial_at_position(spec, position)
         if spec.forbids(trial) is None:
             refused = 0
             yield trial
-        elif (refused := refused + 1) == _MAX_REFUSED:
+        elif (refused := refused + 1) == _MAX_FORBIDDEN:
             raise AdvisorError(
-                f"the study's forbidden regions cover almost all of its space: {_MAX_REFUSED:,} points in a row lie in them; "
+                f"the study's forbidden regions cover almost all of its space: {_MAX_FORBIDDEN:,} points in a row lie in them; "
                 "search other ranges"
             )
 
 
-def trial_at(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[str, Value]:
-    """Return the trial at a position in the unit cube; there is one coordinate in [0, 1) per searched parameter, sorted by name."""
+def trial_at_position(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[str, Value]:
+    """Return the trial at a position in the unit cube, which has one coordinate in [0, 1) per searched parameter, sorted by
+    name."""
     searched = sorted(spec.searched)
     fixed = {name: p.value for name, p in spec.parameters.items() if p.role == "fixed" and p.value is not None}
     drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched, position, strict=True)}
@@ -98,7 +99,7 @@ def _positions(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatAr
     if spec.sampler.kind == "random" or dimensions == 0:
         rng.random((first, dimensions))
         while True:
-            yield from rng.random((_BLOCK, dimensions))
+            yield from rng.random((_POINTS_PER_BLOCK, dimensions))
     choices = [p.options for p in spec.searched.values() if p.options]
     if dimensions == 1 and choices:
         order = (rng.permutation(len(choices[0])) + 0.5) / len(choices[0])
@@ -106,8 +107,8 @@ def _positions(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatAr
             yield order[[number % len(order)]]
     shift = rng.random(dimensions)
     sequence = Halton(dimensions, rng)
-    for start in count(first, _BLOCK):
-        yield from (sequence.points(start, _BLOCK) + shift) % 1.0
+    for start in count(first, _POINTS_PER_BLOCK):
+        yield from (sequence.points(start, _POINTS_PER_BLOCK) + shift) % 1.0
 
 
 def _active_parameters(spec: StudySpec, values: dict[str, Value]) -> dict[str, Value]:

@@ -14,18 +14,17 @@ from scipy.special import log_ndtr
 from advisor.model.space import BoolArray, FloatArray, Side, Value, equal_values
 from advisor.model.spec import StudySpec
 from advisor.planning.sampling import halton as quasirandom
-from advisor.stats.surface import Surface, compress_costs
+from advisor.stats.surface import ResponseSurface, compress_costs
 
-_ABSENT = 0.5
-"""Position that a trial gets on an axis if it lacks the hyperparameter of this axis."""
-_BEYOND_SCALE = 0.2
-"""Standard deviation, as a share of the ranges, of the random steps along all axes except the one on which a point lies beyond its
-range.
-"""
-_FAILS_ABOVE = 0.5
-"""Level of the failure indicator above which a trial is predicted to fail; the indicator is 0 for a result and 1 for a failure."""
-_LEAST_SPREAD = 0.05
-"""Minimum standard deviation of the predicted failure indicator, because a few trials never prove that a setting always works."""
+_ABSENT_POSITION = 0.5
+"""Position on an axis of a trial that lacks this axis's hyperparameter."""
+_BEYOND_STEP_SD = 0.2
+"""For a point that lies beyond its range on one axis: standard deviation, as a share of the ranges, of the random steps along
+the other axes."""
+_FAILURE_LEVEL = 0.5
+"""A trial is predicted to fail if its predicted failure indicator (0 for a result, 1 for a failure) is above this level."""
+_MIN_FAILURE_SD = 0.05
+"""Minimum standard deviation of the predicted failure indicator, because a few trials never prove that a setting cannot fail."""
 
 
 class Axes:
@@ -41,18 +40,18 @@ class Axes:
         self._is_number = self._counts == 0
 
     def comparable(self, params: Mapping[str, Value]) -> bool:
-        """Return whether a trial has this study's values of all fixed hyperparameters."""
+        """Return whether the trial's values of all fixed hyperparameters are those of this study."""
         fixed = ((n, p.value) for n, p in self.spec.parameters.items() if p.role == "fixed" and p.value is not None)
         return all(n not in params or equal_values(params[n], value) for n, value in fixed)
 
     def positions(self, trials: Sequence[Mapping[str, Value]]) -> FloatArray:
         """Return the positions of trials, shape (trials, axes)."""
-        out = np.full((len(trials), len(self.names)), _ABSENT)
+        out = np.full((len(trials), len(self.names)), _ABSENT_POSITION)
         for j, name in enumerate(self.names):
             parameter = self.spec.parameters[name]
             for i, trial in enumerate(trials):
                 if name in trial and parameter.numeric:
-                    out[i, j] = np.nan_to_num(parameter.to_unit([trial[name]])[0], nan=_ABSENT)
+                    out[i, j] = np.nan_to_num(parameter.to_unit([trial[name]])[0], nan=_ABSENT_POSITION)
                 elif name in trial:
                     out[i, j] = next((k for k, o in enumerate(parameter.options) if equal_values(o, trial[name])), -1)
         return out
@@ -63,9 +62,8 @@ class Axes:
         return self._rounded(np.where(self._is_number, drawn, np.floor(drawn * self._counts)))
 
     def near(self, points: FloatArray, count: int, scale: float, rng: np.random.Generator) -> FloatArray:
-        """Return `count` random points of the space near each of these points. Each new point differs from the given one on some of
-        the axes.
-        """
+        """Return `count` random points near each of the given points. Each new point differs from its original point on some of
+        the axes only."""
         base = np.repeat(points, count, axis=0)
         moves = rng.random(base.shape) < 0.5
         moves[np.arange(len(base)), rng.integers(len(self.names), size=len(base))] = True
@@ -75,8 +73,8 @@ class Axes:
         other = np.where(moves, np.where(self._is_number, moved, redrawn), base)
         return self._rounded(np.clip(other, 0, np.where(self._is_number, 1, self._counts - 1)))
 
-    def ends_near(self, point: FloatArray, edge: float) -> list[tuple[str, Side]]:
-        """Return each end of a range from which the point is at most `edge` away, or beyond which it lies."""
+    def range_ends_near(self, point: FloatArray, edge: float) -> list[tuple[str, Side]]:
+        """Return the ends of ranges that are at most `edge` away from the point, or beyond which it lies."""
         ends: list[tuple[str, Side]] = []
         for name, u in zip(self.numeric, point[: len(self.numeric)], strict=True):
             if u <= edge:
@@ -94,24 +92,23 @@ class Axes:
         count: int,
         rng: np.random.Generator,
     ) -> FloatArray:
-        """Return `count` points near each of these points. In each new point, one hyperparameter lies outside its present range but
-        inside the range in `wider`.
-        """
-        out = self.near(points, count, _BEYOND_SCALE, rng)
+        """Return `count` random points near each of the given points. In each new point, one hyperparameter lies outside its
+        current range but inside its range in `wider`."""
+        out = self.near(points, count, _BEYOND_STEP_SD, rng)
         low, high = self.spec.parameters[name].to_unit(list(wider))
         ends = (1.0, float(high)) if side == "high" else (float(low), 0.0)
         out[:, self.names.index(name)] = rng.uniform(*ends, len(out))
         return out
 
     def trial(self, point: FloatArray) -> dict[str, Value]:
-        """Return the trial at a point of the space."""
+        """Return the trial that a point of the space represents."""
         at = dict(
             zip(self.names, np.where(self._is_number, point, (point + 0.5) / np.maximum(self._counts, 1)), strict=True)
         )
-        return quasirandom.trial_at(self.spec, [min(max(float(at[n]), 0.0), 1 - 1e-12) for n in sorted(at)])
+        return quasirandom.trial_at_position(self.spec, [min(max(float(at[n]), 0.0), 1 - 1e-12) for n in sorted(at)])
 
     def columns(self, points: FloatArray) -> list[FloatArray]:
-        """Return one column for each axis, with `_ABSENT` where the hyperparameter's condition is not met."""
+        """Return one column for each axis, with `_ABSENT_POSITION` if the hyperparameter's condition is not met."""
         out: dict[str, FloatArray] = {}
         for name, column in zip(self.names, points.T, strict=True):
             absent = np.zeros(len(column), dtype=np.bool_)
@@ -119,11 +116,11 @@ class Axes:
                 options = self.spec.parameters[parent].options if parent in self.names else ()
                 if options:
                     absent |= points[:, self.names.index(parent)] != [*options, wanted].index(wanted)
-            out[name] = np.where(absent, _ABSENT, column)
+            out[name] = np.where(absent, _ABSENT_POSITION, column)
         return list(out.values())
 
     def _rounded(self, points: FloatArray) -> FloatArray:
-        """Return the points with the positions of integer hyperparameters moved to the nearest integer."""
+        """Return the points, moved on the axes of integer hyperparameters to the nearest integer."""
         points = points.copy()
         for j, name in enumerate(self.names):
             parameter = self.spec.parameters[name]
@@ -134,20 +131,20 @@ class Axes:
 
 
 class ResponseModel:
-    """Predicts costs and failures from the trials so far."""
+    """Predicts costs and failures from the results of earlier trials."""
 
     def __init__(self, axes: Axes, positions: FloatArray, costs: FloatArray, running: BoolArray) -> None:
         """positions: (n, axes); costs: (n,), NaN for trials that failed or are running; running: (n,)."""
         self._axes, self._split = axes, len(axes.numeric)
         done = np.isfinite(costs)
         self._points, self._scale = positions[done], compress_costs(costs[done])
-        self._cost = self._surface(self._points, self._scale)
+        self._cost = self._fit_surface(self._points, self._scale)
         ended = ~running
-        self._failure = None if done[ended].all() else self._surface(positions[ended], 1.0 - done[ended])
+        self._failure = None if done[ended].all() else self._fit_surface(positions[ended], 1.0 - done[ended])
         if running.any():
             expected = self._cost.predict(list(positions[running].T))[0]
             self._points = np.vstack([self._points, positions[running]])
-            self._cost = self._surface(self._points, np.concatenate([self._scale, expected]))
+            self._cost = self._fit_surface(self._points, np.concatenate([self._scale, expected]))
         self._expected = self._cost.predict(list(self._points.T))[0]
 
     def leaders(self, count: int) -> FloatArray:
@@ -160,22 +157,22 @@ class ResponseModel:
         """
         columns = self._axes.columns(points)
         merits = _log_improvement(*self._cost.predict(columns), float(self._expected.min()))
-        return merits + self._log_success(columns)
+        return merits + self._log_success_probability(columns)
 
-    def _log_success(self, columns: list[FloatArray]) -> FloatArray:
+    def _log_success_probability(self, columns: list[FloatArray]) -> FloatArray:
         """Return the logarithms of the probabilities that trials have a result."""
         if self._failure is None:
             return np.zeros(len(columns[0]))
         indicator, spread = self._failure.predict(columns)
-        return np.asarray(log_ndtr((_FAILS_ABOVE - indicator) / np.hypot(spread, _LEAST_SPREAD)))
+        return np.asarray(log_ndtr((_FAILURE_LEVEL - indicator) / np.hypot(spread, _MIN_FAILURE_SD)))
 
-    def _surface(self, points: FloatArray, values: FloatArray) -> Surface:
+    def _fit_surface(self, points: FloatArray, values: FloatArray) -> ResponseSurface:
         columns = list(points.T)
-        return Surface(columns[: self._split], columns[self._split :], values)
+        return ResponseSurface(columns[: self._split], columns[self._split :], values)
 
 
 def _log_improvement(mean: FloatArray, spread: FloatArray, best: float) -> FloatArray:
-    """Return the logarithm of the expected improvement on `best`; far above `best`, use the asymptotic form."""
+    """Return the logarithm of the expected improvement on `best`, for means far above `best` in its asymptotic form."""
     z = (best - mean) / spread
     with np.errstate(divide="ignore", invalid="ignore"):
         direct = np.log(stats.norm.pdf(z) + z * stats.norm.cdf(z))

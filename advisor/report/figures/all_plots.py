@@ -25,8 +25,6 @@ from advisor.report.text.study_diff import describe
 
 @dataclass(frozen=True)
 class PlotGroup:
-    """A group of plots under one heading."""
-
     title: str
     figures: tuple[Figure, ...]
     open: bool = False
@@ -42,7 +40,7 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
         PlotGroup(
             "Best trial for each value (isolation plots)",
             tuple(isolation_figure(report, s) for s in figures.isolations[:MAX_AXES]),
-            note="The best trial with each value. The more trials a value has, the better its best trial shows the value's effect.",
+            note="The best trial for each value. The more trials a value has, the better its best trial shows the value's effect.",
         ),
         PlotGroup("Importance", tuple(importance_figures(figures.importances)) if figures.importances else ()),
         PlotGroup("All trials in parallel coordinates", (parallel,) if parallel else ()),
@@ -67,21 +65,18 @@ def missing_plots(report: ReportData) -> tuple[str, ...]:
     importance = (
         "No importance is shown: too few settings ended."
         if report.spec.searched
-        else "No hyperparameter is varied, so there is no plot of the objective against one."
+        else "No hyperparameter is varied, so there is no plot of the objective against a hyperparameter."
     )
     reasons = {
         importance: figures.importances,
-        "No curve is shown: no trial with a result logged one.": figures.curves,
-        "No gradient norm is shown: none was logged. `TuningLogger` logs it.": figures.grad_norm,
+        "No curve is shown: no trial with a result logged a curve.": figures.curves,
+        "No gradient norm is shown: none was logged. `TuningLogger` logs this metric.": figures.grad_norm,
         "No best step is shown: no trial has more than one evaluation.": best_positions(report),
         "The gain of more trials is not shown: too few settings ended.": figures.best_of,
-        "Throughput is not shown: it is known for fewer than two batch sizes.": figures.speeds,
-        "Training to a target is not shown: no two batch sizes have a tuned learning rate each.": figures.to_target,
+        "Throughput is not shown: its value is known for fewer than two batch sizes.": figures.speeds,
+        "Training to a target is not shown: fewer than two batch sizes have a tuned learning rate.": figures.to_target,
     }
     return tuple(reason for reason, data in reasons.items() if not data)
-
-
-# --- the objective against hyperparameters ----------------------------------------------------------------------------------------
 
 
 def _axis_plots(report: ReportData) -> PlotGroup:
@@ -115,13 +110,13 @@ def _training_plots(report: ReportData) -> PlotGroup:
     for s in report.figures.curves:
         if s.signal not in (None, "grad_norm"):
             caption = say("{metric} of the {trials}.", metric=Name(s.metric), trials=trials)
-            # The best trials differ near the end of training. An axis that includes the first values would flatten these
-            # differences.
-            figures += _curves_of_best(report, s.metric, caption, late=s.signal == "objective")
+            # The training curves of the best trials differ only near their end. An axis that includes the first values would
+            # flatten these differences.
+            figures += _best_trial_curves(report, s.metric, caption, late=s.signal == "objective")
     return PlotGroup("Training curves of the best trials", tuple(figures))
 
 
-def _curves_of_best(
+def _best_trial_curves(
     report: ReportData, metric: str, caption: Message, lines: tuple[Line, ...] = (), *, late: bool = False
 ) -> list[Figure]:
     evidence = CurveEvidence(metrics=(metric,), caption=caption, trials=report.figures.best_trials, lines=lines)
@@ -166,7 +161,7 @@ def _gradient_plots(report: ReportData) -> tuple[Figure, ...]:
     for s in report.figures.curves:
         if s.signal == "grad_norm":
             caption = say("Gradient norm of the {trials}.{clipping}", trials=trials, clipping=clipping)
-            figures += _curves_of_best(report, s.metric, caption, tuple(lines))
+            figures += _best_trial_curves(report, s.metric, caption, tuple(lines))
     omitted = f" {histogram.left_out:,} values that are zero or not finite are omitted." if histogram.left_out else ""
     evidence = HistogramEvidence(
         quantity="gradient norm",
@@ -190,7 +185,7 @@ def _clipping_sentence(histogram: NormHistogram) -> str:
     if histogram.clip is None:
         return ""
     share = "" if histogram.clipped is None else f", which changes {Percent(histogram.clipped)} of their updates"
-    return f" They clip at {number(histogram.clip, 3)}{share}."
+    return f" The trials clip at a norm of {number(histogram.clip, 3)}{share}."
 
 
 def _batch_size_plots(report: ReportData) -> tuple[Figure, ...]:

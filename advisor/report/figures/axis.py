@@ -31,7 +31,7 @@ MAX_AXES = 24
 plot."""
 
 MAX_DOTS = 1500
-"""Maximum number of dots in one figure. If a study has more trials, dots that lie under other dots are left out."""
+"""Maximum number of dots in one figure. If a study has more trials, dots that other dots cover are omitted."""
 
 _FAILED_STRIP_HEIGHT = 24.0
 """Height in pixels of the strip above the plot that shows failed trials."""
@@ -39,7 +39,7 @@ _FAILED_STRIP_HEIGHT = 24.0
 
 @dataclass(frozen=True, slots=True)
 class _TrialPosition:
-    """A trial and its horizontal position in the plot."""
+    """A trial with its horizontal position in the plot."""
 
     index: int
     row: TrialRow
@@ -48,7 +48,7 @@ class _TrialPosition:
 
 @dataclass(frozen=True, slots=True)
 class _AxisPlot:
-    """The layout that all axis plots of one hyperparameter share. The plot of a finding adds this finding's marks."""
+    """The layout that all axis plots of one hyperparameter share. The plot of a finding adds marks to this layout."""
 
     frame: Frame
     domain: Parameter | None
@@ -56,13 +56,13 @@ class _AxisPlot:
     """Column labels if the hyperparameter is categorical; None if it is numeric."""
     placed: list[_TrialPosition]
     spots: dict[int, tuple[float, float]]
-    """Pixel coordinates (x, y) by trial index, only for trials whose result lies within the vertical axis."""
+    """Pixel coordinates (x, y) by trial index, only for trials whose result lies within the limits of the vertical axis."""
     drawn: list[_TrialPosition]
-    """The trials in `spots` whose dots are drawn."""
+    """The trials whose dots are drawn, a subset of those in `spots`."""
 
     @property
     def outside_axis(self) -> list[_TrialPosition]:
-        """The trials whose result lies outside the vertical axis."""
+        """The trials whose result lies outside the limits of the vertical axis."""
         return [p for p in self.placed if p.row.feasible and p.row.best is not None and p.index not in self.spots]
 
     @property
@@ -102,7 +102,7 @@ def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False
 
 
 def _shared_id(report: ReportData, name: str) -> str | None:
-    """Return the prefix of the SVG ids of the shared axes and dots; None if the hyperparameter has no plot of its own."""
+    """Return the prefix of the SVG ids of the shared axes and dots; None if the hyperparameter has no separate plot."""
     names = list(report.spec.searched)[:MAX_AXES]
     return f"axis-{names.index(name)}" if name in names else None
 
@@ -127,7 +127,7 @@ def _lay_out_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
 
 
 def _ends_of_next_ranges(report: ReportData, evidence: AxisEvidence) -> list[float]:
-    """Return both ends of each range for a next study that the hyperparameter's plots show."""
+    """Return both ends of each range for the next study that plots of this hyperparameter show."""
     name = evidence.parameter
     same = [e for f in report.findings for e in f.evidence if isinstance(e, AxisEvidence) and e.parameter == name]
     ends = [v for e in (*same, evidence) for v in (e.next_low, e.next_high)]
@@ -149,7 +149,7 @@ def _draw_next_range(plot: _AxisPlot, evidence: AxisEvidence) -> None:
     if plot.choices is not None or low is None or high is None:
         return
     x = plot.frame.x
-    if x.can_show(low) and x.can_show(high):
+    if x.can_represent(low) and x.can_represent(high):
         width, height = max(x(high) - x(low), 2), plot.frame.bottom - TOP_MARGIN
         plot.frame.add("rect", "next", x=x(low), y=TOP_MARGIN, width=width, height=height)
 
@@ -211,7 +211,7 @@ def _indices_text(placed: Sequence[_TrialPosition]) -> str:
 def _drop_covered_dots(
     placed: Sequence[_TrialPosition], spots: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
 ) -> list[_TrialPosition]:
-    """Return at most MAX_DOTS trials to draw: the trial `keep`, and the best trial in each cell of a grid over the plot."""
+    """Return at most MAX_DOTS trials to draw: the trial `keep` and, in each cell of a grid over the plot, the best trial."""
     if len(placed) <= MAX_DOTS:
         return list(placed)
     sign = 1 if minimize else -1
@@ -239,12 +239,14 @@ def _plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Message
             f"{lie} outside the vertical axis and {'is' if len(plot.outside_axis) == 1 else 'are'} drawn at its edge."
         )
     if len(plot.drawn) < len(plot.spots):
-        notes.append(f"{len(plot.drawn):,} of {count(len(plot.spots), 'dot')} are drawn; the others lie under these.")
+        notes.append(
+            f"{len(plot.drawn):,} of {count(len(plot.spots), 'dot')} are drawn; the other dots lie under these."
+        )
     shown = {p.index for p in plot.placed}
     ended = [i for i, r in enumerate(report.figures.trials) if r.feasible or r.failed]
     if missing := sum(i not in shown for i in ended):
         have = count(missing, "trial has", "trials have")
-        notes.append(say("{have} no value of {name} that fits on this axis.", have=have, name=Name(name)))
+        notes.append(say("{have} no value of {name} that this axis can show.", have=have, name=Name(name)))
     return tuple(notes)
 
 
@@ -253,9 +255,9 @@ def _plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlot, ow
     if any(r.feasible and r.comparable for r in rows):
         keys.append(Key("k-dot", "trial"))
     if any(not p.row.comparable for p in plot.drawn):
-        keys.append(Key("k-cut", "cut short: its result at full length is unknown"))
+        keys.append(Key("k-cut", "stopped early: its result at full length is unknown"))
     if any(r.id in named and r.feasible for r in rows):
-        keys.append(Key("k-hot", "trials of this finding"))
+        keys.append(Key("k-hot", "trials that the finding is about"))
     if any(report.best is not None and r.id == report.best.trial for r in rows):
         keys.append(Key("k-best", "best trial"))
     if plot.outside_axis:

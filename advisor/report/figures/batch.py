@@ -35,12 +35,16 @@ def speed_figure(speeds: Sequence[Speed]) -> Figure:
         times=number(fastest.examples_per_s / first.examples_per_s, 2),
         first=plain_number(first.batch_size),
     )
-    legend = (Key("k-dot", "trials of one size"), Key("k-whisker", "90 % interval"), Key("k-mark", "linear speedup"))
+    legend = (
+        Key("k-dot", "trials with one batch size"),
+        Key("k-whisker", "90 % interval"),
+        Key("k-mark", "linear speedup"),
+    )
     return Figure(svg=frame.render("Throughput against batch size"), caption=caption, legend=legend)
 
 
 ALIKE = 1.1
-"""Maximum ratio at which two amounts of training still count as equal."""
+"""Maximum ratio between two amounts of training that count as equal."""
 
 
 def target_figures(result: ToTarget, metric: str) -> list[Figure]:
@@ -82,7 +86,7 @@ def _target_figure(points: list[tuple[float, float]], unit: str, goal: Message, 
 
 
 def _three_digits_text(value: float) -> str:
-    """Return the number with three significant digits, also above 1,000."""
+    """Return the number with three significant digits, even above 1,000."""
     return number(float(f"{value:.3g}"), 3)
 
 

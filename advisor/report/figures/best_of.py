@@ -37,9 +37,9 @@ def best_of_figure(report: ReportData, best_of: BestOf) -> Figure:
         medians += f"M{px_text(middle - side)} {px_text(half)}h{px_text(2 * side)}"
     for cls, path in (("whisker", whiskers), ("iso", medians)):
         frame.add("path", cls, d=path)
-    frame.x_name(f"{best_of.unit}s", (frame.left + frame.right) / 2)
+    frame.x_axis_name(f"{best_of.unit}s", (frame.left + frame.right) / 2)
     failed = any(row[-1] is None for row in best_of.quantiles)
-    notes = ("A box or whisker at the edge includes failed trials.",) if failed else ()
+    notes = ("If a box or whisker reaches the edge of the plot, it includes failed trials.",) if failed else ()
     legend = (Key("k-box", "middle half"), Key("k-iso", "median"), Key("k-whisker", "5 to 95 %"))
     svg = frame.render(f"Best {clean(metric)} of n trials")
     return Figure(svg=svg, caption=_best_of_caption(best_of, metric), legend=legend, notes=notes)
@@ -55,7 +55,7 @@ def _best_of_caption(best_of: BestOf, metric: str) -> Message:
     best, best_of_fewer = best_of.quantiles[-1][2], best_of.quantiles[-2][2]
     if best is None or best_of_fewer is None:
         return say(
-            "The best of {trials} drawn from this study fails in half of all draws.", trials=Count(n, best_of.unit)
+            "In half of all random draws of {trials} from this study, every trial fails.", trials=Count(n, best_of.unit)
         )
     if best == best_of_fewer:
         return say(

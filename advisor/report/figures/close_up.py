@@ -14,15 +14,15 @@ from advisor.report.figures.svg import Figure, Frame, dots_path
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import CloseUp
 from advisor.report.plot_data.scale import MIN_LOG_RATIO, Limits, padded_limits
-from advisor.stats.curve import HUGE
+from advisor.stats.curve import MAX_FINITE_VALUE
 
 
 def close_up_figure(report: ReportData, close: CloseUp) -> Figure:
     """Draw the curve's logged points with lines between them, and mark the step that the finding is about."""
     values = np.array([math.nan if v is None else v for v in close.values])
-    finite = values[np.abs(values) < HUGE]
+    finite = values[np.abs(values) < MAX_FINITE_VALUE]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    drawn = [v if v is not None and abs(v) < HUGE else None for v in close.values]
+    drawn = [v if v is not None and abs(v) < MAX_FINITE_VALUE else None for v in close.values]
     log = low > 0 and high > MIN_LOG_RATIO * float(np.median(finite))
     frame = Frame()
     frame.fit_y(padded_limits(low, high, log=log, by=0.08))

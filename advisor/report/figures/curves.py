@@ -25,15 +25,15 @@ MAX_COLOURS = 5
 MAX_CURVES = 10
 
 _MAX_LINE_ERROR_PX = 0.25
-"""Maximum distance in pixels between a point left out of a path and the drawn line."""
+"""Maximum distance in pixels between a point that the path omits and the drawn line."""
 _MIN_ROUGH_JUMP_PX = 1.0
-"""Minimum median vertical jump in pixels between successive points at which a curve counts as rough. Only the peaks of a dense,
-rough curve are drawn."""
+"""A curve counts as rough if the median vertical jump between successive points is at least this many pixels. For a dense,
+rough curve, only the peaks are drawn."""
 _COLUMN_WIDTH_PX = 6.0
 """Width in pixels of the columns in which only the minimum and maximum of a rough curve are drawn; four times the line width."""
 
 _MetricCurves = tuple[CurveSet, list[TrialCurve]]
-"""A metric and the curves to draw for it."""
+"""Type of a metric with the curves to draw for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ def curve_figures(report: ReportData, evidence: CurveEvidence, *, late: bool = F
 
 
 def _can_share_axis(panels: Sequence[_MetricCurves]) -> bool:
-    """Return whether the metrics can share one vertical axis: their names denote the same quantity, and no curve would look
-    flat."""
+    """Return whether the metrics can share one vertical axis: the names denote the same quantity, and no curve would look flat
+    on this axis."""
     if len({re.split(r"[^a-z0-9]+", s.metric.lower())[-1] for s, _ in panels}) > 1:
         return False
     middles = []
@@ -168,20 +168,20 @@ def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
     first = min(c.steps[0] for c in curves)
     # The step axis starts at step 0 unless the first logged step would then lie in the second half of the axis.
     low = 0.0 if first <= last / 2 else float(first)
-    room = max(1.0, 1e-6 * abs(low))  # relative, because adding 1 to a huge float does not change it
+    room = max(1.0, 1e-6 * abs(low))  # the margin is relative, because adding 1 to a huge float does not change it
     return Scale(low, max(float(last), low + room), left, RIGHT_EDGE)
 
 
 def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
-    """Return SVG path data of the curve. The path has gaps at non-finite values and where the curve stays outside the plot.
+    """Return SVG path data of the curve. The path has gaps at non-finite values and while the curve stays outside the plot.
 
-    Points on the line between their neighbours are omitted, so a smooth curve needs few points. Peaks shrink by at most
-    `_MAX_LINE_ERROR_PX`.
+    Points on the line between their neighbours are omitted, so a smooth curve needs few points. Peaks of the drawn curve are
+    lower by at most `_MAX_LINE_ERROR_PX`.
     """
     parts: list[str] = []
     for piece in _split_at_gaps(steps, values, x, y):
         rough = _is_rough(piece)
-        # A reader of a rough curve sees neither tenths of a pixel nor the points between its peaks.
+        # Readers of a rough curve see neither tenths of a pixel nor the points between the peaks.
         unit = 1 if rough else 10
         points = _without_points_on_lines(_column_extremes(piece) if rough else piece)
         places = [(round(px * unit), round(py * unit)) for px, py in points]
@@ -202,8 +202,8 @@ def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y
 def _split_at_gaps(
     steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
 ) -> Iterator[list[tuple[float, float]]]:
-    """Yield the pixel coordinates of each part of the curve between two gaps. A part may cross the plot's edge but never runs along
-    it."""
+    """Yield the pixel coordinates of each part of the curve between two gaps. A part may cross the edge of the plot but never
+    runs along the edge."""
     piece: list[tuple[float, float]] = []
     off = 0
     for step, value in zip(steps, values, strict=True):
@@ -239,7 +239,7 @@ def _column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[float, 
 def _without_points_on_lines(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the curve without the points within `_MAX_LINE_ERROR_PX` of the line between their neighbours.
 
-    The x coordinates must not decrease.
+    The x coordinates of the points must not decrease.
     """
     points = [piece[0]]
     last, low, high = piece[0], -math.inf, math.inf
@@ -273,9 +273,10 @@ def _draw_lines(frame: Frame, lines: Sequence[Line]) -> None:
 
 
 def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_DrawnCurve]) -> None:
-    """For each mark, draw a ring on the curve, and the mark's label if it does not overlap others. Equal labels are drawn once."""
+    """For each mark, draw a ring on the curve, and the mark's label if it does not overlap others. If several marks have the
+    same label, the label is drawn once."""
     written: set[str] = set()
-    boxes: list[tuple[float, float]] = []  # (left end, baseline) of each label drawn so far
+    boxes: list[tuple[float, float]] = []  # (left end, baseline) of each label that was drawn already
     for mark in marks:
         spot = _mark_position(frame, mark, drawn)
         if spot is None:
@@ -297,15 +298,17 @@ def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_DrawnCurve
 
 
 def _mark_position(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) -> tuple[tuple[float, float], int] | None:
-    """Return the pixel of a mark on the first drawn curve of its trial, and the index of that curve's colour. None if the mark lies
-    on no drawn curve."""
+    """Return the pixel of a mark on the first drawn curve of its trial, and the index of that curve's colour. Return None if
+    the mark lies on no drawn curve."""
     for d in drawn:
         visible = (
-            [i for i in range(len(d.values)) if frame.y.can_show(d.values[i])] if d.curve.trial == mark.trial else []
+            [i for i in range(len(d.values)) if frame.y.can_represent(d.values[i])]
+            if d.curve.trial == mark.trial
+            else []
         )
         if visible:
             i = min(visible, key=lambda i: abs(d.curve.steps[i] - mark.step))
-            step = mark.step if frame.x.can_show(mark.step) else frame.x.low
+            step = mark.step if frame.x.can_represent(mark.step) else frame.x.low
             return (frame.x(step), frame.y(float(d.values[i]))), d.colour
     return None
 
@@ -320,7 +323,7 @@ def _clipping_notes(limits: Limits, drawn: Sequence[_DrawnCurve]) -> list[str]:
     if len(below) and not (limits.log and below.max() <= 0):
         notes.append(f"Values down to {number(float(below.min()), 3)} are clipped at the bottom.")
     if limits.log and (finite <= 0).any():
-        notes.append("Values of zero or less do not fit on this axis.")
+        notes.append("Values of zero or less have no position on this logarithmic axis.")
     if not np.isfinite(values).all():
-        notes.append("Gaps are values that are not finite.")
+        notes.append("Gaps in a curve are values that are not finite.")
     return notes

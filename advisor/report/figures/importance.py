@@ -11,7 +11,7 @@ from advisor.report.plot_data.model import Importance, Importances
 from advisor.report.plot_data.scale import Scale
 
 MAX_NOISE_P = 0.05
-"""Maximum p-value at which the effect of all hyperparameters together counts as more than noise."""
+"""The joint effect of all hyperparameters counts as more than noise if its p-value is at most this."""
 MAX_PAIR_P = 0.1
 """Maximum adjusted p-value at which an interaction between two hyperparameters is shown."""
 
@@ -25,7 +25,7 @@ def importance_figures(importances: Importances) -> list[Figure]:
     """Draw the importance of the hyperparameters, and of interacting pairs if there are any."""
     rows = importances.each[:MAX_ROWS]
     total = len(importances.each)
-    notes = (f"The first {len(rows)} of {total} are drawn.",) if len(rows) < total else ()
+    notes = (f"The first {len(rows)} of {total} hyperparameters are drawn.",) if len(rows) < total else ()
     figures = [_draw_bars(rows, "Importance of each hyperparameter", _importance_caption(importances), notes)]
     if importances.pairs:
         figures.append(_draw_bars(importances.pairs, "Interactions of pairs", _pairs_caption(importances), ()))
@@ -72,6 +72,6 @@ def _importance_caption(importances: Importances) -> Message:
 def _pairs_caption(importances: Importances) -> Message | str:
     pairs = [s.parameters for s in importances.pairs if s.p is not None and s.p <= MAX_PAIR_P]
     if importances.p > MAX_NOISE_P or not pairs:
-        return "No pair clearly interacts: additive effects would look the same."
+        return "No two hyperparameters clearly interact: additive effects would look the same."
     names = listed([say("{a} and {b}", a=Name(a), b=Name(b)) for a, b in pairs])
-    return say("The effect of one depends on the other for {names}.", names=names)
+    return say("The hyperparameters in these pairs depend on each other: {names}.", names=names)

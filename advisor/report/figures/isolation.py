@@ -17,20 +17,20 @@ from advisor.report.plot_data.model import Isolation, Slice
 from advisor.report.plot_data.scale import limits_of_values, objective_limits, widened_limits
 
 MAX_RARE_P = 0.05
-"""Maximum p-value at which a difference between slices counts as unlikely by chance. The p-value is adjusted for the number of
-hyperparameters."""
+"""A difference between slices counts as more than chance if its p-value is at most this. The p-value is adjusted for the number
+of hyperparameters."""
 _MIN_SLICE_WIDTH = 8.0
 """Minimum width in pixels of a drawn slice of the hyperparameter's range."""
 _MAX_BOX_WIDTH = 10.0
-"""Maximum width in pixels of the box that shows how far chance varies a slice's best result. A narrow box leaves the trials
+"""Maximum width in pixels of the box that shows how much a slice's best result varies by chance. A narrow box leaves the trials
 visible."""
 
 
 def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
     """Draw all trials as faint dots and the best trial of each slice as a strong dot.
 
-    A line across each slice shows the median best result of equally many random trials of the slice, and a narrow box shows how far
-    chance varies this best result.
+    A line across each slice shows the median best result of a number of random trials that is equal for all slices, and a
+    narrow box shows how much this best result varies by chance.
     """
     objective = report.spec.objective
     known = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
@@ -45,7 +45,7 @@ def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
     others = [spot for index, spot in place.items() if index not in best]
     if others:
         frame.add("path", "all", d=dots_path(others))
-    ranges = isolation.drawn > 1  # with one trial drawn per slice, its best result is no evidence
+    ranges = isolation.drawn > 1  # the result of a single trial per slice is no evidence about the slice
     if ranges:
         _draw_ranges(frame, report, isolation, numeric=numeric)
     leaders = {index: place[index] for index in best if index in place}
@@ -90,7 +90,7 @@ def _draw_ranges(frame: Frame, report: ReportData, isolation: Isolation, *, nume
 
 
 def _draw_x_axis(frame: Frame, report: ReportData, isolation: Isolation) -> bool:
-    """Draw the horizontal axis: a scale for numbers, columns for choices. Return True if it is a scale."""
+    """Draw the horizontal axis: a scale for numbers, columns for choices. Return True if the axis is a scale."""
     parameter = report.spec.parameters.get(isolation.parameter)
     ends = [v for s in isolation.slices for v in (s.low, s.high) if v is not None]
     if ends and parameter is not None:
@@ -103,7 +103,12 @@ def _draw_x_axis(frame: Frame, report: ReportData, isolation: Isolation) -> bool
 
 def _slice_ends(frame: Frame, part: Slice, i: int, total: int, *, numeric: bool) -> tuple[float, float]:
     """Return the left and right end of the slice in pixels."""
-    if numeric and part.low is not None and part.high is not None and all(map(frame.x.can_show, (part.low, part.high))):
+    if (
+        numeric
+        and part.low is not None
+        and part.high is not None
+        and all(map(frame.x.can_represent, (part.low, part.high)))
+    ):
         start, end = frame.x(part.low), frame.x(part.high)
         if end - start >= _MIN_SLICE_WIDTH:
             return start, end
@@ -121,8 +126,8 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
     results = sorted(((v, s.label) for s, v in medians if v is not None), key=lambda pair: sign * pair[0])
     failed = [s for s, v in medians if v is None]
     if not results:
-        return say("Hardly any trial has a result, whatever its {name}.", name=name)
-    failing = _failing(failed)
+        return say("Hardly any trial has a result, whatever its value of {name}.", name=name)
+    failing = _failing_slice_sentence(failed)
     if len(results) == 1:
         only = Name(results[0][1])
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
@@ -133,7 +138,7 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
     (best, best_label), (worst, worst_label) = results[0], results[-1]
     if best == worst:
         return say(
-            "The median best of {n} {units} is {best} whatever the {name}.",
+            "The median best of {n} {units} is {best} for every value of {name}.",
             n=isolation.drawn,
             units=units,
             best=Objective(best),
@@ -154,8 +159,8 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
     )
 
 
-def _failing(failed: Sequence[Slice]) -> Message | str:
-    """Return a sentence about the first slice in which most trials failed; "" if there is no such slice."""
+def _failing_slice_sentence(failed: Sequence[Slice]) -> Message | str:
+    """Return a sentence about the first slice with mostly failed trials; "" if there is no such slice."""
     if not failed:
         return ""
     whole = "The only trial at {label} failed." if failed[0].trials == 1 else "Most trials at {label} failed."
@@ -163,15 +168,15 @@ def _failing(failed: Sequence[Slice]) -> Message | str:
 
 
 def _chance(isolation: Isolation) -> Message:
-    """Return a sentence on whether chance can explain the difference between the best and the worst slice, and on other
-    hyperparameters that can."""
+    """Return a sentence on whether chance or other hyperparameters can explain the difference between the best and the worst
+    slice."""
     p = p_value(isolation.p)
     if isolation.p > MAX_RARE_P:
-        return say("Chance alone can make such a difference ({p}).", p=p)
+        return say("Chance alone can explain such a difference ({p}).", p=p)
     if not isolation.differ:
         return say("A difference this large is rare by chance ({p}).", p=p)
     return say(
-        "A difference this large is rare by chance ({p}), but the two groups differ in {others} as well.",
+        "A difference this large is rare by chance ({p}), but the two groups also differ in {others}.",
         p=p,
         others=listed([Name(n) for n in isolation.differ]),
     )

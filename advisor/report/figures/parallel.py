@@ -20,17 +20,17 @@ from advisor.report.plot_data.scale import Limits, limits_of_values, objective_l
 
 MAX_AXES = 9
 """Maximum number of hyperparameters in the figure; the least important ones are omitted."""
-MAX_CHANCE = 0.05
-"""Maximum probability at which the caption names a hyperparameter: the probability that by chance the best trials agree as closely
-on any hyperparameter."""
+MAX_AGREEMENT_CHANCE = 0.05
+"""The caption names a hyperparameter if the best trials agree on it so closely that chance has at most this probability of such
+agreement on any hyperparameter."""
 MAX_LINES = 300
 """Maximum number of lines in the figure.
 
-If there are more trials, at most 1/8 of the lines are for the best tenth of the trials, 1/4 for failed trials and 1/2 for all
-others. The trials drawn are evenly spaced by rank.
+If a study has more trials, at most 1/8 of the lines show the best tenth of the trials, 1/4 show failed trials and 1/2 show all
+other trials. Within each of these groups, the drawn trials are evenly spaced by rank.
 """
 BEST_SHARE = 0.1
-"""Share of the trials that are highlighted as the best ones, among the trials with a result."""
+"""Fraction of the trials with a result that is highlighted as the best."""
 MIN_ENDED_TRIALS = 3
 
 _TOP_MARGIN, _BOTTOM_MARGIN = 44.0, 22.0
@@ -41,8 +41,8 @@ _HeightOnAxis = Callable[[TrialRow], float | None]
 
 
 def parallel_figure(report: ReportData) -> Figure | None:
-    """Draw the parallel coordinates. Return None with fewer than two hyperparameters or fewer than MIN_ENDED_TRIALS ended
-    trials."""
+    """Draw the parallel coordinates of all trials. Return None if there are fewer than two hyperparameters or fewer than
+    MIN_ENDED_TRIALS ended trials."""
     names = _drawn_parameters(report)
     ranked, failed = report.ranked, [(i, r) for i, r in enumerate(report.figures.trials) if r.failed]
     total = len(ranked) + len(failed)
@@ -67,13 +67,13 @@ def parallel_figure(report: ReportData) -> Figure | None:
         if any(lines.values()):
             frame.group(start, data_t=" ".join(str(i) for i, line in lines.items() if line), **{"class": cls})
     frame.parts += above
-    notes = [f"{shown:,} of {count(total, 'trial')} are drawn, evenly by rank."] if shown < total else []
+    notes = [f"{shown:,} of {count(total, 'trial')} are drawn, evenly spaced by rank."] if shown < total else []
     if len(report.spec.searched) > len(names):
         which = f"{len(names)}" if report.figures.importances is None else f"The {len(names)} most important"
         notes.append(f"{which} of {len(report.spec.searched)} hyperparameters are drawn.")
     legend = [Key("k-pc top", count_best(top)), Key("k-pc", "other trials")]
     legend += [Key("k-pc bad", "failed")] if failed else []
-    svg = frame.render("Every trial through its hyperparameters to its result")
+    svg = frame.render("The hyperparameters and the result of every trial")
     return Figure(svg, _parallel_caption(report, ranked[:top], names), tuple(legend), tuple(notes))
 
 
@@ -101,8 +101,8 @@ def _evenly_spaced_rows(rows: Sequence[_IndexedTrial], limit: int) -> Sequence[_
 
 
 def _draw_axis(frame: Frame, name: str, at: float, ends: tuple[str, str], *, raised: bool) -> None:
-    """Draw a vertical axis with its name and the labels of both ends. raised: whether to draw the name higher, so that it does not
-    overlap the neighbouring names."""
+    """Draw a vertical axis with its name and the labels of both ends. raised: whether to draw the name higher, to avoid an
+    overlap with adjacent names."""
     frame.line(at, _TOP_MARGIN, at, frame.height - _BOTTOM_MARGIN, "axis")
     anchor = "start" if at <= _LEFT_EDGE else "end" if at >= _RIGHT_EDGE else "middle"
     edge = {"start": 2.0, "end": FIGURE_WIDTH - 2.0}.get(anchor, at)
@@ -130,7 +130,8 @@ def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, r
 
 
 def _limits_without_margin(domain: Parameter, values: Sequence[float]) -> Limits:
-    """Return axis limits from the smallest to the largest value. They have no margin, so that round ends get round labels."""
+    """Return axis limits from the smallest to the largest value. These limits have no margin, so that round ends get round
+    labels."""
     ends = [*(v for v in (domain.low, domain.high) if v is not None), *values]
     padded = limits_of_values(ends, domain.scale)
     usable = [v for v in ends if padded.low <= v <= padded.high]
@@ -141,12 +142,14 @@ def _limits_without_margin(domain: Parameter, values: Sequence[float]) -> Limits
 def _objective_axis(
     frame: Frame, report: ReportData, ranked: Sequence[_IndexedTrial], at: float, *, raised: bool
 ) -> _HeightOnAxis:
-    """Draw the axis of the objective, with better values higher. The lines of failed trials end at its bottom."""
+    """Draw the axis of the objective, with better values higher. The lines of failed trials end at the bottom of this axis."""
     minimize, bottom = report.minimize, frame.height - _BOTTOM_MARGIN
     values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
     limits = objective_limits(values, minimize=minimize)
     inside = values[(values >= limits.low) & (values <= limits.high)]
-    if len(inside) and inside.min() < inside.max():  # no margin, so that both ends are results of trials
+    if (
+        len(inside) and inside.min() < inside.max()
+    ):  # no margin, so that the axis starts and ends at the result of a trial
         limits = replace(limits, low=float(inside.min()), high=float(inside.max()))
     scale = limits.scale(_TOP_MARGIN, bottom) if minimize else limits.scale(bottom, _TOP_MARGIN)
     ends = (limits.high, limits.low) if minimize else (limits.low, limits.high)
@@ -173,7 +176,8 @@ def _line_path(points: Sequence[tuple[float, float | None]]) -> str:
 
 
 def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: Sequence[str]) -> Message:
-    """Return a caption. It names the hyperparameter on which the best trials agree more closely than random trials would."""
+    """Return a caption. Return a caption that names the hyperparameter on which the best trials agree more closely than random
+    trials would."""
     spans = []
     for name in names:
         domain = report.spec.parameters[name]
@@ -187,9 +191,11 @@ def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: 
     trials = count_best(len(best))
     if not spans:
         metric = Name(report.spec.objective.metric)
-        return say("Each line is a trial, through its hyperparameters to its {metric}, better upwards.", metric=metric)
+        return say(
+            "Each line is a trial: its hyperparameters and, at the end, its {metric}, better upwards.", metric=metric
+        )
     between, _, name, numbers = min(spans, key=lambda s: s[:3])
-    if len(spans) * _chance_of_span(len(numbers), between) > MAX_CHANCE:
+    if len(spans) * _chance_of_span(len(numbers), between) > MAX_AGREEMENT_CHANCE:
         return say("The {trials} agree on no hyperparameter more closely than by chance.", trials=trials)
     return say(
         "The {trials} agree most on {name}: {low} to {high}.",
@@ -201,6 +207,6 @@ def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: 
 
 
 def _chance_of_span(count: int, share: float) -> float:
-    """Return the probability that `count` random trials all lie in some interval that contains the fraction `share` of all
+    """Return the probability that `count` random trials all lie in one interval that contains the fraction `share` of all
     trials."""
     return count * share ** (count - 1) - (count - 1) * share**count

@@ -24,7 +24,8 @@ def jitter_of_index(index: int) -> float:
 
 
 def is_numeric(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bool:
-    """Return whether a hyperparameter is numeric. The declared domain decides; without one, the trials' values do."""
+    """Return whether a hyperparameter is numeric. This follows from the declared domain or, if no domain is declared, from the
+    trials' values."""
     if domain is not None and domain.numeric:
         return True
     if domain is not None and domain.options:
@@ -34,7 +35,7 @@ def is_numeric(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bo
 
 
 def value_limits(domain: Domain | None, rows: Sequence[TrialRow], name: str, others: Sequence[float]) -> Limits:
-    """Return axis limits that include the hyperparameter's declared range, the trials' values and the values in `others`."""
+    """Return axis limits that include the hyperparameter's declared range, its values in the trials and the values in `others`."""
     ends = [as_number(r.params[name]) for r in rows if name in r.params]
     ends += others
     if domain is not None and domain.low is not None and domain.high is not None:
@@ -47,7 +48,7 @@ def position_on_scale(scale: Scale) -> Position:
 
     def position(_: int, value: Value | None) -> float | None:
         number = math.nan if value is None else as_number(value)
-        return scale(number) if scale.can_show(number) else None
+        return scale(number) if scale.can_represent(number) else None
 
     return position
 
@@ -62,9 +63,8 @@ def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) ->
 
 
 def position_in_columns(frame: Frame, labels: Sequence[str]) -> Position:
-    """Return a function that positions each choice in a separate column. Within a column, trials with consecutive indices lie
-    apart.
-    """
+    """Return a function that positions choices in columns, one column for each choice. Within a column, trials with consecutive
+    indices are far apart."""
     width = frame.column_width(len(labels))
     middle = {label: frame.left + (i + 0.5) * width for i, label in enumerate(labels)}
 

@@ -21,7 +21,7 @@ BEST_TRIALS = 5
 _ROW_HEIGHT = 21.0
 _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 8.0
 MAX_VALUES = 3
-"""Maximum number of values that a row's text lists; further values are only counted."""
+"""Maximum number of values that a row's text lists; if there are more, the text states only their number."""
 MAX_ROWS = 12
 
 
@@ -36,7 +36,7 @@ class RangeRow:
 
 @dataclass(frozen=True, slots=True)
 class RangeRows:
-    """The rows of the ranges figure and its caption."""
+    """The rows of the plot of ranges, and its caption."""
 
     rows: tuple[RangeRow, ...]
     caption: str
@@ -47,7 +47,7 @@ class RangeRows:
 def range_rows(report: ReportData) -> RangeRows | None:
     """Return the ranges of numeric hyperparameters, changed ones first.
 
-    None if there is no next study or the next study changes no range.
+    Return None if there is no next study or the next study changes no range.
     """
     if not report.next_studies:
         return None
@@ -86,8 +86,8 @@ def _draw_bars(report: ReportData, name: str, before: Parameter | None, after: P
     _draw_bar(frame, scale, before, 3, 6, "old")
     _draw_bar(frame, scale, after, 10, 8, "new same" if same_domain(before, after) else "new")
     values = [as_number(row.params.get(name, "")) for _, row in report.ranked[:BEST_TRIALS]]
-    for i, value in reversed(list(enumerate(values))):  # reversed, so that the best trial's mark is on top
-        if scale.can_show(value):
+    for i, value in reversed(list(enumerate(values))):  # in reverse order, so that the best trial's mark is on top
+        if scale.can_represent(value):
             frame.add("path", "tick" if i else "tick best", d=f"M{px_text(scale(value))} 0v21")
     return frame.render(f"{shorten(name, 40)}: {_change_text(before, after)}")
 
@@ -113,8 +113,8 @@ def _domain_text(parameter: Parameter | None) -> str:
 def _draw_bar(frame: Frame, scale: Scale, parameter: Parameter | None, y: float, height: float, cls: str) -> None:
     if parameter is None:
         return
-    if parameter.low is not None and parameter.high is not None and scale.can_show(parameter.low):
+    if parameter.low is not None and parameter.high is not None and scale.can_represent(parameter.low):
         start, end = scale(parameter.low), scale(parameter.high)
         frame.add("rect", cls, x=start, y=y, width=max(end - start, 2), height=height, rx=2)
-    elif parameter.role == "fixed" and scale.can_show(value := as_number(parameter.value)):
+    elif parameter.role == "fixed" and scale.can_represent(value := as_number(parameter.value)):
         frame.add("rect", cls, x=scale(value) - 3, y=y, width=6, height=height, rx=2)

@@ -43,20 +43,20 @@ def rounds_figure(history: History) -> Figure | None:
     _draw_axis(frame, rounds)
     _draw_points(frame, rounds, forecasts)
     caption = say(
-        "The best {metric} over {rounds}: {first} at first, {now} now.",
+        "The best {metric} over {rounds}: {first} in the first round, {now} now.",
         metric=Name(objective.metric),
         rounds=Count(len(rounds), "round"),
         first=Objective(results[0]),
         now=number(rounds[-1].incumbent),
     )
-    legend = [Key("k-dot", "best of the round"), Key("k-iso", "best so far")]
-    legend += [Key("k-whisker", "predicted: bound and most likely")] if forecasts else []
+    legend = [Key("k-dot", "best value of the round"), Key("k-iso", "best so far")]
+    legend += [Key("k-whisker", "predicted: bound and most likely value")] if forecasts else []
     notes = (
         (f"The last {len(rounds)} of {len(history.rounds)} rounds are drawn.",)
         if len(history.rounds) > len(rounds)
         else ()
     )
-    title = f"The best value of each round, the last one {number(results[-1])}"
+    title = f"The best value of each round; in the last round {number(results[-1])}"
     return Figure(svg=frame.render(title), caption=caption, legend=tuple(legend), notes=notes)
 
 
@@ -73,13 +73,13 @@ def _draw_axis(frame: Frame, rounds: tuple[Round, ...]) -> None:
     frame.add("path", "axis", d=f"M{px_text(frame.left)} {px_text(frame.bottom)}H{px_text(frame.right)}{marks}")
     for i, r in enumerate(rounds):
         frame.text(frame.x(i), frame.bottom + 17, str(r.number), anchor="middle", title=shorten(r.study, 80))
-    frame.x_name("round", (frame.left + frame.right) / 2)
+    frame.x_axis_name("round", (frame.left + frame.right) / 2)
 
 
 def _draw_points(frame: Frame, rounds: tuple[Round, ...], forecasts: list[_Forecast]) -> None:
     x, y = frame.x, frame.y
     for f in forecasts:
-        if y.can_show(f.bound) and y.can_show(f.likely):
+        if y.can_represent(f.bound) and y.can_represent(f.likely):
             at, bound, likely = x(f.place), y(f.bound), y(f.likely)
             frame.add(
                 "path",
@@ -88,12 +88,12 @@ def _draw_points(frame: Frame, rounds: tuple[Round, ...], forecasts: list[_Forec
             )
             frame.add("path", "whisker", d=f"M{px_text(at - 9)} {px_text(likely)}h18")
     steps = [
-        (x(i), y(r.incumbent)) for i, r in enumerate(rounds) if r.incumbent is not None and y.can_show(r.incumbent)
+        (x(i), y(r.incumbent)) for i, r in enumerate(rounds) if r.incumbent is not None and y.can_represent(r.incumbent)
     ]
     if steps:
         path = f"M{px_text(steps[0][0])} {px_text(steps[0][1])}" + "".join(
             f"H{px_text(a)}V{px_text(b)}" for a, b in steps[1:]
         )
         frame.add("path", "iso", d=path)
-    points = [(x(i), y(r.best)) for i, r in enumerate(rounds) if r.best is not None and y.can_show(r.best)]
+    points = [(x(i), y(r.best)) for i, r in enumerate(rounds) if r.best is not None and y.can_represent(r.best)]
     frame.add("path", "pts", d=dots_path(points))

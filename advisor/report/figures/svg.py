@@ -20,7 +20,7 @@ TOP_MARGIN, BOTTOM_MARGIN = 22.0, 40.0
 """Height in pixels of the margins above and below the plot area."""
 RIGHT_EDGE = FIGURE_WIDTH - 12.0
 _CHARACTER_WIDTH = 6.1
-"""Estimated width in pixels of one character of a label. The estimate is too large on purpose, so that labels fit."""
+"""Estimated width in pixels of one character of a label. This estimate is too large on purpose, so that labels fit."""
 
 Ticks = Sequence[tuple[float, str]]
 
@@ -69,7 +69,7 @@ def text_width(text: str) -> float:
 
 @dataclass
 class Frame:
-    """A plot area with axes. SVG parts that are added later cover earlier ones."""
+    """A plot area with axes. SVG parts that are added later cover parts that were added earlier."""
 
     height: float = FIGURE_HEIGHT
     top: float = TOP_MARGIN
@@ -114,7 +114,7 @@ class Frame:
         self.x = limits.scale(self.left, self.right)
 
     def add(self, tag: str, cls: str, body: str | None = None, **attributes: float | str) -> None:
-        """Add an SVG element. Underscores in attribute names become hyphens, and numbers are rounded."""
+        """Add an SVG element. Add an SVG element; underscores in attribute names become hyphens, and numbers are rounded."""
         quoted = "".join(
             f' {k.replace("_", "-")}="{px_text(v) if isinstance(v, int | float) else html.escape(v, quote=True)}"'
             for k, v in attributes.items()
@@ -125,13 +125,12 @@ class Frame:
     def text(
         self, x: float, y: float, text: str, cls: str = "", anchor: str = "start", title: str | None = None
     ) -> None:
-        """Add a text label at whole-pixel coordinates; `title` is its tooltip."""
+        """Add a text label at coordinates that are rounded to whole pixels; `title` is the label's tooltip."""
         tip = f"<title>{escape(title)}</title>" if title is not None and title != text else ""
         place = "" if anchor == "start" else {"middle": "m", "end": "e"}[anchor]
         self.add("text", " ".join(c for c in (cls, place) if c), tip + escape(text), x=round(x), y=round(y))
 
     def line(self, x1: float, y1: float, x2: float, y2: float, cls: str) -> None:
-        """Add a straight line between two points."""
         self.add("path", cls, d=f"M{px_text(x1)} {px_text(y1)}L{px_text(x2)} {px_text(y2)}")
 
     def y_axis(self, label: str) -> None:
@@ -157,7 +156,7 @@ class Frame:
             edge = middle + half
             self.text(min(middle, FIGURE_WIDTH - half - 1), bottom + 17, tick, anchor="middle")
         kind = _scale_suffix(self.x)
-        self.x_name(label + kind, (low + high) / 2)
+        self.x_axis_name(label + kind, (low + high) / 2)
 
     def x_columns(self, labels: Sequence[str], name: str) -> None:
         """Add a horizontal axis with a column for each label. Labels that would overlap are skipped or shortened."""
@@ -168,13 +167,13 @@ class Frame:
             if i % every == 0:
                 short = shorten(label, max(int(every * width / _CHARACTER_WIDTH) - 1, 4))
                 self.text(self.left + (i + 0.5) * width, self.bottom + 17, short, anchor="middle", title=label)
-        self.x_name(name, (self.left + self.right) / 2)
+        self.x_axis_name(name, (self.left + self.right) / 2)
 
     def column_width(self, columns: int) -> float:
         """Return the width in pixels of one of `columns` equal columns."""
         return (self.right - self.left) / max(columns, 1)
 
-    def x_name(self, label: str, middle: float) -> None:
+    def x_axis_name(self, label: str, middle: float) -> None:
         """Add the name of the horizontal axis, centred at `middle`."""
         self.text(middle, self.height - 5, shorten(label, 60), "name", anchor="middle", title=label)
 
@@ -211,7 +210,7 @@ def _scale_text(scale: Scale) -> str:
 
 
 def _scale_end_text(value: float, scale: Scale) -> str:
-    """Return one end of the scale as text, with enough digits to compute pixels to 0.001."""
+    """Return one end of the scale as text, with enough digits to compute pixel positions with an error below 0.001."""
     span = min(abs(value), 1 - value) if scale.reverse else abs(value) if scale.log else scale.high - scale.low
     digits = 7 if span <= 0 else 7 + max(0, math.ceil(math.log10(max(abs(value), span) / span)))
     return f"{value:.{min(digits, 17)}g}"

@@ -18,7 +18,7 @@ class Render(Protocol):
     """A function that renders a report as text."""
 
     def __call__(self, report: ReportData, /) -> str:
-        """Return the report's full text. The function must also accept a report that was loaded from JSON."""
+        """Return the report's full text. The format must also render a report that was loaded from JSON."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""The page's data block. It holds the data on selectable trials that the page's script needs and the page's HTML lacks."""
+"""The page's data block. The data block holds the data on trials that users can select, as far as the page's HTML does not
+contain it."""
 
 from __future__ import annotations
 

@@ -10,11 +10,13 @@ from advisor.report.formats.markdown import escape_markdown
 from advisor.report.text.history import JUDGEMENTS, hit_rate, row
 
 _COLUMN_NAMES = ("round", "study", "trials", "best", "best so far")
-_NO_LINEAGES = "No study of this store continues another one. Run a study of next/ with `advisor run`, then analyze it."
+_NO_LINEAGES = (
+    "No study of this store continues another study. Run a study from next/ with `advisor run`, then analyze it."
+)
 
 
 def render_plain(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
-    """Yield the output's lines for a terminal."""
+    """Yield the lines of the output for a terminal."""
     if not histories:
         yield _NO_LINEAGES
     for history in histories:
@@ -31,7 +33,7 @@ def render_plain(histories: Sequence[History], rates: Sequence[HitRate], lineage
 
 
 def render_markdown(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
-    """Yield the output's lines as Markdown."""
+    """Yield the lines of the output as Markdown."""
     if not histories:
         yield escape_markdown(_NO_LINEAGES)
     for history in histories:

@@ -45,7 +45,7 @@ def render_html(report: ReportData) -> str:
         best_sentence=best_value.best_sentence(report),
         certainty=best_value.certainty(report),
         decisions=view.decisions(report),
-        stoppers=view.stopper_rows(report),
+        stoppers=view.stopping_method_rows(report),
         run_command=run_command(report),
         before_command=before_command(report),
         after_command=after_command(report),
@@ -55,7 +55,7 @@ def render_html(report: ReportData) -> str:
         statuses=view.verdicts_by_status(report),
         not_applicable=view.count_not_applicable(report),
         tally=_tally_rows(report, todo),
-        runs_study=headline.leads_itself(report),
+        runs_study=headline.leads_without_finding(report),
         steps=view.steps(report),
         ranges=range_rows(report),
         todo=todo,
@@ -64,7 +64,7 @@ def render_html(report: ReportData) -> str:
         missing_plots=all_plots.missing_plots(report),
         table=view.trials_to_list(report),
         selected=view.selected_trial(report),
-        sheet=sheet.study_sheet(report),
+        sheet=sheet.study_description_rows(report),
         space=sheet.space_rows(report),
         rounds=_rounds_data(report),
         track_record=history.track_record(report),
@@ -103,8 +103,8 @@ def _tally_rows(report: ReportData, todo: Sequence[view.Card]) -> list[tuple[str
     finding."""
     rows = [(s, sum(f.severity == s for f in report.findings), label) for s, label in view.SEVERITY_LABELS.items()]
     if others := len(report.findings) - len(todo):
-        rows.append(("follows", others, "of these for later"))
-    status = {s: sum(1 for _ in report.with_status(s)) for s in ("quiet", "not-assessed", "broken")}
+        rows.append(("follows", others, "of these findings for later"))
+    status = {s: sum(1 for _ in report.verdicts_with_status(s)) for s in ("quiet", "not-assessed", "broken")}
     passed = "check passed" if status["quiet"] == 1 else "checks passed"
     rows += [("passed", status["quiet"], passed), ("unknown", status["not-assessed"], "not checked")]
     return [*rows, ("broken", status["broken"], "broken")] if status["broken"] else rows
@@ -120,7 +120,7 @@ def _rounds_data(report: ReportData) -> dict[str, Any] | None:
         "lines": past.said,
         "figure": rounds_figure(past),
         "rows": [history.row(r) for r in past.rounds],
-        "icons": history.ICONS,
+        "icons": history.JUDGEMENT_ICONS,
         "judgements": history.JUDGEMENTS,
         "rates": [history.hit_rate(r) for r in past.hit_rates],
     }
@@ -167,8 +167,6 @@ def _page_script(environment: jinja2.Environment) -> str:
 
 
 def _content_security_policy(css: str, script: str | None = None) -> str:
-    """Return the Content-Security-Policy of a page that allows only this style sheet and script. script: None if the page has no
-    script."""
     allowed = {"style": css} | ({"script": script} if script is not None else {})
     ours = "".join(f"{kind}-src 'sha256-{_policy_hash(text)}'; " for kind, text in allowed.items())
     return f"default-src 'none'; {ours}base-uri 'none'; form-action 'none'"
@@ -181,8 +179,8 @@ def _policy_hash(text: str) -> str:
 def _name_markup(value: str, length: int = 40) -> Markup:
     """Return a name from the store as markup. A long name is shortened and gets a tooltip.
 
-    A name with non-ASCII characters is put into an isolating element, so that its text direction does not affect the text around
-    it.
+    A name with non-ASCII characters gets an isolating element, so that the direction of its text does not affect the
+    surrounding text.
     """
     whole = words.clean(value)
     short = words.shorten(whole, length)
@@ -202,7 +200,7 @@ def _setting_markup(value: Any) -> Markup:
 
 
 def _cells_markup(params: Mapping[str, Any], names: Sequence[str]) -> Markup:
-    """Return table cells with the values of these hyperparameters. A function is faster than a loop in the template."""
+    """Return table cells with the values of these hyperparameters. This function is faster than a loop in the template."""
     return Markup("<td>").join([Markup(), *(_setting_markup(params.get(name)) for name in names)])
 
 
@@ -226,7 +224,7 @@ def _literal_markup(value: str) -> Markup:
 
 
 def _join_number_hyphens(text: str) -> Markup:
-    """Return the escaped text, which cannot break after the hyphen of a number such as 1e-4."""
+    """Return the escaped text so that no line break can follow the hyphen of a number such as 1e-4."""
     parts = re.split(r"(\d[\d.]*e-\d+)", text)
     return Markup().join(
         Markup('<span class="nb">{}</span>').format(p) if i % 2 else escape(p) for i, p in enumerate(parts)
@@ -234,8 +232,8 @@ def _join_number_hyphens(text: str) -> Markup:
 
 
 def _clean_part(value: str) -> str:
-    """Return the cleaned text. Leading and trailing spaces stay, because they separate this part of a sentence from its
-    neighbours."""
+    """Return the cleaned text. Leading and trailing spaces remain, because they separate this part of a sentence from the
+    adjacent parts."""
     return " " * value[:1].isspace() + words.clean(value) + " " * (value[-1:].isspace() and bool(value.strip()))
 
 

@@ -17,8 +17,8 @@ from advisor.report.model import ReportData
 from advisor.report.text import headline
 
 State = Literal["critical", "warning", "note", "passed", "broken", "unknown"]
-"""State of an experiment: the severity of its worst finding, passed (no finding), broken (the analysis failed) or unknown (nothing
-to judge)."""
+"""State of an experiment: the severity of its worst finding, or passed (no finding), broken (the analysis failed) or unknown
+(no trial to judge)."""
 
 STATE_LABELS: dict[State, str] = {
     **SEVERITY_LABELS,  # type: ignore[dict-item]
@@ -46,7 +46,7 @@ class Outcome:
     experiment: str
     state: State
     verdict: str
-    """Headline of the experiment's report, or the reason why there is no report."""
+    """Headline of the experiment's report or, without a report, the reason for its absence."""
     folder: str | None = None
     """Folder of the experiment's report, relative to the summary page; None without a report."""
     trials: int | None = None

@@ -43,25 +43,23 @@ class FindingsFile(BaseModel):
     deferred: tuple[Deferred, ...]
     best: Best | None
     inferred: dict[str, str]
-    """For each inferred property of the study, by name, what it was inferred from."""
+    """For each inferred property of the study, by name, the data from which it was inferred."""
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
-    """Decisions about how the experiment was read as a study."""
+    """Decisions about how the runs of the experiment were read as a study."""
     unlocks: tuple[Unlock, ...] = ()
-    """What to log or change so that more checks can run. The first entry unlocks the most checks."""
+    """Data to log or settings to change so that more checks can run. The first entry makes the most checks possible."""
     provenance: Provenance
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""
     running: tuple[RunningTrial, ...] = ()
     """The running trials with the guard's verdicts, most urgent first."""
     stopped: StoppedTrials = StoppedTrials()
-    """The trials that the guard stopped."""
     hindsight: Hindsight | None = None
     """Effects that early stopping would have had in this study; None if the study's trials have no curves."""
 
 
 def findings_file(report: ReportData) -> FindingsFile:
-    """Return the contents of findings.json for the report."""
     return FindingsFile(
         study=report.spec.study,
         objective=report.spec.objective,
@@ -83,7 +81,7 @@ def findings_file(report: ReportData) -> FindingsFile:
 
 
 def render_json(report: ReportData) -> str:
-    """Return findings.json for the report. It is strict JSON: NaN and infinite numbers become null."""
+    """Return findings.json for the report. The JSON is strict: NaN and infinite numbers become null."""
     plain = findings_file(report).model_dump(mode="json", by_alias=True)
     return encodable(json.dumps(_with_null_for_nonfinite(plain), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
 
@@ -98,7 +96,7 @@ def _with_null_for_nonfinite(value: Any) -> Any:
     return value
 
 
-class _Schema(GenerateJsonSchema):
+class _FindingsSchemaGenerator(GenerateJsonSchema):
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
         # A float field without bounds can be NaN or infinite, which JSON represents as null.
         plain = super().float_schema(schema)
@@ -106,8 +104,9 @@ class _Schema(GenerateJsonSchema):
 
 
 def findings_schema() -> dict[str, Any]:
-    """Return the JSON Schema of findings.json."""
-    schema = FindingsFile.model_json_schema(by_alias=True, mode="serialization", schema_generator=_Schema)
+    schema = FindingsFile.model_json_schema(
+        by_alias=True, mode="serialization", schema_generator=_FindingsSchemaGenerator
+    )
     return {
         **schema,
         "$schema": "https://json-schema.org/draft/2020-12/schema",

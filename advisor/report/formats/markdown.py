@@ -1,4 +1,4 @@
-"""The report as Markdown. It is short enough for a comment on an issue or a pull request."""
+"""The report as Markdown. The Markdown report is short enough for a comment on an issue or a pull request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
-from advisor.report.formats.sheet import study_sheet
+from advisor.report.formats.sheet import study_description_rows
 from advisor.report.formats.view import (
     MAX_UNLOCKS,
     SEVERITY_LABELS,
@@ -19,7 +19,7 @@ from advisor.report.formats.view import (
     is_overruled,
     merged_changes,
     steps,
-    stopper_rows,
+    stopping_method_rows,
 )
 from advisor.report.model import ReportData
 from advisor.report.text import best_value, headline, history
@@ -30,21 +30,22 @@ _FOLDED_TITLE = "How we know, how this study was read, later studies, all checks
 _MARKUP_CHARACTERS = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
 MAX_FINDINGS = 8
-"""Maximum number of findings in the unfolded part of the report, each on one line."""
+"""Maximum number of findings in the visible part of the report, each on one line."""
 
 MAX_CHARACTERS = 60_000
 """Maximum number of characters of the Markdown report. Code hosts reject a comment of 65,536 characters."""
 
 
 def render_markdown(report: ReportData) -> str:
-    """Return CommonMark with pipe tables: headline, next study and one line per finding. Details are in folded sections."""
+    """Return the report as CommonMark with pipe tables: headline, next study and one line per finding. The details are in
+    folded sections."""
     summary = "\n".join(_summary_lines(report))
     room = MAX_CHARACTERS - len(summary)
     parts = list(_folded_lines(report))
     ends = list(accumulate(len(part) + 1 for part in parts))
     fitting = parts[: sum(end <= room for end in ends)]
     if len(fitting) < len(parts):
-        fitting.append("The rest is in `report.html`.\n")
+        fitting.append("The full report is in `report.html`.\n")
     # Blank lines are needed: without them, Markdown inside HTML tags is not interpreted.
     return "\n".join([summary, "", f"<details><summary>{_FOLDED_TITLE}</summary>", "", *fitting, "</details>"]) + "\n"
 
@@ -59,7 +60,8 @@ def escape_markdown(value: object) -> str:
 
 
 def _summary_lines(report: ReportData) -> Iterator[str]:
-    """Yield the unfolded lines: the headline, the next study and one line per finding that no other finding explains."""
+    """Yield the visible lines of the report: the headline, the next study and one line per finding that no other finding
+    explains."""
     action, reason = headline.first_step(report)
     yield f"## {escape_markdown(action)}"
     if str(reason):
@@ -122,7 +124,7 @@ def _finding_lines(report: ReportData, finding: Finding, i: int) -> Iterator[str
     if (why := explanation_sentence(finding)) is not None:
         yield escape_markdown(sentence(why))
         yield ""
-    overruled, deferred = is_overruled(report, finding), report.reason_deferred(finding)
+    overruled, deferred = is_overruled(report, finding), report.deferral_reason(finding)
     if not overruled:
         yield f"**{'Later' if deferred else 'Do this'}:** {escape_markdown(sentence(str(finding.action)))}"
         yield ""
@@ -180,13 +182,13 @@ def _reading_lines(report: ReportData) -> Iterator[str]:
             overrule = f" Overrule: `{_code_text(decision.overrule)}`" if decision.overrule else ""
             yield f"- {escape_markdown(sentence(decision.text))}{overrule}"
         yield ""
-    if rows := stopper_rows(report):
+    if rows := stopping_method_rows(report):
         assert report.hindsight is not None
         yield "### Would stopping early have been safe?"
         yield ""
         yield escape_markdown(report.hindsight.message)
         yield ""
-        yield f"| Way to stop | Steps saved | Best result | Lost of the {report.hindsight.best} best trials |"
+        yield f"| Stopping method | Steps saved | Best result | Stopped, of the {report.hindsight.best} best trials |"
         yield "|---|---|---|---|"
         for row in rows:
             yield f"| {' | '.join(map(escape_markdown, row))} |"
@@ -195,7 +197,7 @@ def _reading_lines(report: ReportData) -> Iterator[str]:
 
 def _check_lines(report: ReportData) -> Iterator[str]:
     for status, title in (("broken", "Broken checks"), ("not-assessed", "Not checked"), ("quiet", "Passed")):
-        verdicts = list(report.with_status(status))
+        verdicts = list(report.verdicts_with_status(status))
         if verdicts:
             yield f"### {title}"
             yield ""
@@ -219,7 +221,7 @@ def _sheet_lines(report: ReportData) -> Iterator[str]:
     yield ""
     yield "| | |"
     yield "|---|---|"
-    for what, value in study_sheet(report):
+    for what, value in study_description_rows(report):
         yield f"| {what} | {escape_markdown(value)} |"
     yield f"| Data | {report.provenance.data[:12]} |"
     yield f"| Made with | {', '.join(f'{n} {v}' for n, v in report.provenance.versions.items())} |"

@@ -24,7 +24,7 @@ from advisor.report.model import ReportData, RuleInfo
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 PLAYBOOK = "https://github.com/google-research/tuning_playbook"
 DOCS_URL = "ADVISOR_DOCS_URL"
-"""Environment variable with the address of the published documentation. If it is unset, rules link to the playbook."""
+"""Environment variable with the address of the published documentation. If this variable is unset, rules link to the playbook."""
 
 _SEVERITY_LEVELS = {"critical": "error", "warning": "warning", "note": "note"}
 _NOTIFICATION_LEVELS = {"broken": "error", "not-assessed": "note"}
@@ -32,7 +32,7 @@ _NOTIFICATION_LEVELS = {"broken": "error", "not-assessed": "note"}
 
 @dataclass(frozen=True)
 class StudyFile:
-    """The study file that the user passed to the analysis. Annotations refer to lines of this file."""
+    """The study file that the user passed to the analysis. Annotations refer to lines of this study file."""
 
     path: str
     """URI of the study file: relative to the root of its repository, or absolute outside a repository."""
@@ -40,7 +40,7 @@ class StudyFile:
 
     @classmethod
     def read(cls, path: Path) -> StudyFile:
-        """Read the study file. Raises AdvisorError if reading fails."""
+        """Raises AdvisorError if the file cannot be read."""
         absolute, here = path.resolve(), Path.cwd().resolve()
         root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
         inside = absolute.is_relative_to(root)
@@ -97,7 +97,7 @@ def _rule_object(info: RuleInfo) -> dict[str, Any]:
 def _docs_site() -> str | None:
     """Return the documentation's address without a trailing slash; None if it is unset.
 
-    Raises AdvisorError if it is not a web address.
+    Raises AdvisorError if the value is not a web address.
     """
     site = os.environ.get(DOCS_URL, "")
     if site and not re.fullmatch(r"https?://[!-;=?-~]+", site):
@@ -116,7 +116,7 @@ def _rule_page_url(info: RuleInfo) -> str:
 def _result_object(
     report: ReportData, finding: Finding, index: int | None, study_file: StudyFile | None
 ) -> dict[str, Any]:
-    deferred, cause = report.reason_deferred(finding), finding.explained_by
+    deferred, cause = report.deferral_reason(finding), finding.explained_by
     about = {
         "confidence": finding.confidence,
         "goal": finding.goal,
@@ -144,7 +144,7 @@ def _message_sentences(report: ReportData, finding: Finding) -> Iterator[str]:
     yield from map(str, merged_changes(report, finding))
     if (cause := explanation_sentence(finding)) is not None:
         yield sentence(cause)
-    if (reason := report.reason_deferred(finding)) is not None:
+    if (reason := report.deferral_reason(finding)) is not None:
         yield f"Later: {sentence(reason)}"
 
 
@@ -153,7 +153,7 @@ def _location_object(report: ReportData, finding: Finding, study_file: StudyFile
     logical = {"name": parts[-1], "fullyQualifiedName": "/".join(parts), "kind": "resource"}
     if study_file is None:
         return {"logicalLocations": [logical]}
-    line = spec_yaml.line_of(study_file.text, *_study_file_key(report, finding))
+    line = spec_yaml.find_line_number(study_file.text, *_study_file_key(report, finding))
     place = {"artifactLocation": {"uri": study_file.path}, "region": {"startLine": line}}
     return {"physicalLocation": place, "logicalLocations": [logical]}
 
@@ -161,7 +161,7 @@ def _location_object(report: ReportData, finding: Finding, study_file: StudyFile
 def _study_file_key(report: ReportData, finding: Finding) -> tuple[str, ...]:
     """Return the path of keys that leads to the finding's subject in the study file.
 
-    The subject is the finding's hyperparameter, or the first field that the finding changes.
+    The subject of a finding is its hyperparameter or, without one, the first field that the finding changes.
     """
     if finding.subject in report.spec.parameters:
         return ("parameters", str(finding.subject))
@@ -175,7 +175,7 @@ def _study_file_key(report: ReportData, finding: Finding) -> tuple[str, ...]:
 
 def _notification_objects(report: ReportData) -> Iterator[dict[str, Any]]:
     for status, level in _NOTIFICATION_LEVELS.items():
-        for verdict in report.with_status(status):
+        for verdict in report.verdicts_with_status(status):
             text = f"{verdict.rule}: {'broke' if status == 'broken' else 'could not be checked'}"
             reason = f": {verdict.reason}" if verdict.reason else ""
             yield {

@@ -10,7 +10,7 @@ from advisor.report.model import ReportData
 from advisor.report.text.study_diff import describe
 
 
-def study_sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
+def study_description_rows(report: ReportData) -> tuple[tuple[str, str], ...]:
     """Return (label, value) rows of the study's description, without unknown values."""
     spec, made = report.spec, report.provenance
     best = report.best
@@ -34,7 +34,7 @@ def study_sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
 
 def _trial_counts(report: ReportData) -> str:
     counts = report.counts
-    parts = counts.in_words()
+    parts = counts.status_counts_text()
     return f"{counts.total:,}" + (f" ({parts})" if parts else "")
 
 
@@ -54,7 +54,7 @@ def _period_text(started: float | None, ended: float | None) -> str | None:
         except (OverflowError, OSError, ValueError):
             return "?"
 
-    if not started:  # some stores use 0 for an unknown start time
+    if not started:  # 0 means that the store does not know the start time
         return None
     return f"{day(started)} to {day(ended)} UTC" if ended is not None else f"from {day(started)} UTC"
 
@@ -70,5 +70,5 @@ def space_rows(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]
 
 
 def _parameter_source(parameter: Parameter) -> str:
-    """Return where the range of a hyperparameter comes from, for a range that was not inferred."""
+    """Return the source of a hyperparameter's range if the range was not inferred."""
     return SAME if parameter.why == SAME else "declared"

@@ -1,4 +1,5 @@
-"""The report in a terminal: the headline, what to do, and the next studies. The output is plain text if it goes to a pipe."""
+"""The report in a terminal: the headline, the actions, and the next studies. The output is plain text if standard output is a
+pipe."""
 
 from __future__ import annotations
 
@@ -26,10 +27,11 @@ from advisor.report.text import best_value, headline, history, running
 from advisor.report.text.run_command import after_command, before_command, run_command
 
 MAX_FINDINGS = 8
-"""Maximum number of causes to show, each with the findings that it explains. The HTML page lists all findings."""
+"""Maximum number of causes (findings that no other finding explains) to show, each with the findings that it explains. The HTML
+page lists all findings."""
 
 MAX_DECISIONS = 6
-"""Maximum number of lines to show on decisions about how the experiment was read as a study."""
+"""Maximum number of lines about decisions on how the runs of the experiment were read as a study."""
 
 _SEVERITY_STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
 _SEVERITY_SIGNS = {"critical": "■", "warning": "▲", "note": "●"}
@@ -45,7 +47,7 @@ def render_terminal(report: ReportData) -> str:
 
 
 def print_report(report: ReportData, console: Console) -> None:
-    """Print the report's main points. Control sequences and markup in names have no effect."""
+    """Print the report's main points. Control sequences and markup in names from the store have no effect."""
     out = Printer(console)
     action, reason = headline.first_step(report)
     out(str(action), "bold")
@@ -78,7 +80,7 @@ def print_report(report: ReportData, console: Console) -> None:
 
 
 MIN_WIDTH, DEFAULT_WIDTH = 20, 80
-"""Minimum terminal width in characters, and the width that replaces a smaller one."""
+"""Minimum width of the output in characters, and the width to use if the terminal is narrower."""
 
 
 class Printer:
@@ -86,7 +88,7 @@ class Printer:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        if console.width < MIN_WIDTH:  # with COLUMNS=0, for example, nothing would be printed
+        if console.width < MIN_WIDTH:  # a width of 0 (COLUMNS=0), for example, would print nothing
             console.width = DEFAULT_WIDTH
         self.ascii = not (console.encoding or "utf-8").lower().startswith("utf")
 
@@ -110,7 +112,6 @@ class Printer:
         )
 
     def blank_line(self) -> None:
-        """Print an empty line."""
         self.console.print()
 
 
@@ -129,12 +130,13 @@ def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
     out(f"→ {sentence(str(finding.action))}", "green", indent=2)
     for line in merged_changes(report, finding):
         out(str(line), "dim", indent=2)
-    if (reason := report.reason_deferred(finding)) is not None:
+    if (reason := report.deferral_reason(finding)) is not None:
         out(f"Later: {sentence(reason)}", "dim", indent=2)
 
 
 def _print_explained(out: Printer, report: ReportData, finding: Finding) -> None:
-    """Print an explained finding below the finding that explains it. The action is printed only if the next study includes it."""
+    """Print an explained finding below the finding that explains it. The explained finding's action is printed only if the next
+    study includes it."""
     line = Text(f"{_severity_sign(out, finding)} ", style=_SEVERITY_STYLES[finding.severity])
     line.append(out.encodable(sentence(str(finding.message))))
     line.append(f"  {out.encodable(finding.rule)}", style="dim")

@@ -1,4 +1,4 @@
-"""The content of the HTML page in page order; the templates only arrange it."""
+"""Computes the content of the HTML page in page order; the templates only arrange this content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, Percent, as_sentence, joined, say
 from advisor.model.reading import Decision
 from advisor.model.words import capitalise, clean, confidence, count, sentence, setting, shorten
-from advisor.planning.new_scores import NOT_COMPARABLE, changes_scores
+from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, changes_scores
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
 from advisor.report.figures.curves import curve_figures
@@ -23,16 +23,16 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import DiffRow, advice, as_run, diff_changes, diff_specs, reasons
 
 MAX_TABLE_TRIALS = 500
-"""Maximum number of trials in the page's table. Trials that findings name are listed in addition."""
+"""Maximum number of trials in the page's table. The table also lists trials that findings name."""
 
 MAX_NAMED_TRIALS = 10
 """Maximum number of trials that one finding's card names."""
 
 MAX_UNLOCKS = 3
-"""Maximum number of lines about missing data in the terminal and in the unfolded part of the Markdown report."""
+"""Maximum number of lines about missing data in the terminal and in the visible part of the Markdown report."""
 
 LENGTH_TOLERANCE = 0.1
-"""Maximum difference between the last steps of trials that count as equally long, as a share of the largest last step."""
+"""Trials count as equally long if the difference between their last steps is at most this share of the largest last step."""
 
 SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
@@ -50,9 +50,8 @@ class Card:
     rows: tuple[tuple[str, str], ...]
     diff: tuple[DiffRow, ...]
     merged: tuple[Message, ...]
-    """One sentence for each value in `diff` that differs in the next study because other findings change it too, and one sentence
-    if a change makes scores incomparable.
-    """
+    """One sentence for each value in `diff` that other findings change, too, and one sentence if a change makes scores
+    incomparable."""
     to_do: Message
     """The finding's action, with the values that the next study has."""
     reasons: tuple[str, ...]
@@ -62,9 +61,10 @@ class Card:
     deferred: str | None
     """Reason why the finding is deferred to a later study; None if it is not deferred."""
     overruled: bool
-    """True if another finding explains this finding and the next study has other values than this finding advises."""
+    """True if another finding explains this finding and the next study uses other values than this finding recommends."""
     head: str | None
-    """`ident` of the finding that explains this one, under whose card this card is placed. None if no finding explains it."""
+    """`ident` of the finding that explains this finding; this card is placed under the card of that finding. None if no other
+    finding explains this finding."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ class Step:
 
 
 def cards(report: ReportData) -> tuple[Card, ...]:
-    """Return one card per finding, the most important first. The findings that a cause explains follow this cause."""
+    """Return one card per finding, the most important first. Findings that another finding explains follow the card of that
+    finding."""
     idents = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
     made: list[Card] = []
     for head, below in report.headed:
@@ -93,7 +94,7 @@ def _finding_card(report: ReportData, finding: Finding, ident: str, head: str | 
     key, label = confidence(finding.confidence)
     rule = report.rule_by_id.get(finding.rule)
     action = str(finding.action).rstrip(".")
-    deferred, merged = report.reason_deferred(finding), merged_changes(report, finding)
+    deferred, merged = report.deferral_reason(finding), merged_changes(report, finding)
     return Card(
         ident=ident,
         finding=finding,
@@ -104,7 +105,7 @@ def _finding_card(report: ReportData, finding: Finding, ident: str, head: str | 
         rows=evidence_rows(finding),
         diff=diff_changes(report.spec, finding.changes),
         merged=merged,
-        to_do=thing_to_do(report, finding),
+        to_do=action_message(report, finding),
         reasons=tuple(t for t in reasons(finding.changes) if t.rstrip(".") != clean(action)),
         advice=tuple(t for t in advice(finding.changes) if t.rstrip(".") != action),
         rule=rule,
@@ -122,28 +123,28 @@ def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 
 def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
-    """Return one sentence for each value that differs between the finding's changes and the next study, and one sentence if a
-    change makes scores incomparable.
+    """Return one sentence for each proposed value that differs in the next study, and one sentence if a change makes scores
+    incomparable.
 
     The result is empty for a deferred finding.
     """
-    if report.reason_deferred(finding) is not None:
+    if report.deferral_reason(finding) is not None:
         return ()
     anew = any(map(changes_scores, finding.changes))
     rows = _merged_rows(report, finding)
     merged = (say("The next study has {name} {after}.", name=Name(row.name), after=str(row.after)) for row in rows)
-    return (*(say(NOT_COMPARABLE) for _ in range(anew)), *merged)
+    return (*(say(NOT_COMPARABLE_NOTE) for _ in range(anew)), *merged)
 
 
 def is_overruled(report: ReportData, finding: Finding) -> bool:
-    """Return whether another finding explains this finding and the next study has other values than this finding advises."""
-    followed = finding.explained_by is not None and report.reason_deferred(finding) is None
+    """Return whether another finding explains this finding and the next study uses other values than this finding recommends."""
+    followed = finding.explained_by is not None and report.deferral_reason(finding) is None
     return followed and bool(_merged_rows(report, finding))
 
 
-def thing_to_do(report: ReportData, finding: Finding) -> Message:
-    """Return the action that a finding asks for. If other findings change the same range, return the range that the next study
-    searches."""
+def action_message(report: ReportData, finding: Finding) -> Message:
+    """Return the action that a finding asks for. If other findings change the same range, the action states the range that the
+    next study searches."""
     rows = _merged_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
     if not rows or len(rows) != len(finding.changes):
         return joined((as_sentence(finding.action), *merged_changes(report, finding)), " ")
@@ -151,28 +152,28 @@ def thing_to_do(report: ReportData, finding: Finding) -> Message:
 
 
 def _merged_rows(report: ReportData, finding: Finding) -> list[DiffRow]:
-    """Return the changed lines of the first next study whose values differ from those that the finding proposes."""
+    """Return the changed lines of the first next study whose values differ from the values that the finding proposes."""
     proposed = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
     rows = [row for step in steps(report)[:1] for row in step.diff]
     return [row for row in rows if row.after is not None and proposed.get(row.name, row.after) != row.after]
 
 
 def changes_next_study(report: ReportData, finding: Finding) -> bool:
-    """Return whether the first next study contains a change that the finding proposes."""
-    if report.reason_deferred(finding) is not None:
+    """Return whether the first of the next studies contains a change that the finding proposes."""
+    if report.deferral_reason(finding) is not None:
         return False
     proposed = {row.name for row in diff_changes(report.spec, finding.changes)}
     return any(row.name in proposed for step in steps(report)[:1] for row in step.diff)
 
 
 def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
-    """Return the lines that the first next study changes, each with the reason for the change.
+    """Return the lines that the first of the next studies changes, each with the reason for the change.
 
-    If successive lines have the same reason, only the last of them states it.
+    If successive lines have the same reason, only the last of these lines states it.
     """
     if not report.next_studies:
         return ()
-    changes = [c for f in report.findings if report.reason_deferred(f) is None for c in f.changes]
+    changes = [c for f in report.findings if report.deferral_reason(f) is None for c in f.changes]
     asked = {"trials": report.next_studies[0].size}
     for change in reversed(changes):
         if isinstance(change, SetField | SetSchedule):
@@ -184,12 +185,12 @@ def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
 
 
 def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]:
-    """Return the cards to act on now, one for each action. The card of `first`, the headline's finding, precedes the cards whose
-    changes the next study makes.
+    """Return the cards to act on now, one for each action. The card of the headline's finding, `first`, precedes the cards with
+    changes that the next study makes.
 
     Cards with advice that no study can follow come last, unless they report a fault of the pipeline, which spoils every study.
-    Deferred findings and findings without a change are left out. Of the findings with the same cause, one is left out if another
-    makes the same changes: the one kept is the first whose changes the next study has unaltered, else the cause.
+    Deferred findings and findings without a change are omitted. If findings with the same cause make the same changes, only one
+    is returned: the first whose changes the next study contains unaltered, or else the cause.
     """
     to_do = [c for c in made if c.deferred is None and c.finding.changes]
     now = list({str(c.finding.action): c for c in reversed(to_do)}.values())[::-1]
@@ -226,7 +227,8 @@ def _evidence_figures(report: ReportData, finding: Finding) -> Iterator[Figure]:
 
 
 def _concerns_curve_end(report: ReportData, finding: Finding, evidence: CurveEvidence) -> bool:
-    """Return whether the finding is about the end of the curves, which an axis that includes their start would flatten."""
+    """Return whether the finding is about the last part of the curves, which would look flat on an axis that includes the first
+    part."""
     objective = evidence.metrics == (report.spec.objective.metric,)
     return objective and not evidence.marks and finding.goal in ("steps", "efficiency")
 
@@ -248,7 +250,9 @@ def _length_row(report: ReportData, step: Step) -> DiffRow | None:
         return None
     if any(row.name == name for row in step.diff):
         return None
-    return DiffRow(name, f"{min(ends):,} to {max(ends):,}", f"{length:,}", "trials of one length can be compared")
+    return DiffRow(
+        name, f"{min(ends):,} to {max(ends):,}", f"{length:,}", "only trials of the same length can be compared"
+    )
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------------------
@@ -262,7 +266,7 @@ def ranked_trials(report: ReportData) -> list[tuple[int, TrialRow]]:
 
 
 def trials_to_list(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
-    """Return (index, trial) of the trials to list, the best first. Trials that cards name are always included."""
+    """Return (index, trial) of the trials to list, the best first. The list always includes trials that cards name."""
     rows = ranked_trials(report)
     named = {t for f in report.findings for t in f.trials[:MAX_NAMED_TRIALS]}
     return (*rows[:MAX_TABLE_TRIALS], *(r for r in rows[MAX_TABLE_TRIALS:] if r[1].id in named))
@@ -275,11 +279,13 @@ def selected_trial(report: ReportData) -> dict[str, Any] | None:
         return None
     rows = report.figures.by_id
     names = [clean(rows[t].name) for t in report.figures.best_trials]
-    notes = [f"Each of the {curves[0].columns} columns shows its minimum and maximum, so spikes stay visible."]
+    notes = [
+        f"Each of the {curves[0].columns} columns of pixels shows its minimum and maximum, so spikes stay visible."
+    ]
     if any(c.beyond for c in curves):
         notes.append("Values outside the vertical axis are clipped.")
     if omitted := sum(c is None for c in curves[0].curves):
-        notes.append(f"The page holds the curves of the best {len(rows) - omitted:,} of {len(rows):,} trials.")
+        notes.append(f"The page contains the curves of the best {len(rows) - omitted:,} of {len(rows):,} trials.")
     legend = [Key("k-selected", "this trial"), *(Key(f"k-crv s{i}", shorten(n, 28), n) for i, n in enumerate(names))]
     return {"figures": [selected_trial_figure(c) for c in curves], "legend": legend, "notes": notes}
 
@@ -302,18 +308,18 @@ def decisions(report: ReportData) -> tuple[Decision, ...]:
 
 
 def decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
-    """Return at most `limit` lines with one decision each, then a line with the number of further decisions."""
+    """Return at most `limit` lines with one decision each, and a line with the number of omitted decisions."""
     every = decisions(report)
     lines = [f"{sentence(d.text)}{f' Overrule: {d.overrule}' if d.overrule else ''}" for d in every[:limit]]
     rest = len(every) - limit
     return (*lines, f"And {count(rest, 'more decision')} in the report.") if rest > 0 else tuple(lines)
 
 
-def stopper_rows(report: ReportData) -> tuple[tuple[str, str, str, str], ...]:
+def stopping_method_rows(report: ReportData) -> tuple[tuple[str, str, str, str], ...]:
     """Return one row per method of early stopping, the guard first: (method, share of steps saved, whether the best result was
     kept, number of best trials lost).
 
-    The result is empty if the study's trials cannot be replayed.
+    The result is empty if early stopping of the study's trials cannot be simulated.
     """
     found = report.hindsight
     if found is None or found.guard is None:
@@ -331,12 +337,12 @@ def _inference_text(reason: str) -> str:
 
 def verdicts_by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:
     """Return the rules' verdicts, grouped by status."""
-    return {s: tuple(report.with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
+    return {s: tuple(report.verdicts_with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
 
 
 def count_not_applicable(report: ReportData) -> int:
     """Return the number of checks that do not apply, because they need another kind of study, such as a sweep of batch sizes."""
-    return sum(v.needs is not None and v.needs.lack == "design" for v in report.with_status("not-assessed"))
+    return sum(v.needs is not None and v.needs.lack == "design" for v in report.verdicts_with_status("not-assessed"))
 
 
 def checks_summary(report: ReportData) -> str:

@@ -6,25 +6,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advisor.model.space import FloatArray, IntArray, to_scale
+from advisor.model.space import FloatArray, IntArray, transform_to_scale
 from advisor.model.study import Signal, Study
 from advisor.report.plot_data.model import CompactCurves, CurveSet
 from advisor.report.plot_data.scale import Limits, curve_axis_limits, padded_limits
 
 LEVEL_CHARACTERS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
-"""Characters that encode a curve's heights, from the bottom to the top of the axis. Neither HTML nor JSON escapes them."""
+"""Characters that encode a curve's heights, from the bottom to the top of the axis. HTML and JSON do not escape these
+characters."""
 EMPTY_CHARACTER, GAP_CHARACTER = " ", "!"
-"""Characters that encode a column without a logged value, and a column without a finite value."""
+"""The character for a column without a logged value, and the character for a column without a finite value."""
 
 MAX_CHARACTERS = 24_000
-"""Maximum total characters of a study's curves. The curves exceed it if they need more characters even with MIN_COLUMNS columns."""
+"""Maximum total characters of a study's curves. If a study's curves need more characters even with MIN_COLUMNS columns, they
+exceed this limit."""
 MIN_COLUMNS, MAX_COLUMNS = 30, 125
 
 MAX_TRIALS = 5_000
 """Maximum number of trials whose curves are encoded; the best trials come first."""
 
 _MIN_LOG_RATIO = 4
-"""Minimum ratio of the largest to the smallest visible value at which the vertical axis is logarithmic."""
+"""The vertical axis is logarithmic if the ratio of the largest to the smallest visible value is at least this."""
 
 _TRAINING_SIGNALS: tuple[Signal, ...] = (
     "policy_reward",
@@ -33,14 +35,14 @@ _TRAINING_SIGNALS: tuple[Signal, ...] = (
     "train_eval_loss",
     "valid_loss",
 )
-"""Training signals that may be shown next to the objective, in order of preference. Only the first signal that was logged is
-shown."""
+"""Training signals that may be shown next to the objective, in order of preference. Only the first logged signal in this order
+is shown."""
 
 
 def compact_curves(study: Study, curves: Sequence[CurveSet]) -> tuple[CompactCurves, ...]:
     """Return for every trial the curves of the objective and of the corresponding training metric.
 
-    curves: curve sets of the report's figures, whose step scales are used here as well.
+    curves: curve sets of the report's figures; the compact curves use the same step scales.
     """
     trials = _best_trials(study)
     objective = study.spec.objective.metric
@@ -54,7 +56,7 @@ def compact_curves(study: Study, curves: Sequence[CurveSet]) -> tuple[CompactCur
 
 
 def _best_trials(study: Study) -> set[int]:
-    """Return the indices of at most MAX_TRIALS trials. The best trials are preferred, and failed trials come last."""
+    """Return the indices of at most MAX_TRIALS trials. The best trials come first, and failed trials come last."""
     ranked = [t.index for t in study.ranked()]
     return set(list(dict.fromkeys([*ranked, *(t.index for t in study.trials)]))[:MAX_TRIALS])
 
@@ -95,10 +97,11 @@ def _logged_points(study: Study, metric: str) -> tuple[IntArray, IntArray, Float
 
 
 def _axis_limits(study: Study, metric: str) -> Limits:
-    """Return axis limits that fit the curves of trials with a result. The first quarter of each curve is ignored, because it would
-    flatten the later part.
+    """Return axis limits that fit the curves of trials with a result. The limits ignore the first quarter of each curve,
+    because it would flatten the remaining part.
 
-    If the metric is minimized and its worst values would flatten the best ones, the axis is logarithmic.
+    If the metric is minimized and the worst values would flatten the differences between the best ones, the axis is
+    logarithmic.
     """
     curves = [(study.feasible[t.index], study.metric(t, metric).values) for t in study.trials]
     steady = [v[len(v) // 4 :] for fine, v in curves if fine]
@@ -136,7 +139,8 @@ def _column_extremes(key: IntArray, values: FloatArray, limits: Limits, shape: t
 def _value_levels(limits: Limits, values: FloatArray) -> IntArray:
     """Return the level (height as an integer) of each value (n,); values outside the axis are clipped to its ends."""
     low, high, at = (
-        to_scale(v, "log" if limits.log else "linear") for v in (np.array(limits.low), np.array(limits.high), values)
+        transform_to_scale(v, "log" if limits.log else "linear")
+        for v in (np.array(limits.low), np.array(limits.high), values)
     )
     part = np.nan_to_num((at - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
     return np.round(np.clip(part, 0, 1) * (len(LEVEL_CHARACTERS) - 1)).astype(np.int64)
@@ -146,8 +150,8 @@ _LEVEL_CODES = np.frombuffer((GAP_CHARACTER + EMPTY_CHARACTER + LEVEL_CHARACTERS
 
 
 def _encode_curve(heights: IntArray) -> str:
-    """Return levels of shape (columns, 2) as text: the number of levels per column, then the levels. Return "" if no value was
-    logged."""
+    """Return levels of shape (columns, 2) as text: the number of levels per column, followed by the levels. Return "" if no
+    value was logged."""
     one = bool((heights[:, 0] == heights[:, 1]).all())
     text = _LEVEL_CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY_CHARACTER)
     return f"{1 if one else 2}{text}" if text else ""

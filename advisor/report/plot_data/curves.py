@@ -15,10 +15,10 @@ PIXEL_COLUMNS = 400
 """Number of pixel columns to which a curve is reduced."""
 
 _MIN_LOG_RATIO = 1000
-"""Minimum ratio of the last to the first positive step at which the step axis is logarithmic."""
+"""The step axis is logarithmic if the ratio of the last to the first positive step is at least this."""
 
 _MAX_GAP_SHARE = 0.2
-"""Maximum share of a logarithmic step axis that may lie between two consecutive logged steps."""
+"""A step axis is logarithmic only if no gap between consecutive logged steps exceeds this share of its length."""
 
 
 def reduce_curve(
@@ -26,8 +26,8 @@ def reduce_curve(
 ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
     """Return (steps, values) of the first, minimum, maximum and last point of each column, in step order.
 
-    steps, values, columns: step, value and column of each point (n,). If a column contains non-finite values, one of these values
-    becomes None, so that the curve shows a gap.
+    steps, values, columns: step, value and column of each point (n,). If a column contains non-finite values, the result
+    contains one None for them, so that the curve shows a gap.
     """
     if len(steps) == 0:
         return (), ()
@@ -68,8 +68,8 @@ _POLICY_SIGNALS: tuple[Signal, ...] = (
 
 
 def signals_to_show(study: Study) -> tuple[Signal, ...]:
-    """Return the signals whose curves the report draws. For a policy, these exclude its loss, which does not show how good the
-    policy is."""
+    """Return the signals whose curves the report draws. For a policy, the signals exclude the loss, which does not show how
+    good a policy is."""
     return _POLICY_SIGNALS if study.has("policy_reward") else _SIGNALS
 
 
@@ -98,8 +98,8 @@ def _largest_gap(steps: IntArray) -> float:
 
 
 def with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, FloatArray]:
-    """Return (steps, values) of a curve. If values were logged as means over windows, the minimum and maximum of each window are
-    added at the step of its mean."""
+    """Return the steps and values of a curve. If values were logged as means over windows, the minimum and maximum of each
+    window are added at the step of its mean."""
     curve = study.metric(trial, metric)
     parts = [curve] + [c for suffix in (".min", ".max") if len(c := study.metric(trial, metric + suffix))]
     if len(parts) == 1:
@@ -139,7 +139,7 @@ def norm_histogram(study: Study, trials: list[Trial], bins: int = 40) -> NormHis
 def _clipping_facts(study: Study, trials: list[Trial]) -> dict[str, float]:
     """Return the trials' gradient-clipping threshold and mean share of clipped updates, as fields of `NormHistogram`.
 
-    Empty if the threshold is unknown or differs between the trials.
+    The result is empty if the threshold is unknown or differs between the trials.
     """
     limits = {clipping.threshold(t) for t in trials}
     if len(limits) != 1 or not all(map(math.isfinite, limits)):

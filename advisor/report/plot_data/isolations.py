@@ -1,7 +1,7 @@
 """The data of isolation plots: the best setting at each value of one hyperparameter, whatever the values of the other
 hyperparameters.
 
-The repeats of a setting count as one observation, their median, because repeats do not vary the other hyperparameters.
+A setting with repeats counts as one observation, the median of the repeats, because they do not vary the other hyperparameters.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
 from advisor.model.words import encodable, setting
 from advisor.report.plot_data.model import Isolation, Slice
-from advisor.stats.best_of import p_of_late_group, quantiles_of_best, rank_of_best
+from advisor.stats.best_of import p_value_of_late_group, quantiles_of_best, rank_of_best
 
 MAX_SLICES = 10
 MIN_SETTINGS_IN_SLICE = 4
-"""Minimum number of settings per slice of a numeric range. If the settings have few distinct values, each value gets its own
+"""Minimum number of settings per slice of a numeric range. If the hyperparameter has few distinct values, each value is one
 slice."""
 
 _QUANTILE_LEVELS = np.array([0.05, 0.5, 0.95])
-_MEDIAN = 0.5
+_MEDIAN_QUANTILE = 0.5
 
 
 @dataclass(frozen=True)
 class _Setting:
-    """A setting of the hyperparameters, with all trials that have this setting."""
+    """A combination of hyperparameter values, with all trials that use it."""
 
     trials: tuple[Trial, ...]
     cost: float
@@ -46,17 +46,17 @@ def isolations(study: Study) -> tuple[Isolation, ...]:
     names = sorted(
         (n for n in study.searched if n not in tried.left_out), key=lambda n: study.searched[n].role != "scientific"
     )
-    known = [i for n in names if (i := _isolation(study, costs, n, pooled)) is not None]
+    known = [i for n in names if (i := _make_isolation(study, costs, n, pooled)) is not None]
     return tuple(i.model_copy(update={"p": min(i.p * len(known), 1.0)}) for i in known)
 
 
-def _isolation(study: Study, costs: FloatArray, name: str, pooled: Sequence[_Setting]) -> Isolation | None:
+def _make_isolation(study: Study, costs: FloatArray, name: str, pooled: Sequence[_Setting]) -> Isolation | None:
     having = [s for s in pooled if name in s.trials[0].params]
     groups = _number_groups(study, name, having) if study.searched[name].numeric else _choice_groups(name, having)
     if len(groups) < 2:
         return None
     drawn = min(len(g) for g in groups)
-    typical = [float(quantiles_of_best(_costs(g), drawn, np.array([_MEDIAN]))[0]) for g in groups]
+    typical = [float(quantiles_of_best(_setting_costs(g), drawn, np.array([_MEDIAN_QUANTILE]))[0]) for g in groups]
     compared = sorted((v, i) for i, v in enumerate(typical) if math.isfinite(v))
     ends = [groups[compared[end][1]] for end in (0, -1)] if len(compared) > 1 else []
     return Isolation(
@@ -64,30 +64,30 @@ def _isolation(study: Study, costs: FloatArray, name: str, pooled: Sequence[_Set
         drawn=drawn,
         repeats=any(len(s.trials) > 1 for s in having),
         slices=tuple(_make_slice(study, costs, name, g, drawn) for g in groups),
-        p=_p_of_worst([groups[i] for _, i in compared], drawn, compared[-1][0]) if compared else 1.0,
+        p=_worst_slice_p_value([groups[i] for _, i in compared], drawn, compared[-1][0]) if compared else 1.0,
         differ=tuple(encodable(n) for n in _separating(study, name, *ends)) if ends else (),
     )
 
 
-def _costs(group: Sequence[_Setting]) -> FloatArray:
+def _setting_costs(group: Sequence[_Setting]) -> FloatArray:
     return np.array([s.cost for s in group])
 
 
-def _p_of_worst(groups: Sequence[Sequence[_Setting]], drawn: int, worst: float) -> float:
-    """Return the probability (p-value) that by chance some slice has a median best result of as low a rank as the worst slice's.
+def _worst_slice_p_value(groups: Sequence[Sequence[_Setting]], drawn: int, worst: float) -> float:
+    """Return the p-value of the worst slice: the probability that by chance some slice has a median best result of at most the
+    same rank.
 
-    The settings are permuted over the slices. worst: the median best cost of the worst slice.
+    The test permutes the settings over the slices. worst: the median best cost of the worst slice.
     """
     sizes = [len(g) for g in groups]
-    better = sum(int((_costs(g) < worst).sum()) for g in groups)
-    return p_of_late_group(sizes, [rank_of_best(size, drawn, _MEDIAN) for size in sizes], better)
+    better = sum(int((_setting_costs(g) < worst).sum()) for g in groups)
+    return p_value_of_late_group(sizes, [rank_of_best(size, drawn, _MEDIAN_QUANTILE) for size in sizes], better)
 
 
 def _separating(study: Study, name: str, best: Sequence[_Setting], worst: Sequence[_Setting]) -> list[str]:
     """Return the other hyperparameters whose values in the best slice do not overlap with those in the worst slice.
 
-    The data cannot show whether the isolated hyperparameter or one of these hyperparameters causes the difference between the two
-    slices.
+    If there are any, the data cannot show which hyperparameter causes the difference between the two slices.
     """
     found = []
     for other, parameter in study.searched.items():
@@ -102,8 +102,7 @@ def _separating(study: Study, name: str, best: Sequence[_Setting], worst: Sequen
 
 
 def _number_groups(study: Study, name: str, pooled: list[_Setting]) -> list[list[_Setting]]:
-    """Return slices with equally many settings each. If the hyperparameter has few distinct values, each value gets its own
-    slice."""
+    """Return slices with equally many settings each. If the hyperparameter has few distinct values, each value is one slice."""
     positions = study.positions(name, [s.trials[0] for s in pooled])
     known = [i for i in np.argsort(positions, kind="stable").tolist() if math.isfinite(positions[i])]
     values, starts = np.unique(positions[known], return_index=True)
@@ -127,7 +126,7 @@ def _make_slice(study: Study, costs: FloatArray, name: str, group: Sequence[_Set
     best, values = next(iter(study.ranked(trials)), None), [s.trials[0].params[name] for s in group]
     ends = [values[0], values[-1]] if study.searched[name].numeric else []
     low, high = (float(v) for v in ends) if ends else (None, None)
-    quantiles = quantiles_of_best(_costs(group), drawn, _QUANTILE_LEVELS)
+    quantiles = quantiles_of_best(_setting_costs(group), drawn, _QUANTILE_LEVELS)
     five, half, ninety_five = (study.objective_value(float(c)) if math.isfinite(c) else None for c in quantiles)
     return Slice(
         label=encodable(setting(values[0]) if low == high else f"{setting(low, 3)} to {setting(high, 3)}"),

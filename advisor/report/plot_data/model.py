@@ -12,23 +12,22 @@ from advisor.model.study import Signal, Status
 
 
 class TrialRow(FrozenModel):
-    """One trial, as shown by a row of the report's table and by a point in its plots."""
+    """One trial as a row of the report's table and as a point in plots."""
 
     id: str
     name: str
     status: Status
     feasible: bool
     comparable: bool = True
-    """Whether the trial has a result at full length; False for a pruned trial."""
+    """Whether the trial has a result at full training length; False for a pruned trial."""
     params: dict[str, Value]
     best: float | None = None
     """The trial's best value of the objective, with the objective's original sign; None if no value was finite."""
     place: int | None = None
-    """Rank among the trials with a comparable result, 0 for the best; None if the trial has no comparable result. Equal best values
-    are ordered as in `Study.ranked`; trials share a rank if their late evaluations are equal as well.
-    """
+    """Rank among the trials with a comparable result, 0 for the best; None if the trial has no comparable result. Trials with
+    equal best values are ordered as in `Study.ranked`; they share a rank if their late evaluations are equal, too."""
     best_step: int | None = None
-    """Step of the trial's best value; the last such step if several have this value."""
+    """Step at which the trial had its best value; the last such step if there are several."""
     last_step: int | None = None
     evaluations: int = 0
     """Number of times that the trial logged the objective."""
@@ -47,7 +46,7 @@ class TrialCurve(FrozenModel):
     trial: str
     steps: tuple[int, ...]
     values: tuple[float | None, ...]
-    """Values of the metric; None replaces a value that was not finite."""
+    """Values of the metric, with None in place of non-finite values."""
 
 
 class CurveSet(FrozenModel):
@@ -65,7 +64,7 @@ class CompactCurves(FrozenModel):
 
     metric: str
     columns: int
-    """Number of equal parts of the step axis. A curve has a minimum and a maximum in each part."""
+    """Number of equal parts of the step axis. A curve has one minimum and one maximum in each part."""
     first_step: int
     last_step: int
     log_steps: bool
@@ -75,8 +74,8 @@ class CompactCurves(FrozenModel):
     beyond: bool
     """Whether some values of the metric lie outside the vertical axis of the plot."""
     curves: tuple[str | None, ...]
-    """One curve per trial in study order, encoded as in `compact_curves.py`; "" if the trial logged no value, None if its curve was
-    left out."""
+    """One curve per trial in study order, encoded as in `compact_curves.py`; "" if the trial logged no value, None if its curve
+    was omitted."""
 
 
 class NormHistogram(FrozenModel):
@@ -103,17 +102,18 @@ class BestOf(FrozenModel):
     """For each n, the 5, 25, 50, 75 and 95 % quantiles of the best objective value; None for a quantile at which all n trials
     failed."""
     repeats: bool = False
-    """Whether some setting was run more than once. If so, the repeats of a setting count as one trial, whose result is their
+    """Whether some setting was run more than once. Repeats of the same setting then count as one trial, whose result is the
     median."""
 
     @property
     def unit(self) -> str:
-        """Noun for what is drawn at random: `setting` or `trial`."""
+        """Noun for the items that are drawn at random: `setting` or `trial`."""
         return "setting" if self.repeats else "trial"
 
 
 class Slice(FrozenModel):
-    """The trials in one part of a numeric hyperparameter's range, or with one choice of a categorical hyperparameter."""
+    """The trials with values in one part of a numeric hyperparameter's range, or with one choice of a categorical
+    hyperparameter."""
 
     label: str
     low: float | None = None
@@ -122,12 +122,12 @@ class Slice(FrozenModel):
     trials: int
     """Number of trials in the slice that ended."""
     best: str | None
-    """Id of the slice's best trial; None if all its trials failed."""
+    """Id of the slice's best trial; None if all trials of the slice failed."""
     value: float | None
-    """Objective of the slice's best trial; None if all its trials failed."""
+    """Objective value of the slice's best trial; None if all trials of the slice failed."""
     quantiles: tuple[float | None, float | None, float | None]
     """5, 50 and 95 % quantiles of the best result of n settings drawn from this slice, where n is `Isolation.drawn`; None for a
-    quantile at which all n failed."""
+    quantile at which all n settings failed."""
 
 
 class Isolation(FrozenModel):
@@ -135,20 +135,20 @@ class Isolation(FrozenModel):
 
     parameter: str
     drawn: int
-    """Number of settings drawn from each slice. The number is the same for all slices, so that no slice is better only because it
-    has more settings."""
+    """Number of settings drawn from each slice. This number is the same for all slices, so that no slice is better only because
+    it has more settings."""
     repeats: bool = False
-    """Whether some setting was run more than once. If so, the repeats of a setting count as one result, their median."""
+    """Whether some setting was run more than once. Repeats of the same setting then count as one result, their median."""
     slices: tuple[Slice, ...]
     p: float
-    """Probability (p-value) that by chance some slice's median best result ranks as low as the worst slice's; adjusted for the
-    number of hyperparameters."""
+    """P-value: probability that by chance the median best result of some slice ranks as low as that of the worst slice,
+    adjusted for the number of hyperparameters."""
     differ: tuple[str, ...] = ()
     """Other hyperparameters whose values in the best slice do not overlap with those in the worst slice."""
 
 
 class Speed(FrozenModel):
-    """The throughput at one batch size, with a 90 % interval whose ends are None if unknown."""
+    """The throughput at one batch size with a 90 % interval; the ends are None if the interval is unknown."""
 
     batch_size: float
     examples_per_s: float
@@ -162,7 +162,7 @@ class NeededTraining(FrozenModel):
 
     batch_size: float
     typical: float
-    """Median amount over repeats of one setting, or else the minimum over settings, in `ToTarget.unit`."""
+    """Median amount over repeats of one setting or, without repeats, the minimum over settings, in the unit `ToTarget.unit`."""
     seconds: float | None
     trials: tuple[str, ...]
 
@@ -174,25 +174,24 @@ class ToTarget(FrozenModel):
     target: float | None
     """Target value of the objective; None if the objective itself is a training time."""
     repeats: bool
-    """Whether each batch size has repeats of one setting, compared by their median. If not, the fastest setting of each batch size
-    is compared.
-    """
+    """Whether each batch size has repeats of one setting, which are compared by their median. Otherwise, the fastest setting of
+    each batch size is compared."""
     sizes: tuple[NeededTraining, ...]
 
 
 class Importance(FrozenModel):
-    """Share of the objective's variation between trials that one hyperparameter or a pair explains, with a 90 % interval."""
+    """Share of the objective's variation between trials that one hyperparameter or a pair of hyperparameters explains, with a
+    90 % interval."""
 
     parameters: tuple[str, ...]
-    """One name if the share is a hyperparameter's, including its interactions; two names if the share is that of their interaction
-    alone."""
+    """One name if the share belongs to a hyperparameter, including its interactions; two names if it belongs only to the
+    interaction of two hyperparameters."""
     share: float
     low: float
     high: float
     p: float | None = None
-    """p-value of a pair's interaction under the hypothesis of additive effects, adjusted for all pairs; None for one
-    hyperparameter.
-    """
+    """P-value of the interaction of a pair under the hypothesis of additive effects, adjusted for the number of pairs; None for
+    a single hyperparameter."""
 
 
 class Importances(FrozenModel):
@@ -200,7 +199,7 @@ class Importances(FrozenModel):
 
     settings: int
     p: float
-    """Probability (p-value) of a relation at least as strong as the observed one if the results do not depend on the
+    """P-value: probability of a relation at least as strong as the observed one if results do not depend on the
     hyperparameters."""
     each: tuple[Importance, ...]
     """Importance of each hyperparameter, the largest share first."""
@@ -209,7 +208,7 @@ class Importances(FrozenModel):
 
 
 class CloseUp(FrozenModel):
-    """Every logged point of a training curve near a step that a finding marks."""
+    """A training curve near a step that a finding marks, with every logged point."""
 
     rule: str
     trial: str
@@ -221,7 +220,7 @@ class CloseUp(FrozenModel):
 
 
 class JustAbove(FrozenModel):
-    """The trials whose learning rates come next above the best trial's learning rate."""
+    """The trials whose learning rates are the next higher ones after the best trial's learning rate."""
 
     parameter: str
     metric: str

@@ -33,27 +33,24 @@ from advisor.stats import interaction
 from advisor.stats.best_of import quantiles_of_best
 
 MIN_ENDED_SETTINGS = 8
-"""Minimum number of ended settings for drawing the figure of the best of n trials; repeats of a setting count once."""
+"""Minimum number of ended settings for the figure of the best of n trials, in which all repeats of a setting count as one."""
 
 TARGET_SHARE = 0.95
-"""Position of the target value that all batch sizes have to reach, as a share of the improvement that the worst batch size
-reaches."""
+"""Target value for all batch sizes, as a share of the improvement that the worst batch size reaches."""
 
 MIN_IMPORTANCE = 0.02
-"""Minimum importance at which a hyperparameter's interactions are tested, as a share of the objective's variation between
-trials."""
+"""Minimum importance (share of the objective's variation between trials) at which a hyperparameter's interactions are tested."""
 MAX_PAIRS = 5
-MAX_INTERACTING = 12
-"""Maximum number of hyperparameters whose pairs are tested for interactions; the most important ones are chosen. The work grows
-with the square of this number.
-"""
+MAX_INTERACTING_PARAMETERS = 12
+"""Maximum number of hyperparameters whose pairs are tested for interactions; the most important hyperparameters are chosen. The
+computing time grows with the square of this number."""
 
 MAX_CLOSE_UPS = 8
 CLOSE_UP_POINTS_PER_SIDE = 40
 """Number of logged points in a close-up on each side of the marked step."""
 
-MAX_JUST_ABOVE = 3
-"""Maximum number of trials, one per setting, that are shown because their learning rates come next above the best trial's."""
+MAX_TRIALS_JUST_ABOVE = 3
+"""Maximum number of trials, one per setting, with the next higher learning rates after the best trial's learning rate."""
 
 _QUANTILE_LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
@@ -63,7 +60,8 @@ def _costs_as_values(study: Study, costs: FloatArray) -> tuple[float | None, ...
 
 
 def best_of(study: Study) -> BestOf | None:
-    """Return the distribution of the best result of 1, 2, 4, … and all settings; None with fewer than MIN_ENDED_SETTINGS."""
+    """Return the distribution of the best result of 1, 2, 4, … and all settings; None if fewer than MIN_ENDED_SETTINGS settings
+    ended."""
     costs = settings.median_costs(study)
     if len(costs) < MIN_ENDED_SETTINGS or not np.isfinite(costs).any():
         return None
@@ -77,12 +75,12 @@ def best_of(study: Study) -> BestOf | None:
 
 
 def speeds(study: Study) -> tuple[Speed, ...]:
-    """Return the throughput at each batch size; empty if it is known for fewer than two batch sizes."""
+    """Return the throughput at each batch size; empty if the throughput is known for fewer than two batch sizes."""
     rates = throughput.throughputs(study)
-    return tuple(_speed(r) for r in rates) if len(rates) > 1 else ()
+    return tuple(_speed_with_interval(r) for r in rates) if len(rates) > 1 else ()
 
 
-def _speed(speed: throughput.Throughput) -> Speed:
+def _speed_with_interval(speed: throughput.Throughput) -> Speed:
     reach = float(stats.t.ppf(0.95, speed.rate.freedom)) * speed.rate.error if speed.rate.freedom > 0 else math.nan
     low, high = (math.exp(speed.rate.value + s * reach) if math.isfinite(reach) else None for s in (-1, 1))
     trials = tuple(encodable(t.id) for t in speed.trials)
@@ -90,7 +88,7 @@ def _speed(speed: throughput.Throughput) -> Speed:
 
 
 def to_target(study: Study) -> ToTarget | None:
-    """Return the amount of training until each batch size reaches a common target; None if there is no such target."""
+    """Return the amount of training that each batch size needs to reach a common target; None if there is no such target."""
     try:
         race = targets.compare_batch_sizes(study, TARGET_SHARE)
     except MissingData:
@@ -126,7 +124,7 @@ def importances(study: Study) -> Importances | None:
     names = read.names
     each = sorted((_importance_of((n,), read.total[:, i]) for i, n in enumerate(names)), key=lambda s: -s.share)
     mean = read.total.mean(axis=0)
-    strongest = np.argsort(-mean, kind="stable")[:MAX_INTERACTING]
+    strongest = np.argsort(-mean, kind="stable")[:MAX_INTERACTING_PARAMETERS]
     candidates = sorted(int(i) for i in strongest if mean[i] >= MIN_IMPORTANCE)
     pairs: list[Importance] = []
     if len(candidates) > 1:
@@ -134,7 +132,7 @@ def importances(study: Study) -> Importances | None:
         tests = len(names) * (len(names) - 1) // 2
         testable = (
             tests <= interaction.DRAWS
-        )  # with more tests, even the smallest p-value would become 1 by the correction
+        )  # with more tests, the correction would raise even the smallest p-value to 1
         p_values = interaction.p_values(read.response, list(shares)) if testable else dict.fromkeys(shares, 1.0)
         pairs = [
             _importance_of((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()
@@ -189,7 +187,8 @@ def _points_around(steps: IntArray, values: FloatArray, step: int) -> tuple[IntA
 
 
 def just_above(study: Study) -> JustAbove | None:
-    """Return the trials whose learning rates come next above the best trial's; None if there are no such trials."""
+    """Return the trials whose learning rates are the next higher ones after the best trial's learning rate; None if there are
+    no such trials."""
     searched, best = learning_rates(study), study.ranked()[:1]
     if searched is None or not best:
         return None
@@ -200,7 +199,7 @@ def just_above(study: Study) -> JustAbove | None:
     at = float(rates[best[0].index])
     above = [t for t in study.trials if study.ended[t.index] and rates[t.index] > at and len(study.metric(t, metric))]
     above.sort(key=lambda t: (rates[t.index], t.index))
-    nearest = repeats.first_of_settings(above)[:MAX_JUST_ABOVE]
+    nearest = repeats.first_trial_of_settings(above)[:MAX_TRIALS_JUST_ABOVE]
     if not nearest or not math.isfinite(at):
         return None
     return JustAbove(

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.model.space import FloatArray, Scale as SpaceScale, to_scale
-from advisor.stats.curve import HUGE
+from advisor.model.space import FloatArray, Scale as SpaceScale, transform_to_scale
+from advisor.stats.curve import MAX_FINITE_VALUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Scale:
     end: float
     log: bool = False
     reverse: bool = False
-    """Whether the axis is logarithmic in 1 - value instead of value."""
+    """Whether the axis shows 1 - value on a logarithmic scale."""
 
     def __call__(self, value: float) -> float:
         """Return the pixel coordinate of a value, clipped to the ends of the axis. Raises ValueError if the scale cannot represent
@@ -39,12 +39,12 @@ class Scale:
     def __contains__(self, value: float) -> bool:
         return math.isfinite(value) and self.low <= value <= self.high
 
-    def can_show(self, value: float) -> bool:
-        """Return whether the scale can represent the value, even if the value lies outside its ends."""
+    def can_represent(self, value: float) -> bool:
+        """Return whether the scale can represent the value, even if the value lies beyond the ends of the scale."""
         return math.isfinite(value) and (value > 0 or not self.log) and (value < 1 or not self.reverse)
 
     def ticks(self, count: int = 6) -> list[tuple[float, str]]:
-        """Return (value, label) pairs for round values within the scale; about `count` of them, or fewer."""
+        """Return (value, label) pairs for round values within the scale; there are about `count` pairs or fewer."""
         if self.reverse:
             below = [round(1 - v, 12) for v in reversed(_log_ticks(1 - self.high, 1 - self.low, count))]
             return [(v, f"{v:.12g}") for v in below]
@@ -120,16 +120,16 @@ class Limits:
 
 
 MIN_LOG_RATIO = 30
-"""Minimum ratio of large to small values at which an axis is logarithmic if all values are positive."""
+"""An axis of positive values is logarithmic if the ratio of large to small values is at least this."""
 
 
 def padded_limits(low: float, high: float, *, log: bool, reverse: bool = False, by: float = 0.04) -> Limits:
-    """Return limits with a margin at both ends. by: margin as a share of the distance from `low` to `high`. If they are equal, the
-    limits are still apart."""
+    """Return limits with a margin at both ends. by: margin as a share of the distance from `low` to `high`. If `low` and `high`
+    are equal, the limits still differ."""
     if reverse and high < 1:
         turned = padded_limits(1 - high, 1 - low, log=True, by=by)
         return Limits(1 - turned.high, 1 - turned.low, log=False, reverse=True)
-    if log and low > 1 / HUGE:
+    if log and low > 1 / MAX_FINITE_VALUE:
         a, b = math.log10(low), math.log10(high)
         room = (b - a) * by or 0.2
         return Limits(10 ** (a - room), 10 ** (b + room), True)
@@ -140,31 +140,32 @@ def padded_limits(low: float, high: float, *, log: bool, reverse: bool = False, 
 def limits_of_values(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) -> Limits:
     """Return limits that include all values that the scale can represent, with a margin at both ends."""
     on = np.array([v for v in values if math.isfinite(v)])
-    on = on[np.isfinite(to_scale(on, scale))]
+    on = on[np.isfinite(transform_to_scale(on, scale))]
     if not len(on):
         return Limits(0.0, 1.0, False)
     return padded_limits(float(on.min()), float(on.max()), log=scale == "log", reverse=scale == "reverse-log", by=by)
 
 
 MIN_BETTER_HALF_SHARE = 0.3
-"""Minimum share of the axis that the better half of the trials gets. With less room, the differences between them are invisible.
-Our choice."""
+"""Minimum share of the axis that the better half of the trials occupies. If the better half has less room, the differences
+between these trials are invisible. Our choice."""
 MIN_RATIO_IF_CROWDED = 2
-"""Minimum ratio of the largest to the smallest value at which a crowded axis is logarithmic. Below this ratio, logarithms hardly
-help."""
+"""A crowded axis is logarithmic if the ratio of its largest to its smallest value is at least this. Below this ratio, a
+logarithmic axis hardly helps."""
 MAX_CLIPPED_SHARE = 0.25
-"""Maximum share of the trials that lie outside an axis to make room for the better half of the trials."""
+"""Maximum share of trials outside an axis, to make room for the better half of the trials."""
 
 
 def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
-    """Return limits for the trials' final values (n,). They always include the best value and exclude outliers on the bad side.
+    """Return limits for the trials' final values (n,). The limits always include the best value and exclude outliers among the
+    bad values.
 
-    An outlier lies more than 3 interquartile ranges beyond the quartile on the bad side; with fewer than 20 trials, more than 10 of
-    them. If the better half of the trials is crowded, the axis is logarithmic in the value or, for a share that is maximised, in 1
-    - value. If the better half is still crowded, the axis leaves out the worst trials. The limits do not exceed the possible values
-    of shares and of quantities that are never negative.
+    An outlier lies more than 3 interquartile ranges (10 with fewer than 20 trials) beyond the quartile of the bad values. If
+    the better half of the trials is crowded, the axis is logarithmic in the value or, for a share that is maximised, in 1
+    - value. If the better half is still crowded, the limits exclude the worst trials. The limits do not exceed the possible
+      values of shares and of quantities that are never negative.
     """
-    finite = values[np.abs(values) < HUGE]
+    finite = values[np.abs(values) < MAX_FINITE_VALUE]
     if len(finite) == 0:
         return Limits(0.0, 1.0, False)
     log = bool(finite.min() > 0 and np.quantile(finite, 0.9) >= MIN_LOG_RATIO * finite.min())
@@ -178,7 +179,7 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     turned = np.log10(finite) if log else finite
     turned = turned if minimize else -turned
     best, q1, q3, worst = np.quantile(turned, [0, 0.25, 0.75, 1])
-    # Quartiles of fewer than 20 trials are inaccurate, so only more extreme values count as outliers.
+    # Quartiles of fewer than 20 trials are inaccurate, so only more extreme values count as outliers then.
     fence = q3 + (3 if len(finite) >= 20 else 10) * max(q3 - q1, (q3 - best) / 4)
     if worst > fence and len(finite) > 4:
         worst = turned[turned <= fence].max()
@@ -197,8 +198,8 @@ def _better_half_share(costs: FloatArray) -> float:
 
 
 def _without_impossible_values(limits: Limits, values: FloatArray) -> Limits:
-    """Return the limits without impossible values, which are those below 0 if no value is negative, and those above 1 if all values
-    lie in 0..1."""
+    """Return the limits without impossible values: values below 0 if no value is negative, and values above 1 if all values lie
+    in 0..1."""
     low = max(limits.low, 0.0) if values.min() >= 0 else limits.low
     high = min(limits.high, 1.0) if values.min() >= 0 and values.max() <= 1 else limits.high
     high = min(high, 0.0) if values.max() <= 0 else high
@@ -207,12 +208,15 @@ def _without_impossible_values(limits: Limits, values: FloatArray) -> Limits:
 
 def widened_limits(limits: Limits, values: Sequence[float]) -> Limits:
     """Return the axis limits, widened to include values that must be visible."""
-    visible = [v for v in values if abs(v) < HUGE and (v > 0 or not limits.log) and (v < 1 or not limits.reverse)]
+    visible = [
+        v for v in values if abs(v) < MAX_FINITE_VALUE and (v > 0 or not limits.log) and (v < 1 or not limits.reverse)
+    ]
     return replace(limits, low=min([limits.low, *visible]), high=max([limits.high, *visible]))
 
 
 def widened_if_near(limits: Limits, values: Sequence[float]) -> Limits:
-    """Return the limits, widened to include marked values. A mark that is so far away that the data would look flat is ignored."""
+    """Return the limits, widened to include marked values near them. A marked value is ignored if it is so far away that the
+    data would look flat."""
     low, high = limits.low, limits.high
     for value in filter(math.isfinite, values):
         span = high - low
@@ -223,23 +227,23 @@ def widened_if_near(limits: Limits, values: Sequence[float]) -> Limits:
 
 
 def curve_axis_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
-    """Return limits that include the values of steady curves except outliers. The curves in `others` have no influence if there is
-    a steady curve.
+    """Return limits that include the values of steady curves, except outliers. If there is a steady curve, the curves in
+    `others` have no influence.
 
-    steady, others: values of each curve (n,). A value is an outlier if it lies beyond the middle 96 % of the values by more than
-    1.5 times their span (on a log scale, by at least two decades). Without a steady curve, the limits are the middle 80 % of
-    `others`, because these curves may have diverged.
+    steady, others: values of each curve (n,). An outlier lies outside the middle 96 % of the values by more than 1.5 times the
+    span of this middle (on a log scale, by at least two decades). Without a steady curve, the limits include the middle 80 % of
+    the values in `others`, because these curves may have diverged.
     """
-    chosen, tail = (steady, 0.02) if any((np.abs(v) < HUGE).any() for v in steady) else (others, 0.1)
-    finite = np.concatenate([v[np.abs(v) < HUGE] for v in chosen] or [np.empty(0)])
+    chosen, tail = (steady, 0.02) if any((np.abs(v) < MAX_FINITE_VALUE).any() for v in steady) else (others, 0.1)
+    finite = np.concatenate([v[np.abs(v) < MAX_FINITE_VALUE] for v in chosen] or [np.empty(0)])
     if len(finite) == 0:
         return Limits(0.0, 1.0, False)
-    # with two values, these quantiles are in reverse order
+    # with two values only, these quantiles are in reverse order
     low, high = sorted((np.quantile(finite, tail, method="higher"), np.quantile(finite, 1 - tail, method="lower")))
     log = bool(finite.min() > 0 and finite.max() >= MIN_LOG_RATIO * low)
     turned = np.log10(finite) if log else finite
     low, high = (float(np.log10(v)) if log else float(v) for v in (low, high))
-    # On a log scale, a margin of two decades shows spikes without flattening the rest.
+    # On a log scale, a margin of two decades shows spikes without flattening the other values.
     reach = max(1.5 * (high - low), 2.0) if log else 1.5 * (high - low) or np.inf
     shown = turned[(turned >= low - reach) & (turned <= high + reach)]
     bottom, top = float(shown.min()), float(shown.max())

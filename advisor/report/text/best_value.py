@@ -1,4 +1,4 @@
-"""The sentences about the best value of a report, and its key figures."""
+"""Sentences about the best value of a study, and the key figures of its report."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import as_run, same_domain
 
-_PARAMETERS = 4
+_MAX_NAMED_PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence about the best trial mentions."""
 EARLY = 0.5
-"""Maximum position of the best step, as a share of the best trial's training, at which a sentence says that the best value came
-early."""
-MIN_LENGTH = 0.5
-"""Minimum length of the best trial, as a share of the other trials' median length. If it is shorter, a sentence says that the
-trials were not trained equally long."""
+"""A sentence says that the best value came early if the best step lies at most at this share of the best trial's training."""
+MIN_BEST_TRIAL_LENGTH = 0.5
+"""Minimum length of the best trial, relative to the median length of the other trials. If the best trial is shorter, a sentence
+says that the trials were not trained equally long."""
 
 
 def best_sentence(report: ReportData) -> Message:
@@ -56,17 +55,17 @@ def best_sentence(report: ReportData) -> Message:
         else say("The best {metric} is", metric=metric),
         value=Objective(best.value),
         source="from the only trial with a result" if compared == 1 else source,
-        tied=_tied(report) if ties else "",
+        tied=_tie_clause(report) if ties else "",
         settings=_settings(report),
-        early=_early_best(report),
+        early=_early_best_step(report),
         kept=_kept(report),
         short=_short_training(report),
         failed=failed,
     )
 
 
-def _tied(report: ReportData) -> Message:
-    """Return a clause that names one of several trials which share the best result."""
+def _tie_clause(report: ReportData) -> Message:
+    """Return a clause that names one of the trials that share the best result."""
     assert report.best is not None
     first = report.ranked[0][1].place
     alike = {setting_key(t.params) for _, t in report.ranked if t.place == first}
@@ -74,26 +73,26 @@ def _tied(report: ReportData) -> Message:
     if all(t.evaluations < 2 for _, t in report.ranked):
         return say(", such as {name}", name=name)
     if len(alike) > 1:
-        text = ". By the mean of late evaluations, {n} still tie, such as {name}"
+        text = ". By the mean of late evaluations, {n} are still equal, such as {name}"
         return say(text, n=spelled(len(alike), "setting"), name=name)
-    return say(". By the mean of late evaluations, {name} is the best of them", name=name)
+    return say(". By the mean of late evaluations, {name} is the best of these settings", name=name)
 
 
 def _settings(report: ReportData) -> Item:
     assert report.best is not None
     params = report.best.params
     parts: list[Item] = []
-    for name in _by_relevance(report)[:_PARAMETERS]:
+    for name in _names_by_relevance(report)[:_MAX_NAMED_PARAMETERS]:
         value_text = shorten(setting(params[name], 3), 30)
         parts.append(say("{start}{name} {value}", start=", " if parts else ", at ", name=Name(name), value=value_text))
-    if len(params) > _PARAMETERS:
-        parts.append(f" and {len(params) - _PARAMETERS} more")
+    if len(params) > _MAX_NAMED_PARAMETERS:
+        parts.append(f" and {len(params) - _MAX_NAMED_PARAMETERS} more")
     return Message(tuple(parts))
 
 
-def _by_relevance(report: ReportData) -> list[str]:
-    """Return the names of the best trial's hyperparameters: first the headline's subject, then learning rates, then the others by
-    importance."""
+def _names_by_relevance(report: ReportData) -> list[str]:
+    """Return the names of the best trial's hyperparameters: first the headline's subject, then learning rates, then all others
+    by importance."""
     assert report.best is not None
     subject = report.heads[0].subject if report.heads else None
     importances = report.figures.importances
@@ -101,38 +100,41 @@ def _by_relevance(report: ReportData) -> list[str]:
     return sorted(report.best.params, key=lambda n: (n != subject, not is_learning_rate(n), -share.get(n, 0.0)))
 
 
-def _early_best(report: ReportData) -> Message:
+def _early_best_step(report: ReportData) -> Message:
     """Return a sentence that states the best step if it lies in the first half of the best trial's training; else an empty
     message."""
     best = report.best
     if best is None or best.step is None or not best.last_step or best.step >= EARLY * best.last_step:
         return Message(())
-    return say(" It was reached at step {step} of {last}.", step=f"{best.step:,}", last=f"{best.last_step:,}")
+    return say(
+        " The best value was reached at step {step} of {last}.", step=f"{best.step:,}", last=f"{best.last_step:,}"
+    )
 
 
 def _kept(report: ReportData) -> Message:
-    """Return a sentence if the best trial kept a checkpoint whose objective differs from the best value; else an empty message."""
+    """Return a sentence about the best trial's checkpoint if its objective differs from the best value; else an empty message."""
     best = report.best
     if best is None or best.kept_step is None or best.kept_value is None or best.kept_value == best.value:
         return Message(())
     return say(
-        " No checkpoint has this value: the one kept, at step {step}, has {value}.",
+        " No checkpoint has this value: the checkpoint that was kept, at step {step}, has {value}.",
         step=f"{best.kept_step:,}",
         value=Objective(best.kept_value),
     )
 
 
 def _short_training(report: ReportData) -> Message:
-    """Return a sentence if the best trial ended long before the other comparable trials; else an empty message."""
+    """Return a sentence that the best trial ended long before the other comparable trials; an empty message if this is not the
+    case."""
     best = report.best
     others = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
     if best is None or not best.last_step or not others:
         return Message(())
     usual = others[len(others) // 2]
-    if best.last_step >= MIN_LENGTH * usual:
+    if best.last_step >= MIN_BEST_TRIAL_LENGTH * usual:
         return Message(())
     return say(
-        " {name}, the best trial, ended at step {last}; the others ended at about {usual}.",
+        " {name}, the best trial, ended at step {last}; the other trials ended at about step {usual}.",
         name=Name(best.name),
         last=f"{best.last_step:,}",
         usual=f"{round(round_significant(usual, 3)):,}",
@@ -142,11 +144,11 @@ def _short_training(report: ReportData) -> Message:
 def _failed(report: ReportData) -> str:
     counts = report.counts
     parts = []
-    # We do not write "failed", because rules also count a trial as failed if it ended with a result but learned nothing.
+    # Do not write "failed", because rules also count a trial as failed if it ended with a result but learned nothing.
     if counts.failed and counts.failed == counts.total:
         parts.append("the only trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
     elif counts.failed:
-        causes = counts.in_words("diverged", "infeasible", "not_learned")
+        causes = counts.status_counts_text("diverged", "infeasible", "not_learned")
         why = f" ({causes})" if causes else ""
         parts.append(f"{counts.failed:,} of {counts.total:,} trials ended without a usable result{why}")
     if counts.running:
@@ -157,10 +159,10 @@ def _failed(report: ReportData) -> str:
 
 
 def certainty(report: ReportData) -> Message:
-    """Return the sentences on the uncertainty of the best value: its variation between seeds, and between repeated studies if that
-    is known."""
+    """Return the sentences on the uncertainty of the best value: its variation between seeds and, if known, between repeated
+    studies."""
     if report.again is None or _lead(report) == 0:
-        return _between_trials(report)
+        return _uncertainty_sentence(report)
     low, high = report.again
     best = math.nan if report.best is None else report.best.value
     metric = Name(report.spec.objective.metric)
@@ -173,7 +175,7 @@ def certainty(report: ReportData) -> Message:
             limit=Objective(high if report.minimize else low),
             better="lower" if report.minimize else "higher",
         )
-        return joined((_between_trials(report), bound), " ")
+        return joined((_uncertainty_sentence(report), bound), " ")
     lucky = best < low if report.minimize else best > high
     again = say(
         "If the study ran again in the same space with other random settings and seeds, its best {metric} would {be} {low} and "
@@ -183,10 +185,10 @@ def certainty(report: ReportData) -> Message:
         low=Objective(low),
         high=Objective(high),
     )
-    return joined((_between_trials(report), again), " ")
+    return joined((_uncertainty_sentence(report), again), " ")
 
 
-def _between_trials(report: ReportData) -> Message:
+def _uncertainty_sentence(report: ReportData) -> Message:
     """Return a sentence on the uncertainty of the best value, estimated from repeated settings or from the distance to the best
     other setting."""
     best, spread = report.best, report.spread
@@ -194,12 +196,12 @@ def _between_trials(report: ReportData) -> Message:
         return Message(())
     lead = _lead(report)
     if spread is None and lead is None:
-        return say("One trial cannot show how much of its result is chance.")
-    if lead == 0:  # the sentence about the best value already states the tie
+        return say("A single trial cannot show how much of its result is chance.")
+    if lead == 0:  # do not state the tie again; the sentence about the best value does
         return Message(())
     if spread is None:
         return say(
-            "It leads the next best setting by {lead}; without repeats, the noise of a result is unknown.",
+            "The best trial leads the next best setting by {lead}; without repeats, the noise of a result is unknown.",
             lead=number(lead, 2),
         )
     repeats = say(
@@ -209,10 +211,10 @@ def _between_trials(report: ReportData) -> Message:
         settings=count(spread.settings, "setting"),
     )
     if best.mean is not None:
-        return joined((repeats, *_between_means(report)), " ")
+        return joined((repeats, *_compare_setting_means(report)), " ")
     if lead is None:
         return repeats
-    chance = ", which is less: their order may be chance" if lead < spread.deviation else ""
+    chance = ", which is less, so the order of the two settings may be chance" if lead < spread.deviation else ""
     return say(
         "{repeats} The best trial leads the next best setting by {lead}{chance}.",
         repeats=repeats,
@@ -221,16 +223,16 @@ def _between_trials(report: ReportData) -> Message:
     )
 
 
-def _between_means(report: ReportData) -> Iterator[Message]:
-    """Yield a sentence that compares the mean result of the best trial's setting with that of the best other setting; nothing if
-    either mean is unknown."""
+def _compare_setting_means(report: ReportData) -> Iterator[Message]:
+    """Yield a sentence that compares the mean result of the best trial's setting with that of the best other setting; yield
+    nothing if either mean is unknown."""
     best, spread = report.best, report.spread
     if best is None or best.mean is None or best.next_mean is None or spread is None:
         return
     lead = (best.next_mean.value - best.mean.value) * (1 if report.minimize else -1)
     error = spread.deviation * math.sqrt(1 / best.mean.trials + 1 / best.next_mean.trials)
     yield say(
-        "The best other setting has a mean that is {gap} {worse} ({runs}, standard error of the difference {error}){chance}.",
+        "The mean of the best other setting is {gap} {worse} ({runs}, standard error of the difference {error}){chance}.",
         gap=number(abs(lead), 2),
         worse="worse" if lead >= 0 else "better",
         runs=count(best.next_mean.trials, "trial"),
@@ -240,24 +242,23 @@ def _between_means(report: ReportData) -> Iterator[Message]:
 
 
 def _lead(report: ReportData) -> float | None:
-    """Return the difference in objective between the best trial and the best trial with another setting; None if no trial has
-    another setting."""
-    other = _next_setting(report)
+    """Return the difference in objective between the best trial and the best trial with another setting; None if all trials
+    have the same setting."""
+    other = _best_different_setting(report)
     best = report.best
     return None if other is None or other.best is None or best is None else abs(other.best - best.value)
 
 
 def _tied_setting_count(report: ReportData) -> int:
-    """Return the number of other settings that share the best trial's result, but at least 1: if all tied trials have the same
-    setting, they count as one other."""
+    """Return the number of other settings with the best trial's result; 1 if all trials with this result have the same setting."""
     rows = [t for _, t in report.ranked]
     keys = {setting_key(t.params) for t in rows if t.best == rows[0].best} - {setting_key(rows[0].params)}
     return max(len(keys), 1)
 
 
-def _next_setting(report: ReportData) -> TrialRow | None:
-    """Return the best of the trials whose settings differ from the best trial's. If there are none, return the second-best trial,
-    provided that no setting is known to repeat."""
+def _best_different_setting(report: ReportData) -> TrialRow | None:
+    """Return the best trial among those whose settings differ from the best trial's setting. If there is no such trial, return
+    the second-best trial, provided that no setting was repeated."""
     rows = [t for _, t in report.ranked]
     repeat = rows[1] if len(rows) > 1 and report.spread is None else None
     return next((t for t in rows[1:] if setting_key(t.params) != setting_key(rows[0].params)), repeat)
@@ -267,15 +268,15 @@ def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
     """Return (label, value, note) for each of the key numbers shown under the headline."""
     searched = len(report.spec.searched)
     return (
-        _best_figure(report),
-        _trials_figure(report),
+        _best_key_figure(report),
+        _trials_key_figure(report),
         ("Hyperparameters searched", f"{searched}", _space_note(report, searched)),
-        _best_step_figure(report),
+        _best_step_key_figure(report),
     )
 
 
-def _best_figure(report: ReportData) -> tuple[str, str, str]:
-    best, other = report.best, _next_setting(report)
+def _best_key_figure(report: ReportData) -> tuple[str, str, str]:
+    best, other = report.best, _best_different_setting(report)
     if best is not None and best.mean is not None:
         note = f"mean of {best.mean.trials} repeats {number(best.mean.value)}"
     elif report.spread is not None:
@@ -287,7 +288,7 @@ def _best_figure(report: ReportData) -> tuple[str, str, str]:
     return f"Best {shorten(report.spec.objective.metric, 36)}", number(best.value if best else None), note
 
 
-def _trials_figure(report: ReportData) -> tuple[str, str, str]:
+def _trials_key_figure(report: ReportData) -> tuple[str, str, str]:
     counts = report.counts
     own = f"{counts.total - counts.earlier:,}"
     if counts.earlier:
@@ -308,7 +309,7 @@ def _space_note(report: ReportData, searched: int) -> str:
     return ", ".join(p for p in parts if p) or "none to change"
 
 
-def _best_step_figure(report: ReportData) -> tuple[str, str, str]:
+def _best_step_key_figure(report: ReportData) -> tuple[str, str, str]:
     positions = best_positions(report)
     if not positions:
         return "Best step", number(None), "unknown"

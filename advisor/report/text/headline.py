@@ -13,29 +13,29 @@ from advisor.model.message import Message, Name, as_sentence, first_sentence, jo
 from advisor.model.space import Side, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capitalise, clean, count, spelled
-from advisor.planning.designs.explore import ADD_TRIALS
+from advisor.planning.designs.explore import ADD_TRIALS_GOAL
 from advisor.planning.goals import manual_goal
-from advisor.planning.new_scores import NOT_COMPARABLE, needs_new_scores
-from advisor.planning.stages import MIN_FEASIBLE, SURE, ends_tuning
+from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, needs_new_scores
+from advisor.planning.stages import MIN_FEASIBLE, MIN_SURE_CONFIDENCE, says_to_stop_tuning
 from advisor.planning.states import settings_needed
 from advisor.report.model import ReportData
-from advisor.report.text.study_diff import ROUNDING, are_alike, as_run, diff_changes, diff_specs
+from advisor.report.text.study_diff import ROUNDING_TOLERANCE, as_run, diff_changes, diff_specs, parameters_alike
 
 STOP = "Stop searching: measure the best setting on {data}, once, and deploy it."
-"""Headline to use if more search is not worth its trials and the best setting was already repeated."""
+"""Headline if further search is not worth its trials and the best setting was already repeated."""
 MIN_MENTIONED_MOVE = 0.2
-"""Minimum change of an end of a range, as a share of the old range, at which the headline mentions the hyperparameter."""
+"""The headline mentions a hyperparameter if an end of its range moves by at least this share of the old range."""
 _NEW_SEARCH_GOALS = ("Add ", "Tune ")
-"""First words of the goal of a study that searches a further hyperparameter, although no finding asks for this."""
+"""First words of the goal of a study that searches another hyperparameter without a finding that asks for it."""
 
 
 def headline(report: ReportData) -> Message:
-    """Return the first thing to do and the reason for it, or the reason that nothing needs to be done."""
+    """Return the first thing to do and the reason for it, or the reason why nothing needs to be done."""
     return joined((part for part in first_step(report) if str(part)), " ")
 
 
 def first_step(report: ReportData) -> tuple[Message, Message]:
-    """Return the two parts of the headline: the goal of the first study, and the reason for it, which may be empty."""
+    """Return the two parts of the headline: the goal of the first study, and the reason for this goal, which may be empty."""
     counts, nothing = report.counts, Message(())
     if counts.total == 0:
         return say("This study has no trials yet."), nothing
@@ -50,17 +50,17 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
         return say("No trial produced a usable result."), action
     if report.next_studies:
         spec = report.next_studies[0].spec
-        lead, before = _finding_behind(report, spec), before_study(report)
+        lead, before = _finding_behind(report, spec), finding_before_study(report)
         if before is not None:
-            return as_sentence(before.action), _reason(
+            return as_sentence(before.action), _reason_text(
                 report, spec, before
             ) if before is lead else _reason_before_study(spec, before)
         # A range whose end holds the best trials is worth moving even if too few other trials show it for a warning.
-        moves = lead is not None and lead.goal == "boundary" and lead.confidence >= SURE
+        moves = lead is not None and lead.goal == "boundary" and lead.confidence >= MIN_SURE_CONFIDENCE
         optional = lead is not None and not moves and all(f.severity == "note" for f in report.heads)
         anew = lead is not None and needs_new_scores(spec, [lead])
-        why = joined((_reason(report, spec, lead), *(say(NOT_COMPARABLE) for _ in range(anew))), " ")
-        goal = as_sentence(say("{goal}{others}", goal=_goal_message(spec), others=_other_ranges(report, spec)))
+        why = joined((_reason_text(report, spec, lead), *(say(NOT_COMPARABLE_NOTE) for _ in range(anew))), " ")
+        goal = as_sentence(say("{goal}{others}", goal=_goal_message(spec), others=_other_ranges_clause(report, spec)))
         return goal, say("Optional: nothing is urgent. {why}", why=why) if optional else why
     if urgent:
         return as_sentence(urgent[0].action), as_sentence(urgent[0].message)
@@ -74,59 +74,58 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
 
 
 def lead(report: ReportData) -> Finding | None:
-    """Return the finding that the headline states; None if the headline states no finding."""
+    """Return the finding that the headline is about; None if the headline is about no finding."""
     if report.stop is not None:
         return None
     if not report.next_studies:
         return next(iter([*_urgent_causes(report), *report.heads]), None)
-    return before_study(report) or _finding_behind(report, report.next_studies[0].spec)
+    return finding_before_study(report) or _finding_behind(report, report.next_studies[0].spec)
 
 
-def leads_itself(report: ReportData) -> bool:
-    """Return whether the headline is a study whose goal no finding asks for, so that the study is not listed among the findings'
-    actions."""
-    if report.stop is not None or not report.next_studies or before_study(report) is not None:
+def leads_without_finding(report: ReportData) -> bool:
+    """Return whether the headline names a study that no finding asks for and that is therefore not among the findings' actions."""
+    if report.stop is not None or not report.next_studies or finding_before_study(report) is not None:
         return False
     spec = report.next_studies[0].spec
     found = _finding_behind(report, spec)
-    return found is None or (spec.goal.startswith(_NEW_SEARCH_GOALS) and not _is_goal(report, spec, found))
+    return found is None or (spec.goal.startswith(_NEW_SEARCH_GOALS) and not _goal_matches_finding(report, spec, found))
 
 
-def before_study(report: ReportData) -> Finding | None:
+def finding_before_study(report: ReportData) -> Finding | None:
     """Return the finding whose action a person should carry out before the first next study; None if that study comes first."""
     if not report.next_studies:
         return None
     spec, urgent = report.next_studies[0].spec, _urgent_causes(report)
     lead = _finding_behind(report, spec)
-    if lead is not None and _is_by_hand(spec, lead):
+    if lead is not None and _needs_manual_action(spec, lead):
         return lead
     # A sufficiently certain problem comes before a study that only follows a note and leaves the problem unsolved.
     only_note = lead is None or lead.severity == "note"
-    before = [f for f in urgent if _comes_first(report, spec, f)]
+    before = [f for f in urgent if _precedes_study(report, spec, f)]
     first = min(before, key=lambda f: (f.severity != "critical", not needs_new_scores(spec, [f])), default=None)
-    return first if only_note and first is not None and not _is_followed(report, spec, first) else None
+    return first if only_note and first is not None and not _study_follows_finding(report, spec, first) else None
 
 
-def _comes_first(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
-    """Return whether a person should act on the finding before a study that does not address it.
+def _precedes_study(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
+    """Return whether a person should act on the finding before the study runs, which does not address the finding.
 
-    If only one setting was tried, a short sweep of the learning rate comes first, because it shows more than any other action,
-    unless the results are invalid.
+    If only one setting was tried, a short sweep of the learning rate comes first, because this shows more than any other
+    action, unless the results are invalid.
     """
     if finding.severity == "critical" or needs_new_scores(spec, [finding]):
         return True
     of_one_setting = not report.spec.searched and bool(spec.searched)
-    return finding.confidence >= SURE and not of_one_setting
+    return finding.confidence >= MIN_SURE_CONFIDENCE and not of_one_setting
 
 
 def _urgent_causes(report: ReportData) -> list[Finding]:
     """Return the findings that need action now and that no other finding explains, the most important first."""
-    return [f for f in report.heads if f.severity != "note" and report.reason_deferred(f) is None]
+    return [f for f in report.heads if f.severity != "note" and report.deferral_reason(f) is None]
 
 
 def _goal_message(spec: StudySpec) -> Message:
-    """Return the goal of a study with its hyperparameters marked as names. If the goal states several ranges, their numbers are
-    left out."""
+    """Return the goal of a study with its hyperparameters marked as names. If the goal states several ranges, the message omits
+    their numbers."""
     head, _, numbers = spec.goal.partition(": ")
     ranges = [part.partition(" ")[0] in map(clean, spec.parameters) for part in numbers.split("; ")]
     goal = head if len(ranges) > 1 and all(ranges) else spec.goal
@@ -139,17 +138,17 @@ def names_in_goal(spec: StudySpec) -> frozenset[str]:
 
 
 def _split_at_names(text: str, spec: StudySpec) -> list[str]:
-    """Split a text at the names of the study's hyperparameters. The names are at the odd positions of the result."""
+    """Split a text at the names of the study's hyperparameters. In the result, the names are at the odd indices."""
     names = sorted({clean(name) for name in spec.parameters} - {""}, key=len, reverse=True)
     if not names:
         return [text]
-    # Names may contain spaces, so a name is matched as a whole; a space or a punctuation mark follows it.
+    # A name is matched as a whole, because names may contain spaces; a space or a punctuation mark must follow it.
     return re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", text)
 
 
-def _other_ranges(report: ReportData, spec: StudySpec) -> Message:
-    """Return a clause on the ranges that the study changes in addition to the one range in its goal; empty if the goal does not
-    state exactly one range."""
+def _other_ranges_clause(report: ReportData, spec: StudySpec) -> Message:
+    """Return a clause on the ranges that the study changes in addition to the range in its goal; empty unless the goal states
+    exactly one range."""
     _, _, numbers = spec.goal.partition(": ")
     if not numbers.startswith(tuple("0123456789-")) or "; " in numbers:
         return Message(())
@@ -162,7 +161,8 @@ def _other_ranges(report: ReportData, spec: StudySpec) -> Message:
 
 
 def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
-    """Return whether an end of the range moves far enough to mention it: by more than MIN_MENTIONED_MOVE of the old range."""
+    """Return whether an end of the range moves by more than MIN_MENTIONED_MOVE of the old range, which is far enough to
+    mention."""
     if before is None or not (before.numeric and after.numeric and after.searched):
         return False
     assert after.low is not None
@@ -173,33 +173,35 @@ def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
 
 def _finding_behind(report: ReportData, spec: StudySpec) -> Finding | None:
     """Return the finding that led to the study, preferably one about the subject of the study's goal; None if no finding led to
-    it."""
-    leads = [f for f in report.findings if report.reason_deferred(f) is None and _is_followed(report, spec, f)]
-    return min(leads, key=lambda f: not _is_goal(report, spec, f), default=None)
+    the study."""
+    leads = [
+        f for f in report.findings if report.deferral_reason(f) is None and _study_follows_finding(report, spec, f)
+    ]
+    return min(leads, key=lambda f: not _goal_matches_finding(report, spec, f), default=None)
 
 
 def _reason_before_study(spec: StudySpec, before: Finding) -> Message:
     """Return the reason for an action that a person must carry out, and the name of the study to run afterwards."""
     goal = spec.goal.partition(":")[0]
-    text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE}" * needs_new_scores(spec, [before])
+    text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE_NOTE}" * needs_new_scores(spec, [before])
     return say(text, why=first_sentence(before.message), goal=goal)
 
 
-def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Message:
-    """Return the reason for the first next study. It comes from the findings that the study follows, or from the change of the
-    hyperparameter that the study's goal names."""
+def _reason_text(report: ReportData, spec: StudySpec, lead: Finding | None) -> Message:
+    """Return the reason for the first of the next studies. The reason comes from the findings that the study follows, or from
+    the change of the hyperparameter that the study's goal names."""
     own, adds = _goal_reason(report, spec), spec.goal.startswith(_NEW_SEARCH_GOALS)
     if lead is None:
-        done = next((f for f in report.heads if ends_tuning([f])), None)
+        done = next((f for f in report.heads if says_to_stop_tuning([f])), None)
         if done is not None:
             return first_sentence(done.message)
         fewer = any(p.searched_in is not None for p in spec.parameters.values())
         return as_sentence(own) if own and not fewer else say("{text}", text=_purpose(report, spec))
-    if own and adds and not _is_goal(report, spec, lead):
+    if own and adds and not _goal_matches_finding(report, spec, lead):
         return as_sentence(own)
     ends = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
     ranges = [name for name in ends if spec.parameters[name].numeric]
-    if ranges and _is_beyond(report, ranges[0], spec.parameters[ranges[0]]):
+    if ranges and _extends_unproposed_end(report, ranges[0], spec.parameters[ranges[0]]):
         return as_sentence(capitalise(spec.parameters[ranges[0]].why or ""))
     found = _range_findings(report, lead, ranges[0], spec.parameters[ranges[0]]) if ranges else [lead]
     if len(found) == 1 and found[0].severity != "note":
@@ -208,12 +210,13 @@ def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Messag
 
 
 def _goal_reason(report: ReportData, spec: StudySpec) -> str:
-    """Return the reason of the study's first change to a hyperparameter that its goal names; empty if there is none."""
+    """Return the reason for the study's first change to a hyperparameter that the study's goal names; empty if there is no such
+    change."""
     changed = (row for row in diff_specs(as_run(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
     return next((capitalise(row.why or "") for row in changed), "")
 
 
-def _is_goal(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
+def _goal_matches_finding(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
     """Return whether the study's goal is about the same subject as the finding: the same hyperparameter or study design."""
     if spec.sampler.kind == "adaptive" != report.spec.sampler.kind:
         return any(isinstance(c, RunPlan) for c in finding.changes)
@@ -221,15 +224,15 @@ def _is_goal(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
     return any(name in spec.goal for name in (finding.subject, *changed) if name)
 
 
-def _is_by_hand(spec: StudySpec, finding: Finding) -> bool:
+def _needs_manual_action(spec: StudySpec, finding: Finding) -> bool:
     """Return whether a person must carry out the finding's action before the study can run."""
     return spec.goal == manual_goal(str(finding.action))
 
 
-def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
-    """Return whether the study follows the finding: it contains one of its changes, the design that it asks for, or waits for its
-    manual action."""
-    if _is_by_hand(spec, finding):
+def _study_follows_finding(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
+    """Return whether the study follows the finding: whether it contains a change or the study design that the finding asks for,
+    or waits for its manual action."""
+    if _needs_manual_action(spec, finding):
         return True
     changed = {row.name for row in diff_specs(as_run(report), spec)}
     plans = {c.plan for c in finding.changes if isinstance(c, RunPlan)}
@@ -242,8 +245,8 @@ def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
 
 
 def _range_findings(report: ReportData, first: Finding, name: str, new: Parameter) -> list[Finding]:
-    """Return the findings that proposed the new ends of a range, that of the lower end first. If no finding did, return only
-    `first`."""
+    """Return the findings that proposed the new ends of a range, the finding about the lower end first. If no finding proposed
+    these ends, return only `first`."""
     old = report.spec.parameters.get(name)
     found: list[Finding] = []
     for side in get_args(Side):
@@ -256,15 +259,15 @@ def _range_findings(report: ReportData, first: Finding, name: str, new: Paramete
     return found or [first]
 
 
-def _is_beyond(report: ReportData, name: str, new: Parameter) -> bool:
+def _extends_unproposed_end(report: ReportData, name: str, new: Parameter) -> bool:
     """Return whether the new range extends beyond the old range at an end that no finding proposed."""
     old = as_run(report).parameters.get(name)
-    if old is None or not old.numeric or are_alike(old, new):
+    if old is None or not old.numeric or parameters_alike(old, new):
         return False
     assert new.low is not None
     assert new.high is not None
     low, high = old.to_unit([new.low, new.high])
-    sides: tuple[tuple[Side, bool], ...] = (("low", low < -ROUNDING), ("high", high > 1 + ROUNDING))
+    sides: tuple[tuple[Side, bool], ...] = (("low", low < -ROUNDING_TOLERANCE), ("high", high > 1 + ROUNDING_TOLERANCE))
     return any(
         beyond and not any(_proposes_extension(f, name, side, getattr(new, side)) for f in report.findings)
         for side, beyond in sides
@@ -282,32 +285,36 @@ def _purpose(report: ReportData, spec: StudySpec) -> str:
     if fixed:
         searched = fixed + len(spec.searched)
         needed = settings_needed(searched)
-        return f"The others stay at the best trial's values for now: a search of all {searched} takes about {needed} trials."
+        return f"The other hyperparameters stay fixed for now: a search of all {searched} takes about {needed} trials."
     repeats = not spec.searched and (spec.seeds or 1) > 1
     if repeats and not report.spec.searched and not any(map(is_learning_rate, report.spec.parameters)):
         missing = "learning rate" if report.spec.parameters else "hyperparameter"
-        return f"No {missing} was logged, so only the variation between seeds can be measured."
+        return f"No {missing} was logged, so a study can only measure the variation between seeds."
     if repeats and report.counts.feasible > 1:
         return "Too few settings were repeated to say if the best trial leads by more than chance."
     if spec.sampler.kind == "adaptive":
-        return "The best settings lie inside all ranges, so this search looks closer around them."
-    if spec.goal.startswith(ADD_TRIALS):
+        return "The best settings lie inside all ranges, so this study searches more closely around these settings."
+    if spec.goal.startswith(ADD_TRIALS_GOAL):
         tried = report.counts.feasible
         trials = capitalise(spelled(tried, "trial is", "trials are"))
         return f"{trials} too few to show which values are best. {_checks_text(report)}"
     if spec.settings and spec.probe is None and (spec.max_train_steps or 0) > (report.spec.max_train_steps or math.inf):
-        return "Short runs found these settings; only long ones show which is the best."
+        return "Short runs found these settings; only long runs show which setting is the best."
     return _checks_text(report)
 
 
 def _checks_text(report: ReportData) -> str:
-    passed, fired = (sum(1 for _ in report.with_status(s)) for s in ("quiet", "fired"))
+    passed, fired = (sum(1 for _ in report.verdicts_with_status(s)) for s in ("quiet", "fired"))
     notes, unknown = len(report.heads), len(report.verdicts) - passed - fired
     if waiting := sum(f.severity != "note" for f in report.heads):
-        few = "Only one trial has a result, which is too few to judge a search. " if report.counts.feasible == 1 else ""
+        few = (
+            "Only one trial has a result, which is not enough to judge a search. "
+            if report.counts.feasible == 1
+            else ""
+        )
         return f"{few}{capitalise(spelled(waiting, 'finding waits', 'findings wait'))} for a later study."
     if report.counts.feasible == 1 and not notes:
-        return "Only one trial has a result, which is too few to judge a search."
+        return "Only one trial has a result, which is not enough to judge a search."
     if not passed and not notes:
         return "No check had enough data." if report.verdicts else "No check ran."
     text = f"{'Nothing urgent' if notes else 'No problem'} found in {spelled(passed + fired, 'check')}"

@@ -12,18 +12,18 @@ from advisor.model.spec import StudySpec
 from advisor.model.words import count, listed, number
 from advisor.report.model import ReportData
 
-ICONS = {"kept": "passed", "not kept": "broken", "cannot tell": "unknown"}
-"""Icon for each possible judgement of a prediction."""
+JUDGEMENT_ICONS = {"kept": "passed", "not kept": "broken", "cannot tell": "unknown"}
+"""Icon for each judgement of a prediction."""
 
 JUDGEMENTS = {"kept": "came true", "not kept": "did not come true", "cannot tell": "undecided"}
 
 
 def summary(history: History) -> tuple[str, ...]:
-    """Return sentences about the trials and the predictions of the latest round."""
+    """Return sentences about the trials and predictions of the latest round."""
     latest = history.rounds[-1]
     lines = []
     if len(history.rounds) > 1 or history.counted:
-        more = f", and {history.counted:,} from earlier rounds that lie in this space" if history.counted else ""
+        more = f", and {history.counted:,} from earlier rounds in this search space" if history.counted else ""
         lines.append(f"Round {latest.number}: {count(latest.trials, 'trial')}{more}.")
     if latest.outcomes:
         lines.append(f"Predictions for this round: {_count_true_predictions(latest.outcomes)}.")
@@ -31,13 +31,13 @@ def summary(history: History) -> tuple[str, ...]:
 
 
 def track_record(report: ReportData) -> tuple[str, ...]:
-    """Return one sentence for each rule whose advice the findings give now: how much following this advice has gained so far in the
-    store."""
+    """Return one sentence for each rule behind the current findings: how much following the rule's advice has gained so far in
+    the store."""
     fired = dict.fromkeys(f.rule for f in report.heads if f.severity != "note" and f.changes)
-    return tuple(_track_record(r) for r in report.advice if r.rule in fired)
+    return tuple(_advice_sentence(r) for r in report.advice if r.rule in fired)
 
 
-def _track_record(record: AdviceRecord) -> str:
+def _advice_sentence(record: AdviceRecord) -> str:
     start = f"Advice of {record.rule} was followed {record.followed} times in this store"
     if record.median_gain is None:
         return f"{start}; the best result never improved."
@@ -48,8 +48,8 @@ def _track_record(record: AdviceRecord) -> str:
 
 
 def predictions(spec: StudySpec) -> tuple[str, ...]:
-    """Return the distinct predictions about a next study. Predictions that a rule will not report the same problem again are left
-    out."""
+    """Return the distinct predictions about the results of a next study. Predictions that a rule will not report the same
+    problem again are omitted."""
     shown = (p for p in spec.predictions if not isinstance(p.expects, Settled))
     return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in shown))
 
@@ -82,6 +82,6 @@ def hit_rate(rate: HitRate) -> str:
 def row(round: Round) -> tuple[str, str, str, str, str]:
     """Return the table row of a round: (number, study, trials, best, best so far)."""
     failed = f", {round.trials - round.feasible:,} without a result" if round.feasible < round.trials else ""
-    counted = f"; {round.counted:,} count in this study" if round.counted else ""
+    counted = f"; {round.counted:,} count as data of this study" if round.counted else ""
     trials = f"{round.trials:,}{failed}{counted}"
     return str(round.number), round.study, trials, number(round.best), number(round.incumbent)

@@ -11,10 +11,10 @@ from advisor.model.study import Study
 from advisor.model.words import clean
 
 Framework = Literal["plain", "hook", "lightning", "transformers"]
-"""The software that logged the trials; "hook" stands for our training hook in a plain loop or in Lightning."""
+"""The software that logged the trials; "hook" is our training hook in a plain training loop or in Lightning."""
 
 EVALUATIONS = 20
-"""Number of evaluations per trial that the lines of code make if no check asks for a specific number."""
+"""Number of evaluations per trial in the lines of code if no check asks for a specific number."""
 HOOKED: Mapping[Lack, str] = {
     "train_loss": "the training loss",
     "grad_norm": "the gradient norm",
@@ -23,12 +23,12 @@ HOOKED: Mapping[Lack, str] = {
     "gpu": "the use of the GPU",
     "facts": "facts about the run",
 }
-"""Data that our training hook logs without further lines of code, in words."""
+"""Descriptions of the data that our training hook logs without further lines of code."""
 
 _TRANSFORMERS_METRICS = {"train_runtime", "eval_runtime", "train_samples_per_second", "eval_samples_per_second"}
 _LIGHTNING_METRIC = re.compile(r"epoch|lr-[A-Z]\w+(-momentum)?(/\w+)?")
 
-_HOOK: Mapping[Framework, str] = {
+_HOOK_CODE: Mapping[Framework, str] = {
     "plain": """\
 from advisor_pytorch import TuningLogger
 
@@ -56,9 +56,9 @@ from advisor_transformers import TuningCallback
 arguments = TrainingArguments(..., max_steps=max_train_steps, seed=seed)
 trainer = Trainer(..., args=arguments, callbacks=[TuningCallback({metric}, direction="{direction}")])""",
 }
-_AT_START = "arguments = TrainingArguments(..., eval_on_start=True)"
-"""Setting for Transformers: our callback logs every fact about the run by itself, except the score before the first step."""
-_EVALUATE: Mapping[Framework, str] = {
+_EVALUATE_AT_START_CODE = "arguments = TrainingArguments(..., eval_on_start=True)"
+"""Setting with which Transformers evaluates before the first step; our callback logs everything else without settings."""
+_EVALUATION_CODE: Mapping[Framework, str] = {
     "plain": """\
 if step % {every} == 0:
     mlflow.log_metric({metric}, evaluate(model), step=step)""",
@@ -76,7 +76,7 @@ _SEED: Mapping[Framework, str] = {
     "lightning": 'seed_everything(seed)\ntrainer.logger.log_hyperparams({{"seed": seed}})',
     "transformers": "arguments = TrainingArguments(..., seed=seed)",
 }
-_SEARCHED: Mapping[Framework, str] = {
+_LOG_PARAMETERS_CODE: Mapping[Framework, str] = {
     "plain": 'mlflow.log_params({{"learning_rate": learning_rate, "weight_decay": weight_decay}})',
     "hook": 'log = TuningLogger(..., params={{"learning_rate": learning_rate, "weight_decay": weight_decay}})',
     "lightning": "self.save_hyperparameters()  # in the LightningModule's __init__",
@@ -85,7 +85,7 @@ _SEARCHED: Mapping[Framework, str] = {
 
 
 def framework_of(study: Study) -> Framework:
-    """Return the framework that logged the trials, from the metrics and parameters that its MLflow logger writes."""
+    """Return the framework that logged the trials, judged by the metrics and parameters that its MLflow logger writes."""
     metrics, params = set(study.metrics), {name for trial in study.trials for name in trial.params}
     autologged = {trial.facts.get("autologging") for trial in study.trials}
     if metrics & _TRANSFORMERS_METRICS or "per_device_train_batch_size" in params or "transformers" in autologged:
@@ -104,19 +104,21 @@ def uses_hook(study: Study) -> bool:
 def code(study: Study, lack: Lack, at_least: int | None = None) -> str | None:
     """Return lines of Python that log the missing data; None if the data cannot be logged by adding lines of code."""
     if lack == "facts" and uses_hook(study) and framework_of(study) == "transformers":
-        return _AT_START
+        return _EVALUATE_AT_START_CODE
     if lack in HOOKED:
-        templates = _HOOK
+        templates = _HOOK_CODE
     elif lack == "evaluations":
-        templates = _EVALUATE
+        templates = _EVALUATION_CODE
     elif lack == "seeds":
         templates = _SEED
     elif lack == "searched":
-        templates = _SEARCHED
+        templates = _LOG_PARAMETERS_CODE
     else:
         return None
     aim, length, n = study.spec.objective, study.spec.max_train_steps, at_least or EVALUATIONS
-    if lack == "evaluations" and length and length < n:  # steps are epochs; each epoch needs several evaluations
+    if (
+        lack == "evaluations" and length and length < n
+    ):  # the steps are epochs, and each epoch needs several evaluations
         return None
     return templates[framework_of(study)].format(
         metric=repr(clean(aim.metric)).replace("'", '"'),

@@ -42,7 +42,7 @@ def _best(before: ReportData, after: ReportData) -> tuple[str, ...]:
 
 
 def _identity(finding: Finding) -> tuple[str, str | None, str | None]:
-    """Return a key that identifies the same finding in different reports, even if its numbers differ."""
+    """Return a key that is equal for the same finding in different reports, even if its numbers differ."""
     return finding.rule, finding.subject, finding.side
 
 
@@ -54,7 +54,7 @@ def _findings(before: ReportData, after: ReportData) -> tuple[str, ...]:
 
 
 def _checks(before: ReportData, after: ReportData) -> tuple[str, ...]:
-    unknown = {v.rule for v in before.with_status("not-assessed")}
+    unknown = {v.rule for v in before.verdicts_with_status("not-assessed")}
     assessed = [v.rule for v in after.verdicts if v.rule in unknown and v.status in ("fired", "quiet")]
     if not assessed:
         return ()

@@ -16,18 +16,18 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.report.model import NextStudy, ReportData
 from advisor.report.text import own_folder
-from advisor.report.text.headline import before_study
+from advisor.report.text.headline import finding_before_study
 from advisor.system import shell
 
 _OPTION = re.compile(r"(?P<name>(?:--?|\+{0,2})[A-Za-z][\w./-]*)(?:=(?P<value>.*))?", re.DOTALL)
-"""Pattern of a word that names an option (`--lr`) or assigns a value to an option (`--lr=0.1`, `optimizer.lr=0.1`)."""
-_NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
-"""Pattern of a positional number in the command. It stands for a searched hyperparameter if only that hyperparameter has this
-value."""
-_RUNS_A_FILE = re.compile(
+"""Pattern of an argument that names an option (`--lr`) or assigns a value to an option (`--lr=0.1`, `optimizer.lr=0.1`)."""
+_NUMBER_PATTERN = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
+"""Pattern of a positional number in the command. Such a number stands for a searched hyperparameter if only this hyperparameter
+has this value."""
+_PYTHON_FILE_COMMAND = re.compile(
     r"(?:[^\n]*/)?python[\d.]*\n(?:-[uOBEsI]+\n)*(?:[^-\n][^\n]*\.py|-m\n(?!ipykernel)[A-Za-z][\w.]*)(?:\n|\Z)"
 )
-"""Pattern of a command, one word per line, that runs a file or a module with Python."""
+"""Pattern of a command, one argument per line, that runs a Python file or module."""
 _DEFAULT_COMMAND = ("python", "train.py")
 """Command to show if no trial recorded its training command."""
 _MAX_COMMANDS = 100
@@ -35,18 +35,18 @@ _MAX_COMMANDS = 100
 _SEED = {"seed", "random_seed"}
 
 
-def is_recorded(study: Study) -> bool:
-    """Return whether a trial recorded the command that started it, so that `training_command` can follow it."""
+def has_recorded_command(study: Study) -> bool:
+    """Return whether any trial recorded the command that started it; `training_command` can then use this command."""
     return any(_words(t.facts.get("command", "")) for t in study.trials[:_MAX_COMMANDS])
 
 
 def training_command(study: Study, spec: StudySpec) -> str:
     """Return the command that trains one trial of the study `spec`, quoted for a shell, with placeholders in braces.
 
-    It is the best trial's recorded command, or `python train.py` if no trial recorded one. Commands that name more of the study's
-    hyperparameters are preferred, because a person may have started the best trial with defaults. If the command does not name a
-    value that the study searches or changes, an option for it is appended, so that `advisor run` accepts the command. The result is
-    empty if Optuna ran all trials within one command.
+    This is the command that the best trial recorded, or `python train.py` if no trial recorded one. A command that names more
+    of the study's hyperparameters is preferred, because the best trial may have been started with defaults. If the study
+    searches or changes a value that the command does not name, an option for the value is appended, so that `advisor run`
+    accepts the command. The result is empty if one Optuna process ran all trials.
     """
     trials = (t for t in (*study.ranked(), *study.trials) if t.facts.get("command"))
     recorded = [(t, words) for t in islice(trials, _MAX_COMMANDS) if (words := _words(t.facts["command"]))]
@@ -55,7 +55,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
         (t.params, list(_with_placeholders(words, t.params, spec, study.spec.max_train_steps)), t.id)
         for t, words in ((t, own_folder.with_own_folder(words, t.id, folder)) for t, words in recorded)
     ]
-    # If no command was recorded, the training's defaults are known only for values that were the same in all trials.
+    # If no command was recorded, the training's defaults are known only for values that all trials share.
     unknown = (_constant_parameters(study), [(word, False) for word in _DEFAULT_COMMAND], "")
     params, filled, run_id = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
@@ -70,14 +70,14 @@ def training_command(study: Study, spec: StudySpec) -> str:
     needed += [
         n for n, p in spec.parameters.items() if p.value is not None and n in varied and params.get(n) != p.value
     ]
-    # Runs that were left out of the study had other values of these hyperparameters, so the defaults are unknown.
+    # Runs that are not part of the study had other values of these hyperparameters, so the defaults are unknown.
     needed += [n for d in study.decisions for n in d.parameters if n in spec.parameters]
     missing = [n for n in dict.fromkeys((*needed, *changed)) if f"{{{n}}}" not in text]
     return " ".join([text, *map(placeholders.command_option, missing)])
 
 
 def _constant_parameters(study: Study) -> Mapping[str, Value]:
-    """Return the parameters, apart from searched ones, that have the same value in all trials."""
+    """Return the parameters that are not searched and have the same value in all trials."""
     trials = [t.params for t in study.trials]
     first = trials[0] if trials else {}
     return {n: v for n, v in first.items() if n not in study.searched and all(t.get(n) == v for t in trials)}
@@ -86,9 +86,9 @@ def _constant_parameters(study: Study) -> Mapping[str, Value]:
 def _options(spec: StudySpec, name: str, text: str) -> list[str]:
     """Return the names of the hyperparameters that the command must pass for a searched hyperparameter.
 
-    If the searched hyperparameter only stands for an expression, such as lr / (1 - momentum), the training does not know it, and
-    the result is the hyperparameters computed from it. The result is empty if the command already names one that is computed from
-    it.
+    If the searched hyperparameter only represents an expression, such as lr / (1 - momentum), the training does not know it;
+    then return the hyperparameters that are computed from it. The result is empty if the command already names one of these
+    computed hyperparameters.
     """
     formulas = {n: formula.parse(p.formula).names for n, p in spec.parameters.items() if p.formula is not None}
     derived = [n for n, names in formulas.items() if name in names]
@@ -99,7 +99,7 @@ def _options(spec: StudySpec, name: str, text: str) -> list[str]:
 
 
 def run_command(report: ReportData) -> str:
-    """Return the command that runs the first next study, or exports this study to Optuna; empty if there is no next study."""
+    """Return the command that runs the first of the next studies, or exports it to Optuna; empty if there is no next study."""
     first = next(iter(report.next_studies), None)
     if first is None:
         return ""
@@ -110,15 +110,15 @@ def run_command(report: ReportData) -> str:
 
 
 def _optuna_script_name(study: NextStudy) -> str:
-    """Return the file name of the Optuna script to which a study is exported."""
     return f"study_round_{study.spec.round}.py"
 
 
 def new_options(study: Study, training: str) -> tuple[str, ...]:
-    """Return the options of the next study's command that no trial of the analyzed study was started with, such as `--dropout`.
+    """Return the options of the next study's command that are in no command of the analyzed study's trials, such as
+    `--dropout`.
 
-    If commands were recorded, the result includes the options of searched hyperparameters that no command names: the script may set
-    these hyperparameters itself, as in a loop over their values.
+    If commands were recorded, the result includes the options of searched hyperparameters that no command names: the script may
+    set these hyperparameters itself, as in a loop over their values.
     """
     logged = {name for trial in study.trials for name in trial.params}
     known = {*study.spec.parameters, *logged, *placeholders.values(study.spec), "seed", "max_train_steps"}
@@ -135,21 +135,24 @@ def new_options(study: Study, training: str) -> tuple[str, ...]:
 
 
 def before_command(report: ReportData) -> tuple[Message, ...]:
-    """Return sentences on what a person must do before running the command of the first next study."""
+    """Return sentences with the tasks of a person before they run the command of the first of the next studies."""
     if not report.next_studies:
         return ()
     first = report.next_studies[0]
-    lines = [say("When this is done, run the next study.")] if before_study(report) is not None else []
+    lines = [say("After that, run the next study.")] if finding_before_study(report) is not None else []
     if not first.command_known and first.training:
         lines.append(
-            say("No trial recorded its command: put yours in place of {plain}.", plain=Code(" ".join(_DEFAULT_COMMAND)))
+            say(
+                "No trial recorded its training command: write your command in place of {plain}.",
+                plain=Code(" ".join(_DEFAULT_COMMAND)),
+            )
         )
     if first.new_options:
         options = [Name(option) for option in first.new_options]
         one = len(options) == 1
         lines.append(
             say(
-                "First let the training take {options}: no trial was started with {them}.",
+                "First make the training script accept {options}: no trial was started with {them}.",
                 options=listed(options),
                 them="it" if one else "them",
             )
@@ -158,31 +161,34 @@ def before_command(report: ReportData) -> tuple[Message, ...]:
 
 
 def after_command(report: ReportData) -> Message | None:
-    """Return what a person must do after running the next study's command; None if this command already trains the study."""
+    """Return a sentence with the task of a person after they run the next study's command; None if this command already trains
+    the study."""
     if not report.next_studies or report.next_studies[0].training:
         return None
     return say(
-        "Paste your training into {script}, then start it.", script=Name(_optuna_script_name(report.next_studies[0]))
+        "Paste your training code into {script}, then start the script.",
+        script=Name(_optuna_script_name(report.next_studies[0])),
     )
 
 
 def _words(command: str) -> list[str]:
-    """Return the words of a recorded command, without secrets, and with the interpreter's name in place of its path.
+    """Return the arguments (argv) of a recorded command, without secrets, and with the interpreter's name in place of its path.
 
-    Anybody who can log a run can write this text, and readers copy it. So the result is empty unless the command runs a Python file
-    or module; inline code is rejected.
+    Anybody who can log a run can write the recorded command, and readers of the report copy it. For safety, the result is empty
+    unless the command runs a Python file or module; inline code is rejected.
     """
     try:
         words = list(redact_arguments(shlex.split(command)))
     except ValueError:  # the recorded command was truncated within quotes
         return []
-    return ["python", *words[1:]] if _RUNS_A_FILE.match("\n".join(words)) else []
+    return ["python", *words[1:]] if _PYTHON_FILE_COMMAND.match("\n".join(words)) else []
 
 
 def _with_placeholders(
     words: Sequence[str], params: Mapping[str, Value], spec: StudySpec, steps: int | None
 ) -> Iterator[tuple[str, bool]]:
-    """Yield (word, whether it has a placeholder) for each word of the command. steps: `max_train_steps` of the analysed study."""
+    """Yield (argument, whether it has a placeholder) for each argument of the command. steps: `max_train_steps` of the analysed
+    study."""
     pending: str | None = None
     for word in words:
         option = _OPTION.fullmatch(word)
@@ -196,7 +202,7 @@ def _with_placeholders(
             named = [
                 n
                 for n in spec.searched
-                if n in params and _NUMBER.fullmatch(word) and _text_equals_value(word, params[n])
+                if n in params and _NUMBER_PATTERN.fullmatch(word) and _text_equals_value(word, params[n])
             ]
             yield (f"{{{named[0]}}}", True) if len(named) == 1 else (_escape_braces(word), False)
         elif option["value"] is None:
@@ -214,7 +220,11 @@ def _option_placeholder(
     words = words_of(option)
     same = [n for n in spec.parameters if words_of(n) == words]
     if not same:
-        same = [n for n in spec.parameters if _similar(words_of(n), words) and _text_equals_value(text, params.get(n))]
+        same = [
+            n
+            for n in spec.parameters
+            if _one_ends_with_other(words_of(n), words) and _text_equals_value(text, params.get(n))
+        ]
     if not same and is_learning_rate("_".join(words)):
         same = [n for n in spec.parameters if is_learning_rate(n) and _text_equals_value(text, params.get(n))]
     if len(same) == 1:
@@ -226,8 +236,8 @@ def _option_placeholder(
     return None
 
 
-def _similar(one: list[str], other: list[str]) -> bool:
-    """Return whether the shorter of two names ends the longer one, as `lr` ends `optimizer.lr`."""
+def _one_ends_with_other(one: list[str], other: list[str]) -> bool:
+    """Return whether the longer of two names ends with the shorter one, as `optimizer.lr` ends with `lr`."""
     n = min(len(one), len(other))
     return n > 0 and one[-n:] == other[-n:]
 
@@ -244,5 +254,5 @@ def _text_equals_value(text: str, value: Value | None) -> bool:
 
 
 def _escape_braces(word: str) -> str:
-    """Return the word with its braces doubled, because `advisor run` reads single braces as placeholders."""
+    """Return the argument with its braces doubled, because `advisor run` reads single braces as placeholders."""
     return word.replace("{", "{{").replace("}", "}}")

@@ -1,4 +1,4 @@
-"""Sentences about the trials that still run."""
+"""Sentences about the trials that are still running."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STATE_WORDS = {
     "unknown": "cannot tell",
 }
 """The guard's verdicts on running trials, each in one or two words."""
-ALARMS = frozenset({"doomed", "not_finite", "diverging", "stuck"})
+ALARM_VERDICTS = frozenset({"doomed", "not_finite", "diverging", "stuck"})
 """Verdicts on a running trial about which `advisor watch` alerts the user."""
 
 
 def doomed_line(report: ReportData) -> Message | None:
-    """Return a sentence that names the running trials that need not continue; None if there are no such trials."""
+    """Return a sentence with the names of running trials that need not continue; None if there are no such trials."""
     doomed = [Name(t.name) for t in report.running if t.stop]
     if not doomed:
         return None
@@ -40,7 +40,7 @@ def summary_line(report: ReportData) -> str:
     parts = []
     if report.running:
         doomed = sum(t.stop for t in report.running)
-        tail = f", {doomed} of them cannot become the best" if doomed else ""
+        tail = f", of which {doomed} cannot become the best" if doomed else ""
         parts.append(sentence(f"{count(len(report.running), 'running trial')}{tail}"))
     if report.stopped.trials:
         stopped = report.stopped
@@ -51,10 +51,10 @@ def summary_line(report: ReportData) -> str:
 
 
 def alarms(report: ReportData, known: Set[tuple[str, str]]) -> tuple[tuple[tuple[str, str], str], ...]:
-    """Return (key, sentence) for each running trial in trouble. The key is the pair (trial, verdict); keys in `known` are left
-    out."""
+    """Return (key, sentence) for each running trial in trouble. The key is the pair (trial, verdict); keys in `known` are
+    omitted."""
     return tuple(
         ((t.id, t.state), sentence(f"{STATE_WORDS[t.state].capitalize()}: {clean(str(t.message))}"))
         for t in report.running
-        if t.state in ALARMS and (t.id, t.state) not in known
+        if t.state in ALARM_VERDICTS and (t.id, t.state) not in known
     )

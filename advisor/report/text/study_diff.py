@@ -16,7 +16,7 @@ from advisor.report.model import ReportData
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """One line of a study file in the old and the new version; None for a version that lacks the line."""
+    """One line of a study file in its old and its new version; None in place of a version without this line."""
 
     name: str
     before: str | None
@@ -24,12 +24,13 @@ class DiffRow:
     why: str | None = None
 
 
-_COMPARED = tuple(Parameter.model_fields.keys() - {"why", "low", "high"})
-"""Fields of a hyperparameter that must be equal for two versions to count as alike; for the ends of a range, see `ROUNDING`."""
-ROUNDING = 0.01
+_COMPARED_FIELDS = tuple(Parameter.model_fields.keys() - {"why", "low", "high"})
+"""Fields of a hyperparameter that must be equal in two versions that count as alike; for the ends of ranges, see
+`ROUNDING_TOLERANCE`."""
+ROUNDING_TOLERANCE = 0.01
 """Maximum distance between corresponding ends of two ranges that count as alike, as a share of the old range on its scale. Our
 choice."""
-_FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
+_STUDY_FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
 
 
 def describe(parameter: Parameter) -> str:
@@ -49,8 +50,8 @@ def describe(parameter: Parameter) -> str:
 
 
 def as_run(report: ReportData) -> StudySpec:
-    """Return the spec of the analyzed study, with the number of trials, evaluation interval and roles filled in that it does not
-    declare.
+    """Return the spec of the analyzed study, completed with the values that it does not declare: number of trials, evaluation
+    interval and roles.
 
     If the next study declares the same values, a comparison of the two specs then shows no difference.
     """
@@ -70,8 +71,8 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     pairs = (
         (n, old.parameters.get(n), new.parameters.get(n)) for n in dict.fromkeys([*old.parameters, *new.parameters])
     )
-    rows = [_parameter_row(n, before, after) for n, before, after in pairs if not are_alike(before, after)]
-    for field in _FIELDS:
+    rows = [_parameter_row(n, before, after) for n, before, after in pairs if not parameters_alike(before, after)]
+    for field in _STUDY_FIELDS:
         before, after = (None if v is None else f"{v:,}" for v in (getattr(old, field), getattr(new, field)))
         rows.append(DiffRow(field, before, after))
     rows.append(DiffRow("schedule", _schedule(old), _schedule(new)))
@@ -80,21 +81,21 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     return tuple(row for row in rows if row.before != row.after)
 
 
-def are_alike(old: Parameter | None, new: Parameter | None) -> bool:
+def parameters_alike(old: Parameter | None, new: Parameter | None) -> bool:
     """Return whether two versions of a hyperparameter are equal, apart from rounding of the ends of its range."""
-    if old is None or new is None or any(getattr(old, f) != getattr(new, f) for f in _COMPARED):
+    if old is None or new is None or any(getattr(old, f) != getattr(new, f) for f in _COMPARED_FIELDS):
         return False
     if new.low is None or new.high is None or not old.numeric:
         return (old.low, old.high) == (new.low, new.high)
     low, high = old.to_unit([new.low, new.high])
-    return bool(abs(low) <= ROUNDING and abs(high - 1) <= ROUNDING)
+    return bool(abs(low) <= ROUNDING_TOLERANCE and abs(high - 1) <= ROUNDING_TOLERANCE)
 
 
 def same_domain(old: Parameter | None, new: Parameter | None) -> bool:
-    """Return whether two versions of a hyperparameter are alike (see `are_alike`); if both are searched, their roles may differ."""
+    """Return whether two versions of a hyperparameter are alike; if both versions are searched, their roles may differ."""
     if old is not None and new is not None and old.searched and new.searched:
         new = new.model_copy(update={"role": old.role})
-    return are_alike(old, new)
+    return parameters_alike(old, new)
 
 
 def _parameter_row(name: str, old: Parameter | None, new: Parameter | None) -> DiffRow:
@@ -120,8 +121,8 @@ def _region(region: Region) -> str:
 
 
 def diff_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[DiffRow, ...]:
-    """Return the differences that result from applying the changes to the study in order. A change that cannot be applied is shown
-    as proposed."""
+    """Return the differences that result from applying the changes to the study in order. If a change cannot be applied, the
+    result shows the change as proposed."""
     changed, invalid = spec, []
     for change in changes:
         try:
@@ -149,5 +150,5 @@ def reasons(changes: Iterable[Change]) -> tuple[str, ...]:
 
 
 def advice(changes: Iterable[Change]) -> tuple[str, ...]:
-    """Return the text of each change that a study file cannot express."""
+    """Return the texts of changes that a study file cannot express."""
     return tuple(dict.fromkeys(c.text for c in changes if isinstance(c, Advise)))

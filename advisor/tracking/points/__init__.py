@@ -1,1 +1,1 @@
-"""Collects metric points, caches them, spills them to disk and reads them from sidecar files."""
+"""Collects metric points, caches them, moves them to disk and reads them from sidecar files (curves at full resolution)."""

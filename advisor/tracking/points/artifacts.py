@@ -1,4 +1,4 @@
-"""Opens the artifact files of runs: directly if they are in a local folder, otherwise through MLflow."""
+"""Opens the artifact files of runs: directly if they are in a local folder, otherwise by means of MLflow."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from urllib.request import url2pathname
 
 
 class UnusableFileError(Exception):
-    """Error for an artifact that cannot be used. Its message completes the sentence "It is not used because it ..."."""
+    """Raised if an artifact cannot be used. The error's message completes the sentence "It is not used because it ..."."""
 
 
 @contextmanager
 def open_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Path]:
-    """Yield the path of a local copy of a run's artifact `path`.
+    """Yield the local path of a run's artifact `path`, after downloading it if necessary.
 
-    root: location of the run's artifact folder. tracking_uri: if None, search only local folders. Raises UnusableFileError if
-    the file cannot be used or the path leads outside `root`.
+    root: location of the run's artifact folder. tracking_uri: if None, only local folders are searched. Raises
+    UnusableFileError if the file cannot be used or its path leads outside `root`.
     """
     folder = local_folder(root)
     if folder is not None:
         file = (folder / path).resolve()
         if not file.is_relative_to(folder.resolve()):
-            raise UnusableFileError("lies outside its run's artifacts")
+            raise UnusableFileError("is outside its run's artifacts")
         if not file.is_file():
             raise UnusableFileError("is missing")
         yield file
         return
     if tracking_uri is None:
-        raise UnusableFileError("lies in a store that only a tracking server can read")
+        raise UnusableFileError("is in a store that only a tracking server can read")
     with tempfile.TemporaryDirectory(prefix="advisor-") as temporary:
         copy = Path(temporary) / "artifact"
         try:
@@ -57,7 +57,8 @@ def local_folder(root: str) -> Path | None:
 
 
 def _repository_and_prefix(root: str, tracking_uri: str) -> tuple[Any, str]:
-    """Return MLflow's artifact repository and the path prefix in it. All runs of a tracking server share one repository."""
+    """Return MLflow's artifact repository for the server, and the run's path in it. All runs of a tracking server share one
+    artifact repository."""
     parts = urlsplit(root)
     if parts.scheme != "mlflow-artifacts":
         return artifact_repository(root, tracking_uri), ""
@@ -66,9 +67,9 @@ def _repository_and_prefix(root: str, tracking_uri: str) -> tuple[Any, str]:
 
 @lru_cache(maxsize=64)
 def artifact_repository(root: str, tracking_uri: str) -> Any:
-    """Return MLflow's artifact repository for a location. Call it within `client.connect`."""
+    """Return MLflow's artifact repository for an artifact location. Call this function inside the context `client.connect`."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     if "tracking_uri" in signature(get_artifact_repository).parameters:
         return get_artifact_repository(root, tracking_uri=tracking_uri)
-    return get_artifact_repository(root)  # MLflow 2 takes the server's address from the environment
+    return get_artifact_repository(root)  # MLflow 2 reads the server's address from the environment

@@ -1,11 +1,12 @@
 """Caches the metric points of finished runs on local disk, so that the next analysis reads only new runs from the store.
 
-The key of a cached run is a digest of the run's data in the store, except its points. If this digest changes, the run is read
-again. The cache holds only points and metric names. If a cache file is damaged or the disk fails, the runs are read from the store.
+The key of a cached run is a digest of all data of the run in the store, except for its points. If the digest of a run changes,
+the run is read again. The cache contains only points and metric names. If a cache file is damaged or the disk fails, the runs
+are read from the store.
 
-Each analysis writes one Arrow IPC file with the new runs. The schema's metadata holds the runs' keys. Each record batch holds
-points of one metric; its metadata holds the metric's name and a checksum. A file gets its final name once it is complete, and never
-changes afterwards.
+Each analysis writes one cache file with the new runs, in Arrow's IPC format. The metadata of the file's schema contains the
+keys of the runs. Each record batch contains points of one metric; its metadata contains the metric's name and a checksum. A
+cache file gets its final name once it is complete, and never changes afterwards.
 """
 
 from __future__ import annotations
@@ -35,33 +36,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FOLDER_VARIABLE = "ADVISOR_CACHE"
-"""Environment variable with the cache folder, or "off" for no cache. Without it, the cache is in the user's cache folder."""
+"""Environment variable with the path of the cache folder, or "off" to disable the cache. If ADVISOR_CACHE is not set, the cache
+is in the user's cache folder."""
 MAX_BYTES = 2 * 2**30
-"""Maximum total size of all cache files in bytes. If they exceed it, the least recently used files are deleted."""
+"""Maximum total bytes of all cache files. If the cache files exceed `MAX_BYTES`, the least recently used files are deleted."""
 MAX_FILES = 16
-"""Maximum number of cache files per experiment. More files are merged into one."""
+"""Maximum number of cache files per experiment. If there are more cache files, they are merged into one."""
 _FOLDER_NAME = "tuning-advisor"
 _FILE_PREFIX, _FILE_SUFFIX, _UNFINISHED_SUFFIX = "runs-", ".arrow", ".unfinished"
 _MAX_UNFINISHED_AGE_S = 3600
-"""Maximum age of an unfinished file in seconds. An older unfinished file was left behind by a killed process."""
+"""Maximum age of an incomplete cache file, in seconds. An older incomplete file is deleted, because only a killed process can
+have left it."""
 _MAX_POINTS_PER_BATCH = 1_000_000
 _BYTES_PER_POINT = 32
 
 
 def run_digest(*facts: object) -> str:
-    """Return a digest of `facts`, a run's data in the store: texts, numbers, None, and lists of these."""
+    """Return a digest of `facts`, the data of a run in the store: texts, numbers, None, and lists of these values."""
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 
 def cache_of_experiment(location: Location, experiment: str) -> Cache:
-    """Return the cache of an experiment. Stores with the same URI, except for credentials, share their cache."""
+    """Return the cache for an experiment's points. Stores whose URIs differ only in credentials share their cache."""
     root = _root_folder()
     name = hashlib.blake2b(f"{location.display}\n{experiment}".encode(), digest_size=16).hexdigest()
     return Cache(None if root is None else root / name)
 
 
 def _root_folder() -> Path | None:
-    """Return the root folder of the cache for all experiments; None if the cache is off."""
+    """Return the root folder of the caches of all experiments; None if the cache is disabled."""
     setting = os.environ.get(FOLDER_VARIABLE, "")
     if setting.lower() in ("off", "0", "no", "false"):
         return None
@@ -71,25 +74,25 @@ def _root_folder() -> Path | None:
             if setting
             else platformdirs.user_cache_path(_FOLDER_NAME, False)
         )
-    except RuntimeError:  # the user has no home folder
+    except RuntimeError:  # the user has no home folder, so nothing is cached
         return None
     return folder if folder.is_absolute() else None
 
 
 class Cache:
-    """The cached points of one experiment."""
+    """Manages the cached points of one experiment."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Create the cache of one experiment. folder: None if caching is off."""
+        """Create the cache of one experiment. folder: None if caching is disabled."""
         self._folder = folder
         self._files: list[Path] = []
         self._keys: list[str | None] = []
         self._known = np.zeros(0, dtype=np.bool_)
 
     def load(self, keys: Sequence[str | None], collector: Collector) -> BoolArray:
-        """Add the points of cached runs to the collector. Return a mask (runs,) of the cached runs.
+        """Add the points of cached runs to the collector. Return a mask of shape (runs,) that is True for cached runs.
 
-        keys: the `run_digest` of each run, or None if the run may still change.
+        keys: the `run_digest` of each run, or None for a run that may still change.
         """
         self._keys, self._known = list(keys), np.zeros(len(keys), dtype=np.bool_)
         wanted = {k: run for run, k in enumerate(keys) if k is not None}
@@ -101,10 +104,10 @@ class Cache:
         return self._known.copy()
 
     def save(self, collector: Collector, *, min_points: int, except_runs: Sequence[int] = ()) -> dict[str, Points]:
-        """Take all points out of the collector and return them; write the new runs to the cache.
+        """Remove all points from the collector and return them; write the new runs to the cache.
 
-        min_points: minimum total number of points of the new runs for which a cache file is written. except_runs: indices of runs
-        that are not cached. If the experiment already has `MAX_FILES` files, they are merged into one.
+        min_points: minimum total number of points in the new runs for a cache file to be written. except_runs: indices of runs
+        that are not cached. If the experiment already has `MAX_FILES` cache files, they are merged into one.
         """
         eligible = np.array([k is not None for k in self._keys], dtype=np.bool_)
         eligible[list(except_runs)] = False
@@ -126,7 +129,7 @@ class Cache:
 
 
 def _is_private(folder: Path) -> bool:
-    """Return True if only this user can write to the folder."""
+    """Return whether only this user can write to the folder."""
     if not hasattr(os, "geteuid"):
         return True
     info = folder.stat()
@@ -134,7 +137,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _prepare_folder(folder: Path, size: int) -> bool:
-    """Create the folder if it is missing. Return True if the folder is private and its disk has room for `size` bytes."""
+    """Create the folder if it is missing. Return whether the folder is private and its disk has room for `size` bytes."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return size <= MAX_BYTES and _is_private(folder) and 4 * size <= shutil.disk_usage(folder).free
@@ -143,9 +146,8 @@ def _prepare_folder(folder: Path, size: int) -> bool:
 
 
 def _delete_old_files(root: Path) -> None:
-    """Delete abandoned files and files in an old cache format. Also delete the least recently used files until the remaining files
-    fit into `MAX_BYTES`.
-    """
+    """Delete abandoned cache files, and files in an old cache format. Also delete the least recently used cache files until the
+    total size is at most `MAX_BYTES`."""
     files = []
     for path in root.glob(f"*/{_FILE_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -163,7 +165,7 @@ def _delete_old_files(root: Path) -> None:
 
 
 def _delete_files(paths: Iterable[Path]) -> None:
-    """Delete files. Files that no longer exist, or that are open on Windows, are skipped."""
+    """Delete files. Files that no longer exist, or that a process on Windows has open, are skipped."""
     for path in paths:
         with contextlib.suppress(OSError):
             path.unlink()
@@ -173,11 +175,12 @@ def _delete_files(paths: Iterable[Path]) -> None:
 
 
 def _load_file(path: Path, wanted: dict[str, int], collector: Collector) -> list[int]:
-    """Add the wanted runs of one file to the collector, remove them from `wanted`, and return their indices.
+    """Add the runs in `wanted` that one cache file contains to the collector, remove them from `wanted`, and return their
+    indices.
 
-    A damaged file is deleted.
+    A damaged cache file is deleted.
     """
-    # Use a separate collector, because no points may be used before the whole file has been checked.
+    # Use a separate collector, because points may be used only after the whole file has been checked.
     loaded = Collector()
     try:
         with path.open("rb") as file:
@@ -199,7 +202,8 @@ def _load_file(path: Path, wanted: dict[str, int], collector: Collector) -> list
 
 
 def _read_file(file: Any) -> tuple[list[str], Iterator[tuple[str, Columns]]]:
-    """Return (keys of the runs in a cache file, iterator over (metric, validated points)). Raises ValueError for a damaged file."""
+    """Return (keys of the runs in a cache file, iterator over (metric, validated points)). Raises ValueError if the cache file
+    is damaged."""
     import pyarrow as pa
 
     reader = pa.ipc.open_file(file)
@@ -227,14 +231,14 @@ def _checksum(keys: bytes, metric: bytes, columns: Sequence[Any]) -> int:
 
 
 class _CacheFileWriter:
-    """Writes one cache file. The writer stops at the first disk error, without raising an exception."""
+    """Writes one cache file. At the first disk error, writing stops without an exception."""
 
     def __init__(self, folder: Path, keys: Sequence[str | None], cached_runs: BoolArray) -> None:
         self._folder, self._chosen = folder, cached_runs
         self._number = np.cumsum(cached_runs) - 1
         self._keys = json.dumps([k for k, wanted in zip(keys, cached_runs, strict=True) if wanted]).encode()
         self.complete = False
-        """True once the whole file has been written."""
+        """Whether the complete file has been written."""
 
     def __enter__(self) -> _CacheFileWriter:
         import pyarrow as pa
@@ -252,7 +256,7 @@ class _CacheFileWriter:
         return self
 
     def add(self, metric: str, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> None:
-        """Write the points of one metric for the runs to be cached."""
+        """Write the points of one metric, for the runs to be cached."""
         import pyarrow as pa
 
         for start in range(0, len(runs), _MAX_POINTS_PER_BATCH):
@@ -267,7 +271,7 @@ class _CacheFileWriter:
                 self._arrow.write_batch(pa.record_batch(columns, schema=self._schema), custom_metadata=metadata)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """Rename the file to its final name if it is complete; delete it otherwise."""
+        """If the cache file is complete, rename it to its final name; otherwise, delete it."""
         if not self._failed and error is None:
             with self._note_failure():
                 self._arrow.close()

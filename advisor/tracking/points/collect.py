@@ -1,4 +1,4 @@
-"""Converts data from any kind of store into runs and points."""
+"""Converts data from any kind of tracking store to runs and points."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from advisor.tracking.runs import Points, Run, RunStatus
 
 IntArray = NDArray[np.int64]
 Columns = tuple[IntArray, IntArray, FloatArray, IntArray]
-"""Points of a metric as four arrays of shape (n,): run index, step, value, and time in milliseconds since the epoch."""
+"""Points of a metric as four arrays of shape (n,): index of the run, step, value, and time in milliseconds since 1970."""
 
 MAX_TEXT_CHARS = 5000
-"""Maximum number of characters of a parameter's or tag's value to read, because some users log whole files."""
+"""Maximum number of characters to read from the value of a parameter or tag, because some users log whole files."""
 MAX_USER_TAGS = 300
-"""Maximum number of a run's user tags to read. The essential tags of adapters and of MLflow are always read."""
+"""Maximum number of user-defined tags to read per run. The essential tags of our training hooks and of MLflow are always read."""
 SYSTEM_METRIC_PREFIX = "system/"
 
 MLFLOW_TAGS = ("mlflow.runName", "mlflow.parentRunId", "mlflow.note.content", "mlflow.user", "mlflow.autologging")
@@ -29,11 +29,11 @@ MLFLOW_TAG_PREFIX = "mlflow."
 MLFLOW_SOURCE_PREFIX = "mlflow.source."
 
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
-"""Largest finite 64-bit float. MLflow's SQL stores save infinity as this number, and return this number for it."""
-UNTIMED_BEFORE_MS = 10**10
-"""Minimum value that counts as a real time, in milliseconds since 1970. Lower values, which mean the first months of 1970, only
-show the order of logging.
-"""
+"""Largest finite 64-bit float. MLflow's SQL stores save infinity as the largest finite float, and return this float when
+infinity is read."""
+MIN_REAL_TIME_MS = 10**10
+"""Minimum value of a timestamp that counts as a real time, in milliseconds since 1970. Lower timestamps (in the first months of
+1970) only show the order of logging."""
 
 _RUN_STATUSES: Mapping[str, RunStatus] = {
     "FINISHED": "FINISHED",
@@ -57,26 +57,27 @@ def make_run(
     params: Mapping[str, str | None],
     tags: Mapping[str, str | None],
 ) -> Run:
-    """Return a run from its stored data. Old MLflow stores hold the run's name only in a tag."""
+    """Return a run, created from its data in the store. Old MLflow stores keep the name of a run only in a tag."""
     return Run(
         id=id,
         name=name or tags.get("mlflow.runName") or "",
         status=_RUN_STATUSES.get(status or "", "RUNNING"),
         params={k: (params[k] or "")[:MAX_TEXT_CHARS] for k in sorted(params)},
-        tags=keep_tags(tags),
+        tags=select_tags(tags),
         started=None if start_ms is None else start_ms / 1000,
         ended=None if not end_ms else end_ms / 1000,
     )
 
 
-def keep_tags(tags: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the essential tags and, by name, the first `MAX_USER_TAGS` user tags. Values are truncated to `MAX_TEXT_CHARS`."""
+def select_tags(tags: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the essential tags and the first `MAX_USER_TAGS` user-defined tags, sorted by name. Tag values are truncated to
+    `MAX_TEXT_CHARS` characters."""
     essential = [k for k in tags if k in MLFLOW_TAGS or k.startswith((contract.TAG_PREFIX, MLFLOW_SOURCE_PREFIX))]
     others = sorted(k for k in tags if not k.startswith((MLFLOW_TAG_PREFIX, contract.TAG_PREFIX)))
     return {k: (tags[k] or "")[:MAX_TEXT_CHARS] for k in [*sorted(essential), *others[:MAX_USER_TAGS]]}
 
 
-def text_maps(rows: Iterable[tuple[int, str, str | None]], runs: int) -> list[dict[str, str | None]]:
+def texts_by_run(rows: Iterable[tuple[int, str, str | None]], runs: int) -> list[dict[str, str | None]]:
     """Return one mapping {key: value} per run, (runs,), from rows of (run index, key, value)."""
     maps: list[dict[str, str | None]] = [{} for _ in range(runs)]
     for run, key, value in rows:
@@ -88,17 +89,18 @@ def text_maps(rows: Iterable[tuple[int, str, str | None]], runs: int) -> list[di
 
 
 class Collector:
-    """Collects points in chunks of any order and concatenates the chunks of each metric. Several threads may add points."""
+    """Collects points in chunks, in any order, and concatenates the chunks of each metric. Several threads may add points at
+    the same time."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[Columns]] = {}
         self._recent: list[tuple[str, Columns]] = []
-        """Chunks in memory that are not yet sorted into `_pieces`."""
+        """Chunks of points that are not yet assigned to their metrics in `_pieces`."""
         self._recent_points = 0
         self._lock = threading.Lock()
 
     def add(self, metric: str, runs: IntArray, steps: IntArray, values: FloatArray, times_ms: IntArray) -> None:
-        """Add points of one metric as arrays of shape (n,). Times are in milliseconds since the epoch."""
+        """Add points of one metric, given as arrays of shape (n,). Times are in milliseconds since 1970."""
         if not len(runs):
             return
         with self._lock:
@@ -112,17 +114,15 @@ class Collector:
                 self._group_by_metric()
 
     def add_all(self, other: Collector) -> None:
-        """Add all points of another collector."""
         for metric, pieces in other._group_by_metric().items():
             for piece in pieces:
                 self.add(metric, *piece)
 
     def metrics(self) -> list[str]:
-        """Return the names of all metrics that have points."""
         return sorted(self._group_by_metric())
 
     def drop(self, metric: str, which: Callable[[IntArray, IntArray, IntArray], BoolArray]) -> None:
-        """Remove the points of a metric for which the mask `which(runs, steps, times_ms)` is True."""
+        """Remove the points of a metric at which the mask `which(runs, steps, times_ms)` is True."""
         for piece in self._group_by_metric().pop(metric, []):
             keep = ~which(piece[0], piece[1], piece[3])
             if keep.all():
@@ -132,13 +132,13 @@ class Collector:
                 self.add(metric, runs[keep], steps[keep], values[keep], times[keep])
 
     def count(self, runs: BoolArray) -> int:
-        """Return the total number of points of the runs in the mask `runs`, shape (runs,)."""
+        """Return the total number of points in the runs that the mask `runs`, shape (runs,), selects."""
         return sum(int(runs[piece[0]].sum()) for pieces in self._group_by_metric().values() for piece in pieces)
 
     def points(
         self, on_metric: Callable[[str, IntArray, IntArray, FloatArray, IntArray], None] | None = None
     ) -> dict[str, Points]:
-        """Return all points by metric, sorted by run, time, step and value. The collector is emptied to save memory.
+        """Return all points by metric, sorted by run, time, step and value. The call empties the collector to save memory.
 
         on_metric: called with each metric and its `Columns`.
         """
@@ -164,7 +164,7 @@ def _sorted_columns(pieces: list[Columns]) -> Columns:
     runs, steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
     values[values >= LARGEST_FLOAT] = np.inf
     values[values <= -LARGEST_FLOAT] = -np.inf
-    if not is_ascending(runs, times, steps):  # usually each chunk is sorted, but the chunks overlap
+    if not is_ascending(runs, times, steps):  # usually each chunk of points is sorted, but the chunks overlap
         runs, steps, values, times = _take_rows(np.argsort(runs, kind="stable"), runs, steps, values, times)
     if not is_ascending(runs, times, steps):
         runs, steps, values, times = _take_rows(np.lexsort((values, steps, times, runs)), runs, steps, values, times)
@@ -176,7 +176,8 @@ def _take_rows(order: IntArray, runs: IntArray, steps: IntArray, values: FloatAr
 
 
 def is_ascending(*keys: NDArray[Any]) -> bool:
-    """Return True if the rows are sorted in strictly ascending order by the first key (rows,), then by the second, and so on."""
+    """Return whether the rows are in strictly ascending order, compared by the first key (rows,), then by the second, and so
+    on."""
     decided = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
     for key in keys:
         if bool(((key[1:] < key[:-1]) & ~decided).any()):
@@ -187,5 +188,5 @@ def is_ascending(*keys: NDArray[Any]) -> bool:
 
 def _times_in_seconds(times: IntArray) -> FloatArray:
     seconds: FloatArray = times / 1000.0
-    seconds[times < UNTIMED_BEFORE_MS] = np.nan
+    seconds[times < MIN_REAL_TIME_MS] = np.nan
     return seconds

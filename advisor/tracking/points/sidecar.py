@@ -1,8 +1,8 @@
-"""Reads full-resolution curves from sidecars: files that our logger saves as artifacts of a run. The store holds only the mean,
-minimum and maximum of windows of steps.
+"""Reads curves at full resolution from sidecars, which are Parquet files that our logger saves as artifacts of a run. The store
+holds only the mean, minimum and maximum of windows of steps.
 
-A sidecar may be missing, truncated or malicious: its content is validated before use, and nothing in it is executed. If a
-sidecar is unusable, the run's curves come from the store.
+A sidecar file may be missing, truncated or malicious: its content is validated before use, and nothing in it is executed. If a
+run's sidecar is unusable, its curves are read from the store.
 """
 
 from __future__ import annotations
@@ -26,34 +26,36 @@ from advisor.tracking.points.collect import Collector, IntArray
 from advisor.tracking.points.windows import Columns, reduce_to_windows
 
 MAX_POINTS = 50_000
-"""Maximum points of a curve at full resolution. Longer curves are reduced to windows, so that a study fits into memory."""
-MAX_POINTS_IN_ALL = 40_000_000
-"""Maximum points of all full-resolution curves of a study together. We assume that a run has ten curves."""
+"""Maximum number of points of one curve at full resolution. Curves with more points are reduced to windows (mean, minimum and
+maximum of several steps), so that a study fits into memory."""
+MAX_TOTAL_POINTS = 40_000_000
+"""Maximum total number of points in all full-resolution curves of a study. The maximum number of points per curve follows from
+the assumption that a run has ten curves."""
 MAX_ROWS = 200_000_000
-"""Maximum number of rows of a sidecar file."""
+"""Maximum number of rows in a sidecar file."""
 _MAX_BYTES_PER_ROW = 256
 _MAX_THREADS = 8
 _PATH_PATTERN = re.compile(re.escape(contract.SIDECAR_PATH).replace(r"\.parquet", r"(-[0-9a-f]{1,32})?\.parquet"))
 _COLUMN_TYPES = {"metric": "string", "step": "int64", "time_ms": "int64", "value": "double"}
 PointMask: TypeAlias = Callable[[IntArray, IntArray, IntArray], BoolArray]
-"""Function that returns a mask of points from their (run indices, steps, times in milliseconds)."""
+"""Function that selects points by a mask, given their (run indices, steps, times in milliseconds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarSource:
-    """The location of one run's sidecars, and the last points that the store holds for the run."""
+    """Location of one run's sidecar files, and the times of the run's last points in the store."""
 
     tag: str
     """Value of the run's tag `contract.TAG_SIDECAR`."""
     root: str
     """Location of the run's artifact folder."""
     stored: Mapping[str, int]
-    """Time of the last point in milliseconds of each metric that the store holds for the run."""
+    """Time (milliseconds) of the last point that the store holds for the run, by metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarPart:
-    """The content of one sidecar file, which covers one part of a run's training."""
+    """Content of one sidecar file, which covers a part of the run's training steps."""
 
     from_step: int
     to_step: int
@@ -69,12 +71,13 @@ class SidecarPart:
 
 @dataclass(frozen=True, slots=True)
 class SidecarCurves:
-    """The curves of all sidecars of a run."""
+    """The curves from all sidecar files of a run."""
 
     parts: tuple[SidecarPart, ...]
 
     def covers(self, metric: str, last_ms: int) -> bool:
-        """Return True if the sidecars hold all points of `metric` that the store holds. last_ms: time of the store's last point."""
+        """Return whether the sidecars hold all points of `metric` that the store holds. last_ms: time of the last point in the
+        store."""
         reached = -1
         for part in self.parts:
             if part.from_step > reached + 1:
@@ -85,13 +88,13 @@ class SidecarCurves:
 
 
 def max_curve_points(runs: int) -> int:
-    """Return the maximum points of a curve at full resolution, given the number of runs that have sidecars.
+    """Return the maximum number of points of one curve at full resolution, given the number of runs with sidecars.
 
-    The limit is `MAX_POINTS`, halved until all curves fit into `MAX_POINTS_IN_ALL`. Because the limit changes only by factors of 2,
-    a few more runs rarely change it.
+    The maximum is `MAX_POINTS`, halved until the curves of all runs fit into `MAX_TOTAL_POINTS`. Because the maximum changes
+    only by factors of 2, it rarely changes if a few runs are added.
     """
     limit = MAX_POINTS
-    while limit * 10 * runs > MAX_POINTS_IN_ALL and limit > 2 * contract.DENSE_STEPS:
+    while limit * 10 * runs > MAX_TOTAL_POINTS and limit > 2 * contract.DENSE_STEPS:
         limit //= 2
     return max(limit, 2 * contract.DENSE_STEPS)
 
@@ -104,10 +107,11 @@ def read_sidecars(
     reducing: bool,
     on_progress: Callable[[int, int], None],
 ) -> tuple[list[SidecarCurves | None], tuple[str, ...]]:
-    """Return the curves from each run's sidecars (None for a run without a usable sidecar), and warnings about unusable sidecars.
+    """Return the curves from each run's sidecars (None if the run has no usable sidecar), and warnings about unusable sidecars.
 
-    tracking_uri: the server of the runs; if None, search only local folders. limit: maximum points of a curve at full resolution.
-    reducing: reduce longer curves to windows; if False, leave these curves to the store, which is better if the store is fast.
+    tracking_uri: the server of the runs; if None, search only local folders. limit: maximum points of a curve at full
+    resolution. reducing: whether to reduce longer curves to windows; if False, they are read from the store, which is better if
+    the store is fast.
     """
     wanted = [(i, source) for i, source in enumerate(sources) if source is not None]
     sidecars: list[SidecarCurves | None] = [None] * len(sources)
@@ -138,7 +142,7 @@ def _sidecar_warning(reason: str, runs: int) -> str:
     return f"The file with {curves} at full resolution was not used, because it {reason}; the store's points were read instead."
 
 
-def use_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Collector) -> None:
+def replace_by_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Collector) -> None:
     """Replace the store's points in the collector by the sidecars' curves."""
     for metric in collector.metrics():
         if (which := _superseded_points(sidecars, metric)) is not None:
@@ -150,10 +154,10 @@ def use_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Collector)
 
 
 def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) -> PointMask | None:
-    """Return a function that marks the store's points of `metric` that a sidecar supersedes; None if there are none.
+    """Return a function that marks the store's points of `metric` that a sidecar replaces; None if there are no such points.
 
-    A sidecar supersedes the points within its range of steps and times. Points from other writers or from earlier parts of the
-    training stay.
+    A sidecar replaces the points within its range of steps and times. Points from other programs or from earlier parts of the
+    training are kept.
     """
     parts = [
         (i, part.from_step, part.first_ms, part.last_ms)
@@ -177,9 +181,8 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
 
 
 def _is_contained(metric: str, names: Collection[str]) -> bool:
-    """Return True if `names` contains the metric. A metric of window minima or maxima counts as contained if `names` contains the
-    metric of the full curve.
-    """
+    """Return whether `names` contains the metric. The minimum or maximum of a metric's windows counts as contained if `names`
+    contains that metric."""
     return any(
         metric.endswith(s) and metric.removesuffix(s) in names for s in ("", contract.MIN_SUFFIX, contract.MAX_SUFFIX)
     )
@@ -192,7 +195,7 @@ def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reduc
     parts = []
     for path, rows, from_step, to_step in _parse_tag(source.tag):
         if not reducing and rows > limit * len(source.stored):
-            continue  # nearly all curves of the file are longer than the limit
+            continue  # nearly all curves in the file exceed the maximum number of points
         with open_artifact(source.root, path, tracking_uri) as file:
             try:
                 parts.append(_read_part(file, source, (rows, from_step, to_step), limit, reducing))
@@ -200,13 +203,14 @@ def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reduc
                 raise
             except MemoryError:
                 raise UnusableFileError("does not fit into memory") from None
-            except Exception as error:  # a damaged file may raise any exception
+            except Exception as error:  # reading a damaged file may raise any exception
                 raise UnusableFileError("is not a complete Parquet file") from error
     return SidecarCurves(tuple(sorted(parts, key=lambda part: (part.first_ms, part.from_step))))
 
 
 def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
-    """Return (path, number of rows, first step, last step) of each sidecar that the tag lists. Raises UnusableFileError."""
+    """Return (path, number of rows, first step, last step) of each sidecar that the tag lists. Raises UnusableFileError if the
+    tag has a different format."""
     try:
         parts = [(p["path"], p["rows"], p["from_step"], p["to_step"]) for p in json.loads(tag)["parts"]]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -217,14 +221,14 @@ def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
         if not 0 < numbers[0] <= MAX_ROWS:
             raise UnusableFileError(f"declares {numbers[0]:,} rows; allowed are 1 to {MAX_ROWS:,}")
         if not _PATH_PATTERN.fullmatch(path):
-            raise UnusableFileError("is not where our logger puts it")
+            raise UnusableFileError("is not at the path that our logger uses")
     return parts
 
 
 def _read_part(
     file: Path, source: SidecarSource, declared: tuple[int, int, int], limit: int, reducing: bool
 ) -> SidecarPart:
-    """Read one sidecar file. declared: number of rows, first step and last step of the file, according to the run's tag."""
+    """Read one sidecar file. declared: number of rows, first step and last step of the file, as stated in the run's tag."""
     rows, from_step, to_step = declared
     curves: dict[str, Columns] = {}
     names = set()
@@ -233,11 +237,11 @@ def _read_part(
         steps, _, times = columns
         first_ms, last_ms = min(first_ms, int(times.min())), max(last_ms, int(times.max()))
         if int(steps.max()) > to_step:
-            raise UnusableFileError("does not hold what its run says")
+            raise UnusableFileError("does not have the rows and steps that its run's tag states")
         if name not in source.stored:
             continue
         if name in names:
-            raise UnusableFileError("is not in the order in which our logger writes")
+            raise UnusableFileError("does not have the row order that our logger writes")
         if len(steps) > limit and name + contract.MAX_SUFFIX in source.stored:
             if reducing:
                 names.add(name)
@@ -249,7 +253,7 @@ def _read_part(
 
 
 def _read_curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
-    """Yield the curves of a file one at a time, so that only one curve is in memory."""
+    """Yield the curves of a sidecar file one at a time, so that only one curve is in memory."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file, read_dictionary=["metric"]) as table:
@@ -270,26 +274,26 @@ def _read_curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
                     yield name, _join_pieces(pieces)
                     pieces = []
                 name = metric
-                # Copy the values, because a slice would keep its whole batch in memory.
+                # Copy the values, because a slice would keep its whole record batch in memory.
                 pieces.append((steps[start:stop].copy(), values[start:stop].copy(), times[start:stop].copy()))
         if name is not None:
             yield name, _join_pieces(pieces)
 
 
 def _require_columns_and_size(table: Any, rows: int) -> None:
-    """Raise UnusableFileError unless the file has our logger's columns and a plausible number of rows and bytes."""
+    """Raise UnusableFileError unless the file has our logger's columns, and a plausible number of rows and bytes."""
     schema = table.metadata.schema.to_arrow_schema()
     if {field.name: str(field.type) for field in schema} != _COLUMN_TYPES:
         raise UnusableFileError("does not have our logger's columns")
     if table.metadata.num_rows != rows:
-        raise UnusableFileError("does not hold what its run says")
+        raise UnusableFileError("does not have the rows and steps that its run's tag states")
     groups = [table.metadata.row_group(i) for i in range(table.metadata.num_row_groups)]
     if sum(group.total_byte_size for group in groups) > _MAX_BYTES_PER_ROW * rows + 2**20:
-        raise UnusableFileError("is larger than its rows can be")
+        raise UnusableFileError("is larger than its number of rows allows")
 
 
 def _join_pieces(pieces: list[Columns]) -> Columns:
     steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
     if (steps[1:] < steps[:-1]).any():
-        raise UnusableFileError("is not in the order in which our logger writes")
+        raise UnusableFileError("does not have the row order that our logger writes")
     return steps, values, times

@@ -1,1 +1,1 @@
-"""Readers for every kind of MLflow store, all with the same protocol: `store.Store`."""
+"""Readers for all kinds of MLflow stores, which implement the same protocol: `store.Store`."""

@@ -1,6 +1,8 @@
-"""Reads the metric histories of many runs with one request to a tracking server. One request per history would take much longer.
+"""Reads the metric histories of many runs from a tracking server with one request. One request per metric history would take
+much longer.
 
-MLflow's UI uses the same bulk request. The server truncates long responses silently, so truncated curves are requested again.
+MLflow's UI uses the same bulk request. The server truncates long responses without notice, so truncated curves are requested
+again.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from advisor.tracking.points import collect
 
 _REQUEST_PATH = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
 _MAX_RESPONSE_POINTS = 25_000
-"""Maximum number of points in one response, set by MLflow."""
+"""Maximum number of points that MLflow puts into one response."""
 _MAX_REQUEST_RUNS = 100
-"""Maximum number of runs in one request, set by MLflow."""
+"""Maximum number of runs that MLflow accepts in one request."""
 _FIRST_BATCH_RUNS = 25
 _TARGET_FILL = 0.8
-"""Planned number of points in a response, as a share of the maximum. At a share below 1, few responses are truncated."""
+"""Planned number of points in a response, as a fraction of the maximum. Because the planned fraction is below 1, few responses
+are truncated."""
 
 
 class Curve(NamedTuple):
@@ -36,14 +39,14 @@ class Curve(NamedTuple):
     id: str
     """The run's id."""
     last_step: int
-    """Step of the curve's last point; a history without this step is incomplete."""
+    """Step of the curve's last point; a metric history without this step is incomplete."""
 
 
 def read_histories(
     client: Any, curves: Iterable[Curve], collector: collect.Collector, threads: int, on_progress: Callable[[int], None]
 ) -> list[Curve]:
-    """Add complete histories to the collector. Return the curves whose histories must be read by separate requests, because bulk
-    requests did not return them completely.
+    """Add the complete metric histories to the collector. Return the curves that need separate requests, because bulk requests
+    did not return them completely.
 
     on_progress: called with the number of curves read. Raises the MLflow client's error if the server does not respond.
     """
@@ -71,7 +74,7 @@ def read_histories(
 
 
 class _CurveQueue:
-    """Thread-safe queue of curves to read. The curves of a batch belong to one metric and fit into one response."""
+    """Thread-safe queue of curves to read. The curves in a batch belong to one metric, and their points fit into one response."""
 
     def __init__(self, curves: Iterable[Curve], on_progress: Callable[[int], None]) -> None:
         self._on_progress, self._read = on_progress, 0
@@ -93,9 +96,9 @@ class _CurveQueue:
             return part
 
     def record_batch(self, batch: Sequence[Curve], counts: dict[int, int] | None) -> None:
-        """Record the result of a batch.
+        """Record the result of a bulk request.
 
-        counts: number of points by run, for the complete histories; None if the server does not support the request.
+        counts: number of points by run, for complete metric histories; None if the server does not support bulk requests.
         """
         with self._lock:
             complete = counts or {}
@@ -116,7 +119,7 @@ class _CurveQueue:
 
 
 def _request_histories(client: Any, batch: Sequence[Curve]) -> tuple[dict[int, int] | None, list[collect.Columns]]:
-    """Return the number of points by run and the points of the complete histories; (None, []) if the response is unusable."""
+    """Return (number of points by run, points of the complete metric histories); (None, []) if the response is unusable."""
     from mlflow.utils.rest_utils import http_request
 
     answer = http_request(  # type: ignore[no-untyped-call]
@@ -130,7 +133,7 @@ def _request_histories(client: Any, batch: Sequence[Curve]) -> tuple[dict[int, i
             "max_results": _MAX_RESPONSE_POINTS,
         },
     )
-    if answer.status_code != 200:  # the server is not MLflow's, or a proxy blocks the request
+    if answer.status_code != 200:  # the server does not run MLflow, or a proxy blocks the request
         return None, []
     number = {curve.id: i for i, curve in enumerate(batch)}
     try:
@@ -139,7 +142,7 @@ def _request_histories(client: Any, batch: Sequence[Curve]) -> tuple[dict[int, i
         steps = np.fromiter((m["step"] for m in metrics), np.int64, len(metrics))
         values = np.fromiter((m["value"] for m in metrics), np.float64, len(metrics))
         times = np.fromiter((m["timestamp"] for m in metrics), np.int64, len(metrics))
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # for example a proxy's HTML page
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # for example, the HTML page of a proxy
         return None, []
     complete = _find_complete_curves(batch, place, steps)
     runs = np.array([curve.run for curve in batch])
@@ -150,7 +153,8 @@ def _request_histories(client: Any, batch: Sequence[Curve]) -> tuple[dict[int, i
 
 
 def _find_complete_curves(batch: Sequence[Curve], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
-    """Return a mask (curves,) of the complete curves. The last curve of a truncated response counts as incomplete."""
+    """Return a mask of shape (curves,) that is True for complete curves. The last curve in a truncated response counts as
+    incomplete."""
     last = np.full(len(batch), np.iinfo(np.int64).min)
     np.maximum.at(last, place, steps)
     complete = last >= [curve.last_step for curve in batch]

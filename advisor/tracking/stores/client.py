@@ -1,4 +1,4 @@
-"""Opens MLflow's own client without its log messages, and converts its errors to one-line messages."""
+"""Opens MLflow's own client without its log messages, and converts MLflow's errors to one-line messages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ FIRST_REQUEST_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
 }
-"""MLflow settings for the first request to a server. By default, MLflow retries for minutes before reporting an error."""
+"""MLflow settings for the first request to a server. By default, MLflow tries for minutes before it reports an error."""
 LATER_REQUEST_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }
-"""MLflow settings for requests to a server that has already responded. A request without a response fails after three minutes."""
+"""MLflow settings for requests to a server that has already responded once. With these settings, a request without a response
+fails after three minutes."""
 _NOISY_LOGGERS = ("mlflow", "alembic", "urllib3", "sqlalchemy")
 _OLD_MLFLOW_MESSAGE = "MLflow before 3.9 opens no database with SQLAlchemy 2.1; run: pip install 'sqlalchemy<2.1'"
 _CONNECT_TIMEOUT_S = 5
@@ -44,7 +45,7 @@ _NOT_MLFLOW_PATTERN = r"\b(404|405)\b|Failed to parse|not a valid JSON|Expecting
 
 @contextmanager
 def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Run the block with MLflow's telemetry and logging off and with `settings` as environment variables."""
+    """Run the `with` block with MLflow's telemetry and logging disabled, and with `settings` as environment variables."""
     environment = {**_QUIET_SETTINGS, **(settings or {})}
     before = {name: os.environ.get(name) for name in environment}
     levels = {name: logging.getLogger(name).level for name in _NOISY_LOGGERS}
@@ -67,8 +68,9 @@ def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
 
 @contextmanager
 def connect(location: Location) -> Iterator[Any]:
-    """Yield an `MlflowClient` of the store with the settings `FIRST_REQUEST_SETTINGS`. Convert MLflow's errors to AdvisorError."""
-    # MLflow 2 takes the artifact server's address only from the environment.
+    """Yield an `MlflowClient` of the store that uses the settings `FIRST_REQUEST_SETTINGS`. MLflow's errors are raised as
+    AdvisorError."""
+    # MLflow 2 reads the artifact server's address only from the environment.
     with quiet_mlflow({**FIRST_REQUEST_SETTINGS, "MLFLOW_TRACKING_URI": location.uri}):
         from mlflow.exceptions import MlflowException
 
@@ -81,7 +83,7 @@ def connect(location: Location) -> Iterator[Any]:
 
 
 def open_client(location: Location) -> Any:
-    """Return an `MlflowClient` of the store. Call it within `quiet_mlflow`."""
+    """Return an `MlflowClient` of the store. Call this function inside the context `quiet_mlflow`."""
     from mlflow import MlflowClient
 
     if location.kind != "files":
@@ -90,14 +92,12 @@ def open_client(location: Location) -> Any:
     had_trash = trash.exists()
     client = MlflowClient(location.uri)
     if not had_trash and trash.exists():
-        trash.rmdir()  # MLflow's client created it; reading must leave the folder unchanged
+        trash.rmdir()  # MLflow's client created this folder; reading must not change the store
     return client
 
 
 def check_database(location: Location) -> None:
-    """Raise AdvisorError if the database's schema differs from the installed MLflow's schema, because MLflow might migrate the
-    database.
-    """
+    """Raise AdvisorError if the database schema is not that of the installed MLflow, because MLflow might migrate the database."""
     import sqlalchemy
     from mlflow.store.db.utils import _get_latest_schema_revision
 
@@ -131,10 +131,10 @@ def one_line_error(error: BaseException) -> str:
 
 
 def filter_error(filter: str, error: BaseException) -> AdvisorError:
-    """Return the AdvisorError for a filter string that MLflow rejects."""
+    """Return the AdvisorError to raise if MLflow rejects a filter string."""
     hint = ""
     if re.search(r"\bparam(eter)?s?\.", filter, re.I):
-        hint = "; parameters are compared as text, with =, != and LIKE only, numbers can be compared for metrics"
+        hint = "; parameters can only be compared as text, with =, != and LIKE; numeric comparisons need metrics"
     return AdvisorError(
         f"--filter {filter!r} is not one that MLflow understands: {one_line_error(error).rstrip('.')}{hint}"
     )

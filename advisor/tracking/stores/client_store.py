@@ -1,4 +1,4 @@
-"""Reads an experiment through MLflow's client: from servers, file stores, and databases without a supported SQL driver."""
+"""Reads an experiment by means of MLflow's client: from servers, file stores, and databases without a supported SQL driver."""
 
 from __future__ import annotations
 
@@ -11,41 +11,45 @@ import numpy as np
 
 from advisor import contract
 from advisor.tracking.points import cache, collect
-from advisor.tracking.points.sidecar import SidecarCurves, SidecarSource, max_curve_points, read_sidecars, use_sidecars
+from advisor.tracking.points.sidecar import (
+    SidecarCurves,
+    SidecarSource,
+    max_curve_points,
+    read_sidecars,
+    replace_by_sidecars,
+)
 from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.stores import bulk
 from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, filter_error, quiet_mlflow
 from advisor.tracking.stores.location import Location
-from advisor.tracking.stores.lookup import ExperimentEntry, choose_experiment
+from advisor.tracking.stores.lookup import ExperimentListing, choose_experiment
 
 _RUNS_PER_PAGE = 1000
 _MAX_THREADS = 8
 MIN_POINTS_TO_CACHE = 20_000
-"""Minimum number of new points for which a cache file is written. With fewer points, reading from the server again is faster."""
+"""Minimum number of new points for which a cache file is written. Reading a smaller number of points from the server again is
+faster than caching them."""
 
 
 class ClientStore:
-    """Implementation of `store.Store` that uses MLflow's client."""
+    """A `store.Store` that uses MLflow's client."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
 
-    def experiments(self) -> list[ExperimentEntry]:
-        """Implement this method of the protocol `store.Store`."""
+    def experiments(self) -> list[ExperimentListing]:
         with connect(self.location) as client:
-            return _experiment_entries(client)
+            return _list_experiments(client)
 
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
-        """Implement this method of the protocol `store.Store`."""
         with connect(self.location) as client:
             active = [e for e in _all_experiments(client) if e.lifecycle_stage != "deleted"]
-            return [(e.name, collect.keep_tags(e.tags)) for e in active]
+            return [(e.name, collect.select_tags(e.tags)) for e in active]
 
     def read(self, experiment: str, *, filter: str | None, on_progress: Callable[[int, int], None]) -> Experiment:
-        """Implement this method of the protocol `store.Store`."""
         with connect(self.location) as client:
-            chosen = choose_experiment(experiment, _experiment_entries(client), self.location)
-            tags = collect.keep_tags(client.get_experiment(chosen.id).tags)
+            chosen = choose_experiment(experiment, _list_experiments(client), self.location)
+            tags = collect.select_tags(client.get_experiment(chosen.id).tags)
             with quiet_mlflow(LATER_REQUEST_SETTINGS):
                 runs = [_ClientRun(run) for run in _search_runs(client, chosen.id, filter)]
                 kept = cache.cache_of_experiment(self.location, chosen.id)
@@ -53,9 +57,9 @@ class ClientStore:
             return Experiment(chosen.name, tuple(run.as_run() for run in runs), points, tags, warnings)
 
 
-def _experiment_entries(client: Any) -> list[ExperimentEntry]:
+def _list_experiments(client: Any) -> list[ExperimentListing]:
     return [
-        ExperimentEntry(id=e.experiment_id, name=e.name, deleted=e.lifecycle_stage == "deleted")
+        ExperimentListing(id=e.experiment_id, name=e.name, deleted=e.lifecycle_stage == "deleted")
         for e in _all_experiments(client)
     ]
 
@@ -68,7 +72,7 @@ def _all_experiments(client: Any) -> list[Any]:
 
 
 def _search_runs(client: Any, experiment: str, filter: str | None) -> list[Any]:
-    """Return the runs of an experiment, given its id, in order of start time."""
+    """Return the runs of the experiment with this id, in order of their start times."""
     from mlflow.exceptions import MlflowException
 
     def page(token: str | None) -> Any:
@@ -95,7 +99,7 @@ def _all_pages(get_page: Callable[[str | None], Any]) -> list[Any]:
 
 
 class _ClientRun:
-    """A run as MLflow's client returns it, and the names of its metrics to read."""
+    """A run that MLflow's client returned, and the names of its metrics to read."""
 
     def __init__(self, run: Any) -> None:
         self._run = run
@@ -124,10 +128,10 @@ class _ClientRun:
         return SidecarSource(tag, self._run.info.artifact_uri or "", last_ms)
 
     def cache_key(self, max_curve_points: int) -> str | None:
-        """Return the digest of the run's data in MLflow, including the last point of each curve.
+        """Return a digest of the run's data in MLflow, including the last point of each curve.
 
-        The digest does not change if a point is inserted before a curve's last point. Only readers of databases detect such an
-        insertion.
+        The digest does not change if a point is inserted before the last point of a curve. Only stores that read a database by
+        SQL detect such an insertion.
         """
         if not self._ended:
             return None
@@ -137,7 +141,7 @@ class _ClientRun:
         sidecar = (self._run.data.tags.get(contract.TAG_SIDECAR), info.artifact_uri, max_curve_points)
         return cache.run_digest(self.id, info.status, (info.start_time, info.end_time), sidecar, points)
 
-    def missing_from(self, sidecar: SidecarCurves | None) -> list[str]:
+    def metrics_missing_from(self, sidecar: SidecarCurves | None) -> list[str]:
         """Return the metrics that have points in the store but not in the sidecar."""
         if sidecar is None:
             return self.metrics
@@ -147,9 +151,8 @@ class _ClientRun:
 def _read_points(
     client: Any, location: Location, runs: list[_ClientRun], kept: cache.Cache, on_progress: Callable[[int, int], None]
 ) -> tuple[dict[str, Points], tuple[str, ...]]:
-    """Return the points by metric, and warnings. A run's points come from the cache or, if it is not cached, from its sidecars or,
-    if it has none, from the store.
-    """
+    """Return (points by metric, warnings). The points of a run come from the cache; if it has none, from the run's sidecars; if
+    there is no sidecar, from the store."""
     sources = [run.sidecar() for run in runs]
     limit = max_curve_points(len(sources) - sources.count(None))
     collector = collect.Collector()
@@ -162,11 +165,11 @@ def _read_points(
         bulk.Curve(metric, i, run.id, run.last_points[metric].step)
         for i, run in enumerate(runs)
         if not known[i]
-        for metric in run.missing_from(sidecars[i])
+        for metric in run.metrics_missing_from(sidecars[i])
     ]
     _read_histories(client, curves, len(runs), location.kind, collector, on_progress)
     on_progress(len(runs), len(runs))
-    use_sidecars(sidecars, collector)
+    replace_by_sidecars(sidecars, collector)
     unusable = [i for i, source in enumerate(sources) if source is not None and sidecars[i] is None]
     return kept.save(collector, min_points=MIN_POINTS_TO_CACHE, except_runs=unusable), warnings
 
@@ -179,9 +182,7 @@ def _read_histories(
     collector: collect.Collector,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Add the curves' points to the collector. Curves that bulk requests do not return completely are read with one
-    request each.
-    """
+    """If bulk requests do not return a curve completely, a separate request reads it."""
     threads = 1 if kind == "files" else _MAX_THREADS
 
     def report(done: int) -> None:

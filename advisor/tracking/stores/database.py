@@ -1,6 +1,5 @@
-"""The database-independent part of reading an experiment over SQL. Runs are read in blocks, with points from the cache, from
-sidecars or from the database.
-"""
+"""The database-independent part of reading an experiment by SQL. Runs are read in blocks, and their points come from the cache,
+from sidecars or from the database."""
 
 from __future__ import annotations
 
@@ -17,27 +16,31 @@ from advisor import contract
 from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.tracking.points import cache, collect
-from advisor.tracking.points.sidecar import SidecarSource, max_curve_points, read_sidecars, use_sidecars
+from advisor.tracking.points.sidecar import SidecarSource, max_curve_points, read_sidecars, replace_by_sidecars
 from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.stores.filtering import matching_runs
 from advisor.tracking.stores.location import Location
-from advisor.tracking.stores.lookup import ExperimentEntry, choose_experiment
+from advisor.tracking.stores.lookup import ExperimentListing, choose_experiment
 
 MIN_POINTS_TO_CACHE = 250_000
-"""Minimum number of new points for which a cache file is written. With fewer points, reading from the database again is faster."""
+"""Minimum number of new points for which a cache file is written. Reading a smaller number of points from the database again is
+faster than caching them."""
 _FIRST_BLOCK_RUNS = 16
-"""Number of runs in the first block. The number of points in the first block determines the number of runs in later blocks."""
+"""Number of runs in the first block of runs to read. The number of points in the first block determines how many runs the later
+blocks contain."""
 
 POINT_DTYPE = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
-"""Dtype of one point. `group` is run * metrics + metric (indices); `time` is in milliseconds."""
+"""NumPy dtype of one metric point. `group` is the index of the run times the number of metrics plus the index of the metric;
+`time` is in milliseconds since 1970."""
 PointBlock: TypeAlias = np.ndarray[Any, Any]
 """Points of several runs as an array of shape (n,) and dtype `POINT_DTYPE`."""
 LastPoint: TypeAlias = tuple[int, str, int, int, float | None]
-"""Last point of a curve: run index, metric, time in milliseconds, step, value."""
+"""Last point of a curve: run index, metric, time in milliseconds since 1970, step, value."""
 RunRow: TypeAlias = tuple[Any, ...]
-"""Row of a run: id, name, status, start and end in milliseconds, artifact folder, user."""
+"""Data of a run: id, name, status, start and end in milliseconds since 1970, artifact folder, user."""
 NAN_CODE = float(np.nextafter(collect.LARGEST_FLOAT, 0.0))
-"""Number that represents NaN in query results of databases without NaN. No real metric has values this large."""
+"""Number that represents NaN in the query results of databases that cannot store NaN. No real metric has values as large as
+`NAN_CODE`."""
 
 _EXPERIMENTS_QUERY = "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id"
 _STUDY_FILES_QUERY = """
@@ -55,49 +58,48 @@ _EXPERIMENT_TAGS_QUERY = (
 
 
 class Database(Protocol):
-    """Queries whose SQL depends on the kind of database. A run is identified by its index in `ids`; an empty id has no rows."""
+    """Queries whose SQL depends on the kind of database. A run is identified by its index in `ids`; an empty id matches no
+    rows."""
 
     run_order: str
-    """SQL expression that orders runs by start time, then by the bytes of their ids."""
+    """SQL expression that sorts runs by start time, then by the bytes of their ids."""
 
     def query(self, sql: str, *values: str) -> Sequence[Any]:
-        """Run a query of this module or of `filtering`. The SQL has a `?` for each value."""
+        """Run an SQL query of this module or of `filtering`, and return its rows. The SQL text has a `?` for each value."""
 
     def params(self, ids: list[str]) -> Iterable[Any]:
-        """Return rows (run, key, value). Values are truncated to `collect.MAX_TEXT_CHARS` characters."""
+        """Return rows (run index, parameter name, value). Parameter values are truncated to `collect.MAX_TEXT_CHARS`
+        characters."""
 
     def tags(self, ids: list[str]) -> Iterable[Any]:
-        """Return rows as `params` does. Most tags that `collect.keep_tags` omits are not read, because a run may have millions of
-        tags.
-        """
+        """Return rows (run index, tag name, value), with truncated values. Most of the tags that `collect.select_tags` would omit
+        are not read, because a run may have millions of tags."""
 
     def last_points(self, ids: list[str]) -> Iterable[LastPoint]:
         """Return the last point of each curve."""
 
     def revisions(self, ids: list[str]) -> Iterable[Any]:
-        """Return rows (run, value). The value changes whenever a point is added to the run, whatever the point's step."""
+        """Return rows (run index, revision). The revision of a run changes whenever a point is added to the run at any step."""
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, PointBlock]]:
-        """Yield (number of runs read so far, points of the latest runs). metrics: index by name of the metrics to read."""
+        """Yield (number of runs read so far, points of the runs read last). metrics: index by name of the metrics to read."""
 
 
 class SqlStore(ABC):
-    """Base class of each `store.Store` that reads a database over SQL."""
+    """Base class of the stores that read a database by SQL."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Database]:
-        """Connect to the database for the duration of the block. Convert database errors to AdvisorError."""
+        """Connect to the database for the duration of the `with` block. Database errors are raised as AdvisorError."""
 
-    def experiments(self) -> list[ExperimentEntry]:
-        """Implement this method of the protocol `store.Store`."""
+    def experiments(self) -> list[ExperimentListing]:
         with self.open() as database:
             return _experiments(database)
 
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
-        """Implement this method of the protocol `store.Store`."""
         with self.open() as database:
             rows = database.query(_STUDY_FILES_QUERY)
         experiments: dict[str, tuple[str, dict[str, str]]] = {}
@@ -108,7 +110,6 @@ class SqlStore(ABC):
         return list(experiments.values())
 
     def read(self, experiment: str, *, filter: str | None, on_progress: Callable[[int, int], None]) -> Experiment:
-        """Implement this method of the protocol `store.Store`."""
         with self.open() as database:
             chosen = choose_experiment(experiment, _experiments(database), self.location)
             rows = database.query(_RUNS_QUERY.format(experiment=int(chosen.id), order=database.run_order))
@@ -119,16 +120,16 @@ class SqlStore(ABC):
                 _EXPERIMENT_TAGS_QUERY.format(experiment=int(chosen.id), length=collect.MAX_TEXT_CHARS)
             )
             points, warnings = reading.points(cache.cache_of_experiment(self.location, chosen.id))
-            return Experiment(chosen.name, reading.runs, points, collect.keep_tags(dict(map(tuple, tags))), warnings)
+            return Experiment(chosen.name, reading.runs, points, collect.select_tags(dict(map(tuple, tags))), warnings)
 
 
-def _experiments(database: Database) -> list[ExperimentEntry]:
+def _experiments(database: Database) -> list[ExperimentListing]:
     rows = database.query(_EXPERIMENTS_QUERY)
-    return [ExperimentEntry(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in rows]
+    return [ExperimentListing(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in rows]
 
 
 class _RunReader:
-    """Reads the points of one experiment's runs."""
+    """Reads the points of an experiment's runs."""
 
     def __init__(self, database: Database, rows: Sequence[RunRow], on_progress: Callable[[int, int], None]) -> None:
         self._database, self._on_progress = database, on_progress
@@ -139,12 +140,12 @@ class _RunReader:
         self._max_curve_points = max_curve_points(sum(source is not None for source in self._sources))
 
     def points(self, kept: cache.Cache) -> tuple[dict[str, Points], tuple[str, ...]]:
-        """Return the points of the runs by metric, and warnings."""
+        """Return (points of the runs by metric, warnings)."""
         collector = collect.Collector()
         known = kept.load(self._cache_keys(), collector)
         names = {key for run, key, *_ in self._last_points if not known[run]}
         metrics = sorted(key for key in names if not key.startswith(collect.SYSTEM_METRIC_PREFIX))
-        # A cached run keeps its index but gets an empty id.
+        # A cached run keeps its index, but its id is replaced by an empty id.
         unknown = ["" if skip else id for id, skip in zip(self._ids, known, strict=True)]
         for done, block in self._database.blocks({name: i for i, name in enumerate(metrics)}, unknown):
             _add_block(block, metrics, collector)
@@ -153,7 +154,7 @@ class _RunReader:
         sidecars, warnings = read_sidecars(
             wanted, tracking_uri=None, limit=self._max_curve_points, reducing=False, on_progress=self._on_progress
         )
-        use_sidecars(sidecars, collector)
+        replace_by_sidecars(sidecars, collector)
         unusable = [i for i, source in enumerate(wanted) if source is not None and sidecars[i] is None]
         return kept.save(collector, min_points=MIN_POINTS_TO_CACHE, except_runs=unusable), warnings
 
@@ -174,7 +175,7 @@ class _RunReader:
 
 
 def _build_runs(rows: Sequence[RunRow], params: Iterable[Any], tags: Iterable[Any]) -> tuple[Run, ...]:
-    params_of, tags_of = collect.text_maps(params, len(rows)), collect.text_maps(tags, len(rows))
+    params_of, tags_of = collect.texts_by_run(params, len(rows)), collect.texts_by_run(tags, len(rows))
     return tuple(
         collect.make_run(
             id=id, name=name, status=status, start_ms=start, end_ms=end, params=params_of[i], tags=tags_of[i]
@@ -186,9 +187,10 @@ def _build_runs(rows: Sequence[RunRow], params: Iterable[Any], tags: Iterable[An
 def _sidecar_sources(
     runs: Sequence[Run], roots: Sequence[str | None], last_points: Iterable[LastPoint]
 ) -> list[SidecarSource | None]:
-    """Return the location of each finished run's sidecars; None for a run that has no sidecar or whose points are all in the store.
+    """Return where the sidecars of each finished run are; None for a run that has no sidecar, or whose points are all in the
+    store.
 
-    roots: the runs' artifact folders.
+    roots: artifact folder of each run.
     """
     stored: list[dict[str, int]] = [{} for _ in runs]
     for run, key, time, *_ in last_points:
@@ -206,10 +208,10 @@ def _sidecar_sources(
 def read_blocks(
     read: Callable[[list[str]], PointBlock], ids: list[str], metrics: int, points_at_once: int
 ) -> Iterator[tuple[int, PointBlock]]:
-    """Yield the blocks that `Database.blocks` describes, with one query per block.
+    """Yield the blocks of points that `Database.blocks` describes, with one query per block.
 
-    read: function from run ids to the points of these runs; it numbers the runs from 0. points_at_once: approximate maximum points
-    of a block.
+    read: function that returns the points of the runs with the given ids, with run indices from 0. points_at_once: approximate
+    maximum number of points per block.
     """
     done, size = 0, _FIRST_BLOCK_RUNS
     while done < len(ids):
@@ -221,7 +223,6 @@ def read_blocks(
 
 
 def _add_block(block: PointBlock, metrics: Sequence[str], collector: collect.Collector) -> None:
-    """Add the points of a block to the collector, metric by metric."""
     if not len(block):
         return
     runs, metric = np.divmod(block["group"], len(metrics))
@@ -238,7 +239,8 @@ def _add_block(block: PointBlock, metrics: Sequence[str], collector: collect.Col
 
 
 def check_schema_version(version: str | None, location_text: object) -> None:
-    """Raise AdvisorError if the schema is newer than the installed MLflow. version: None if the store does not record it."""
+    """Raise AdvisorError if the database schema is newer than the installed MLflow. version: None if the store does not record
+    it."""
     known = _known_schema_versions()
     if known and version is not None and version not in known:
         raise AdvisorError(
@@ -247,9 +249,8 @@ def check_schema_version(version: str | None, location_text: object) -> None:
 
 
 def _known_schema_versions() -> set[str]:
-    """Return the installed MLflow's schema versions. The versions are read from the file names of MLflow's migrations, because
-    importing MLflow is slow.
-    """
+    """Return the database schema versions that the installed MLflow knows. The versions are taken from the file names of
+    MLflow's migrations, because importing MLflow is slow."""
     spec = find_spec("mlflow")
     folders = spec.submodule_search_locations if spec is not None else None
     return {
@@ -262,7 +263,7 @@ def _known_schema_versions() -> set[str]:
 def refusal_error(
     reason: Literal["no store", "old schema", "no privilege", "out of reach"], location_text: str
 ) -> AdvisorError:
-    """Return the AdvisorError for a server's database that cannot be read."""
+    """Return the AdvisorError to raise if a server's database cannot be read."""
     messages = {
         "no store": f"{location_text} holds no MLflow store; pass the database that your tracking server uses",
         "old schema": f"{location_text} has the schema of an older MLflow; back it up and run: mlflow db upgrade",
@@ -272,6 +273,6 @@ def refusal_error(
     return (UnansweredError if reason == "out of reach" else AdvisorError)(messages[reason])
 
 
-def short_message(message: object) -> str:
-    """Return a driver's error message on one line of at most 300 characters, without credentials."""
+def shorten_message(message: object) -> str:
+    """Return the error message of a database driver on one line of at most 300 characters, without credentials."""
     return " ".join(redact(str(message)).split())[:300]

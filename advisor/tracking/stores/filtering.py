@@ -1,4 +1,4 @@
-"""Applies MLflow's filter strings to runs that were read over SQL; the matching itself is done by MLflow's own code."""
+"""Applies MLflow's filter strings to runs that were read by SQL; MLflow's own code does the matching."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VALUE_QUERIES = {
 
 
 Query: TypeAlias = Callable[..., Iterable[tuple[Any, ...]]]
-"""Function (query, *values) that returns the rows of a SQL query. The query has a question mark for each value."""
+"""Function (query, *values) that returns the rows of an SQL query. The query contains one question mark per value."""
 
 
 def matching_runs(query: Query, rows: Sequence[tuple[Any, ...]], filter: str) -> list[tuple[Any, ...]]:
@@ -36,13 +36,13 @@ def matching_runs(query: Query, rows: Sequence[tuple[Any, ...]], filter: str) ->
 
 
 def _as_mlflow_runs(query: Query, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return the runs as MLflow objects, including the parameters, metrics and tags that the filter mentions."""
+    """Return the runs as MLflow objects with the parameters, metrics and tags that the filter mentions."""
     from mlflow.entities import LifecycleStage, Metric, Param, Run, RunData, RunInfo, RunTag
 
     values: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _VALUE_QUERIES}
     for kind, key in sorted({(clause["type"], clause["key"]) for clause in clauses}):
         if kind == "dataset":
-            raise AdvisorError("--filter on datasets works only through a tracking server; pass its http:// address")
+            raise AdvisorError("--filter on datasets requires a tracking server; pass its http:// address")
         if kind not in _VALUE_QUERIES:
             continue
         for run, value, is_nan in query(_VALUE_QUERIES[kind], key):
@@ -50,7 +50,7 @@ def _as_mlflow_runs(query: Query, rows: Sequence[tuple[Any, ...]], clauses: Sequ
     return [
         Run(
             RunInfo(
-                id,  # MLflow 2 names this argument run_uuid
+                id,  # in MLflow 2, the name of this argument is run_uuid
                 experiment_id="",
                 user_id=user or "",
                 status=status,

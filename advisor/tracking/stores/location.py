@@ -26,21 +26,23 @@ class Location:
 
     kind: Kind
     uri: str = ""
-    """Tracking URI in the form that MLflow's client accepts. This URI may hold a password, so messages use `display`."""
+    """Tracking URI in the form that MLflow's client accepts. The tracking URI may contain a password, so messages show
+    `display` instead."""
     path: Path | None = None
     """Absolute path of the database file (kind `sqlite`) or folder (kind `files`); None for other kinds."""
 
     @property
     def display(self) -> str:
-        """Path of a local store, or the URI of a remote store without user and password."""
+        """Path of a local store, or URI of a remote store without user and password."""
         return str(self.path) if self.path is not None else redact(self.uri)
 
 
 def parse_tracking_uri(tracking_uri: str | None) -> Location:
-    """Return the store at `tracking_uri`, which may also be the path of a file or folder; None means MLflow's default.
+    """Return the store at `tracking_uri`, which may also be the path of a file or folder; None stands for MLflow's default.
 
-    The default is the environment variable MLFLOW_TRACKING_URI (also set by `mlflow.set_tracking_uri`). If the variable is not
-    set, the default is `mlruns` in the working directory if this folder holds experiments, else the file `mlflow.db`.
+    MLflow's default is the environment variable MLFLOW_TRACKING_URI, which `mlflow.set_tracking_uri` also sets. If
+    MLFLOW_TRACKING_URI is not set, the default is the folder `mlruns` in the working directory if it contains experiments, else
+    the file `mlflow.db`.
     """
     uri = str(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or "").strip()
     learn_address(uri)
@@ -70,7 +72,7 @@ def _require_valid_address(uri: str) -> str:
             return uri
     except ValueError:  # the URI has an invalid port or bracket
         pass
-    raise AdvisorError(f"{redact(uri)!r} is no address of a server; one is http://host:5000")
+    raise AdvisorError(f"{redact(uri)!r} is not the address of a server; an example is http://host:5000")
 
 
 def _plugin_schemes(scheme: str) -> set[str]:
@@ -81,14 +83,15 @@ def _plugin_schemes(scheme: str) -> set[str]:
 def _unknown_uri_error(uri: str) -> AdvisorError:
     display = redact(uri) if "://" in uri else uri.rsplit("@", 1)[-1]
     if re.fullmatch(r"[\w.-]+:\d{1,5}(/.*)?", display):
-        return AdvisorError(f"{display!r} is no tracking URI; did you mean http://{display}?")
+        return AdvisorError(f"{display!r} is not a tracking URI; did you mean http://{display}?")
     return AdvisorError(
-        f"{display!r} is no tracking URI; one is sqlite:///file.db, http(s)://..., postgresql://... or the path of a folder"
+        f"{display!r} is not a tracking URI; use sqlite:///file.db, http(s)://..., postgresql://... or the path of a folder"
     )
 
 
 def absolute_uri(location: Location) -> str:
-    """Return the store's URI in a form that works in every working directory: a SQLite file gets its absolute path."""
+    """Return the store's URI in a form that is valid in every working directory: the URI of an SQLite file contains its
+    absolute path."""
     if location.kind != "sqlite" or location.path is None:
         return location.uri
     scheme, _, rest = location.uri.partition(":")
@@ -97,7 +100,7 @@ def absolute_uri(location: Location) -> str:
 
 
 def require_local(location: Location) -> Path:
-    """Return the path of a local store. Raise AdvisorError if the store does not exist, because reading never creates a store."""
+    """Return the path of a local store. Raises AdvisorError if the store does not exist, because reading never creates a store."""
     assert location.path is not None
     if not location.path.exists():
         raise AdvisorError(
@@ -124,7 +127,7 @@ def _default_location() -> Location:
 
 
 def default_for_writing() -> Location:
-    """Return the store of `locate(None)`; if it does not exist, return `mlflow.db` in the working directory."""
+    """Return MLflow's default store; if it does not exist, return the file `mlflow.db` in the working directory."""
     try:
         return parse_tracking_uri(None)
     except AdvisorError:
@@ -142,16 +145,17 @@ def _folder_location(path: Path) -> Location:
 
 
 def _database_path(uri: str) -> Path:
-    """Return the database file of a SQLAlchemy URI. The path follows three slashes; a fourth slash makes it absolute."""
+    """Return the path of the database file in an SQLAlchemy URI. The path follows three slashes; with a fourth slash, it is
+    absolute."""
     text = uri.split(":", 1)[1].removeprefix("///").split("?", 1)[0]
     if text in ("", ":memory:"):
-        raise AdvisorError(f"{uri!r} names no database file; write sqlite:///path/to/mlflow.db")
+        raise AdvisorError(f"{uri!r} does not name a database file; write sqlite:///path/to/mlflow.db")
     if text.startswith("//"):
         raise AdvisorError(
             f"{uri!r} has too few or too many slashes; write sqlite:///relative.db or sqlite:////absolute.db"
         )
     path = Path(text)
-    with os_errors_as(f"cannot read {text[:100]!r}"):  # for example, a name that is too long
+    with os_errors_as(f"cannot read {text[:100]!r}"):  # for example, the file name is too long
         return path if path.exists() or "%" not in text else Path(unquote(text))
 
 

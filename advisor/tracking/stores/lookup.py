@@ -1,4 +1,4 @@
-"""Finds an experiment by name or id. If the experiment is missing, the error lists the experiments of the store."""
+"""Finds an experiment by name or id. If no experiment matches, the error lists the experiments in the store."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _MAX_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentEntry:
-    """One entry in a store's list of experiments."""
+class ExperimentListing:
+    """An entry in a store's list of experiments."""
 
     id: str
     name: str
     deleted: bool = False
 
 
-def choose_experiment(name_or_id: str, entries: Sequence[ExperimentEntry], location: Location) -> ExperimentEntry:
-    """Return the experiment with this name, or else with this id.
+def choose_experiment(name_or_id: str, entries: Sequence[ExperimentListing], location: Location) -> ExperimentListing:
+    """Return the experiment with this name; if there is none, return the experiment with this id.
 
-    Raises AdvisorError if none or several match, or if it was deleted.
+    Raises AdvisorError if no experiment or several experiments match, or if the experiment was deleted.
     """
     matches = [e for e in entries if e.name == name_or_id] or [e for e in entries if e.id == name_or_id]
     active = [e for e in matches if not e.deleted]
@@ -39,16 +39,16 @@ def choose_experiment(name_or_id: str, entries: Sequence[ExperimentEntry], locat
             f"experiment {name_or_id!r} was deleted; restore it with: mlflow experiments restore -x {matches[0].id}"
         )
     raise AdvisorError(
-        f"no experiment named {name_or_id!r} in {location.display}; {_alternatives_text(name_or_id, entries)}"
+        f"no experiment named {name_or_id!r} in {location.display}; {_format_alternatives(name_or_id, entries)}"
     )
 
 
-def _alternatives_text(name: str, entries: Sequence[ExperimentEntry]) -> str:
+def _format_alternatives(name: str, entries: Sequence[ExperimentListing]) -> str:
     names = [e.name for e in entries if not e.deleted]
     if not names:
-        return "it holds no experiments"
+        return "the store has no experiments"
     by_lower = {n.lower(): n for n in names}
     close = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.5)]
     ordered = [*close, *(n for n in names if n not in close)]
     more = f" and {len(ordered) - _MAX_NAMES} more" if len(ordered) > _MAX_NAMES else ""
-    return f"there are: {', '.join(ordered[:_MAX_NAMES])}{more}"
+    return f"its experiments are: {', '.join(ordered[:_MAX_NAMES])}{more}"

@@ -1,8 +1,10 @@
-"""Reads an experiment from MLflow's MySQL or MariaDB database with a few read-only queries in one consistent snapshot.
+"""Reads an experiment from MLflow's MySQL or MariaDB database with a few read-only queries, which see the same snapshot of the
+data.
 
-The database joins each curve into one text, which Arrow parses; fetching one row per point would take several times as long. Most
-MySQL databases ignore case when they compare names. A run therefore cannot have both metrics `loss` and `Loss`, but a run may have
-`loss` while a second run has `Loss`. Such names count as two metrics, as in MLflow.
+The database joins the points of each curve into one text, which Arrow parses; fetching one row per point would take several
+times as long. Most MySQL databases ignore case when they compare names. In these databases, one run cannot have both metrics
+`loss` and `Loss`, but one run may have `loss` and another run `Loss`. Metric names that differ only in case count as two
+metrics, as in MLflow.
 """
 
 from __future__ import annotations
@@ -28,13 +30,12 @@ if TYPE_CHECKING:
 _SUPPORTED_DRIVERS = ("pymysql", "mysqldb")
 _CONNECT_TIMEOUT_S = 5
 _POINTS_PER_QUERY = 1_000_000
-"""Approximate maximum number of points in one query. A point takes about 40 bytes as text. Long queries are harmless, because our
-snapshot blocks no writer.
-"""
+"""Approximate maximum number of points that one query returns. A point takes about 40 bytes as text. Long queries are harmless,
+because our snapshot does not block programs that write."""
 _MAX_IDS_PER_QUERY = 1000
-"""Maximum number of run ids in one query. With more ids, some servers scan the whole table."""
+"""Maximum number of run ids that one query contains. If a query has more run ids, some servers scan the whole table."""
 _SESSION_SETTINGS = (
-    "SET SESSION group_concat_max_len = 1073741824",  # the maximum in every version; the maximum packet size may be lower
+    "SET SESSION group_concat_max_len = 1073741824",  # the maximum in every version of MySQL; the maximum packet size may be lower
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION TRANSACTION READ ONLY",
     "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
@@ -52,15 +53,14 @@ class MysqlStore(database.SqlStore):
 
     @contextmanager
     def open(self) -> Iterator[database.Database]:
-        """Implement `database.SqlStore.open`."""
         with connect(self.location) as connection:
             yield _MysqlDatabase(connection)
 
 
 def can_read(location: Location) -> bool:
-    """Return True if the store is a MySQL or MariaDB database whose URI names a supported and installed driver.
+    """Return whether the store is a MySQL or MariaDB database whose URI names a supported and installed driver.
 
-    For other drivers, MLflow's client reads the database, but slowly.
+    With other drivers, MLflow's client reads the database, but slowly.
     """
     if location.kind != "database" or not location.uri.lower().startswith("mysql"):
         return False
@@ -83,7 +83,7 @@ def can_read(location: Location) -> bool:
 
 @contextmanager
 def connect(location: Location) -> Iterator[Connection]:
-    """Open a read-only connection with a consistent snapshot of the database. Convert its errors to AdvisorError."""
+    """Open a read-only connection to a consistent snapshot of the database. Database errors are raised as AdvisorError."""
     import sqlalchemy
 
     try:
@@ -111,12 +111,12 @@ def _connect(location: Location) -> Connection:
         engine = sqlalchemy.create_engine(url.set(query=options), poolclass=sqlalchemy.NullPool)
     except (ValueError, sqlalchemy.exc.ArgumentError):
         raise AdvisorError(
-            f"{location.display!r} is no address of a database; one is mysql+pymysql://user@host/name"
+            f"{location.display!r} is not the address of a database; an example is mysql+pymysql://user@host/name"
         ) from None
     try:
         return engine.connect()
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # for example, an unknown option or a missing file
-        raise AdvisorError(f"cannot open {location.display}: {database.short_message(error)}") from error
+        raise AdvisorError(f"cannot open {location.display}: {database.shorten_message(error)}") from error
 
 
 def _certificate_paths() -> dict[str, str]:
@@ -129,7 +129,7 @@ def _certificate_paths() -> dict[str, str]:
 
 
 def query(connection: Connection, sql: str, **values: object) -> Sequence[Any]:
-    """Return the rows of a query. `:name` in the query stands for a value, or for a list of values in parentheses."""
+    """Return the rows of an SQL query. `:name` in the query stands for a value, or for a list of values in parentheses."""
     import sqlalchemy
 
     lists: list[Any] = [
@@ -154,7 +154,7 @@ def _explain_error(error: DBAPIError, location: Location) -> AdvisorError:
         return database.refusal_error("no privilege", where)
     if code in _CONNECTION_ERROR_CODES:
         return database.refusal_error("out of reach", where)
-    return AdvisorError(f"cannot read {where}: {database.short_message(arguments[-1] if arguments else error.orig)}")
+    return AdvisorError(f"cannot read {where}: {database.shorten_message(arguments[-1] if arguments else error.orig)}")
 
 
 # --- queries --------------------------------------------------------------------------------------------------------------------
@@ -179,24 +179,24 @@ _LAST_POINTS_QUERY = """
 _POINT_COUNTS_QUERY = "SELECT m.run_uuid, count(*) FROM metrics m WHERE m.run_uuid IN :ids GROUP BY m.run_uuid"
 
 _VALUE_EXPRESSION = "CASE WHEN m.is_nan OR m.value IS NULL THEN :nan ELSE m.value END"
-# The query fixes the join order and the index, because otherwise the query optimizer may scan all runs for each curve.
-_FROM_CURVES = """
+# The query fixes the join order and the index; otherwise, the query optimizer may scan all runs for each curve.
+_LATEST_METRICS_JOIN = """
     FROM latest_metrics l STRAIGHT_JOIN metrics m FORCE INDEX (index_metrics_run_uuid)
     ON m.run_uuid = l.run_uuid AND m.`key` = l.`key`
 """
 _CURVES_QUERY = f"""
     SELECT l.run_uuid, l.`key`, count(*),
            group_concat(m.step, ',', {_VALUE_EXPRESSION}, ',', coalesce(m.timestamp, 0), '\n' SEPARATOR '')
-    {_FROM_CURVES} WHERE l.run_uuid IN :ids AND l.`key` IN :names GROUP BY l.run_uuid, l.`key`
+    {_LATEST_METRICS_JOIN} WHERE l.run_uuid IN :ids AND l.`key` IN :names GROUP BY l.run_uuid, l.`key`
 """
 _CURVE_QUERY = f"""
-    SELECT m.step, {_VALUE_EXPRESSION}, coalesce(m.timestamp, 0) {_FROM_CURVES}
+    SELECT m.step, {_VALUE_EXPRESSION}, coalesce(m.timestamp, 0) {_LATEST_METRICS_JOIN}
     WHERE l.run_uuid = :id AND CAST(CONVERT(l.`key` USING utf8mb4) AS BINARY) = CAST(:key AS BINARY)
 """
 
 
 class _MysqlDatabase:
-    """Implementation of `database.Database` for MySQL and MariaDB."""
+    """A `database.Database` for MySQL and MariaDB."""
 
     run_order = "start_time, CAST(run_uuid AS BINARY)"
 
@@ -207,7 +207,8 @@ class _MysqlDatabase:
         return query(self._connection, sql.replace("key = ?", _EXACT_KEY), **dict(zip(["key"], values, strict=False)))
 
     def _query_runs(self, sql: str, ids: Sequence[str], **values: object) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query on the runs `:ids`. Each row's first column, a run id, is replaced by its index in `ids`."""
+        """Yield the rows of a query on the runs `:ids`. The first column of a row, which is a run id, is replaced by the index
+        of the id in `ids`."""
         places = {id: i for i, id in enumerate(ids) if id}
         names = list(places)
         for at in range(0, len(names), _MAX_IDS_PER_QUERY):
@@ -218,9 +219,7 @@ class _MysqlDatabase:
         return self._query_runs(_PARAMS_QUERY, ids)
 
     def tags(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        """Yield the tags. The tags of a run with too many tags are read by a separate query, because MySQL 5.7 has no window
-        functions.
-        """
+        """Yield the tags. If a run has too many tags, a separate query reads them, because MySQL 5.7 has no window functions."""
         crowded = {
             place for place, count in self._query_runs(_USER_TAG_COUNTS_QUERY, ids) if count > collect.MAX_USER_TAGS
         }
@@ -236,7 +235,7 @@ class _MysqlDatabase:
         return self._query_runs(_LAST_POINTS_QUERY, ids)
 
     def revisions(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        """Return the number of points of each run."""
+        """The revision of a run is its number of points."""
         return self._query_runs(_POINT_COUNTS_QUERY, ids)
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.PointBlock]]:
@@ -253,7 +252,8 @@ class _MysqlDatabase:
 def _parse_curves(
     connection: Connection, curves: Iterator[tuple[Any, ...]], metrics: Mapping[str, int], ids: list[str]
 ) -> database.PointBlock:
-    """Return the points of curves. Truncated curves are read again, one row per point.
+    """Return the points of curves, given as text. If the text of a curve is truncated, the curve is read again, one row per
+    point.
 
     curves: (run index, metric, number of points, points as text) of each curve.
     """
@@ -276,7 +276,8 @@ def _parse_curves(
 
 
 def _parse_points(lines: bytes, count: int) -> database.PointBlock:
-    """Return points (n,) from lines with a step, a value and a time. The field `group` of these points is not set."""
+    """Return points of shape (n,) from lines of text with a step, a value and a time. The field `group` of the returned points
+    is not set."""
     import pyarrow as pa
     from pyarrow import csv
 

@@ -1,7 +1,7 @@
-"""Reads an experiment from MLflow's PostgreSQL database with a few read-only queries in one consistent snapshot.
+"""Reads an experiment from MLflow's PostgreSQL database with a few read-only queries, which see the same snapshot of the data.
 
-Binary COPY returns each curve as packed numbers that NumPy reads directly; fetching one row per point would take several times as
-long. Several connections read in parallel, because most of the time is spent in the server.
+A binary COPY returns each curve as packed numbers that NumPy reads directly; fetching one row per point would take several
+times as long. Several connections read in parallel, because the server takes most of the time.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT_S = 5
 _POINTS_PER_QUERY = 1_000_000
-"""Approximate maximum number of points in one query. Long queries are harmless, because our snapshot blocks no writer."""
+"""Approximate maximum number of points that one query returns. Long queries are harmless, because our snapshot does not block
+programs that write."""
 _TRANSACTION_SETTINGS = "SET LOCAL work_mem = '256MB'; SET LOCAL jit = off"
-"""Settings of each transaction: enough memory to group a run's points without temporary files, and no JIT compilation."""
-_MIN_RUNS_TO_SHARE = 64
-"""Minimum number of runs per connection. With fewer runs, an additional connection saves no time."""
+"""Settings for each transaction: enough memory to group a run's points without temporary files, and no JIT compilation."""
+_MIN_RUNS_PER_CONNECTION = 64
+"""Minimum number of runs per connection. With a smaller number of runs per connection, an additional connection saves no time."""
 _MAX_HELPER_CONNECTIONS = 3
-"""Maximum number of additional connections."""
 _CONNECTION_ERROR_PREFIXES = ("08", "28", "57P0")
 """Prefixes of the SQLSTATE codes for a connection that was refused, broken, or closed because the server is stopping."""
 T = TypeVar("T")
 Curve = tuple[int, bytes, bytes, bytes]
-"""A curve: its group, then its steps, values and times, each packed as 8-byte big-endian numbers."""
+"""A curve: index of its run and metric, then its steps, values and times, each packed as 8-byte big-endian numbers."""
 
 
 class PostgresStore(database.SqlStore):
@@ -45,15 +45,13 @@ class PostgresStore(database.SqlStore):
 
     @contextmanager
     def open(self) -> Iterator[database.Database]:
-        """Implement `database.SqlStore.open`."""
         with connect(self.location) as connection, ExitStack() as helpers:
             yield _PostgresDatabase(connection, lambda: _helper_connections(connection, self.location, helpers))
 
 
 def can_read(location: Location) -> bool:
-    """Return True if the store is a PostgreSQL database and our driver is installed. For other stores, the slower MLflow client is
-    used.
-    """
+    """Return whether the store is a PostgreSQL database and our database driver is installed. Other stores are read with
+    MLflow's client, which is slower."""
     if location.kind != "database" or not location.uri.lower().startswith("postgres"):
         return False
     try:
@@ -68,7 +66,7 @@ def can_read(location: Location) -> bool:
 
 @contextmanager
 def connect(location: Location) -> Iterator[Connection]:
-    """Open a read-only connection with a consistent snapshot of the database. Convert its errors to AdvisorError."""
+    """Open a read-only connection to a consistent snapshot of the database. Database errors are raised as AdvisorError."""
     import psycopg
 
     try:
@@ -81,7 +79,7 @@ def connect(location: Location) -> Iterator[Connection]:
 
 
 def _connect(location: Location) -> Connection:
-    """Open a connection to PostgreSQL and begin a read-only transaction."""
+    """Open a connection to PostgreSQL and start a read-only transaction."""
     import psycopg
     import sqlalchemy
 
@@ -89,7 +87,7 @@ def _connect(location: Location) -> Connection:
         url = sqlalchemy.make_url(location.uri)
     except (ValueError, sqlalchemy.exc.ArgumentError):
         raise AdvisorError(
-            f"{location.display!r} is no address of a database; one is postgresql://user@host/name"
+            f"{location.display!r} is not the address of a database; an example is postgresql://user@host/name"
         ) from None
     options = {**url.query, **url.translate_connect_args(username="user", database="dbname")}
     connection = psycopg.connect(**cast("dict[str, Any]", {"connect_timeout": _CONNECT_TIMEOUT_S, **options}))
@@ -100,9 +98,9 @@ def _connect(location: Location) -> Connection:
 
 
 def _helper_connections(connection: Connection, location: Location, stack: ExitStack) -> list[Connection]:
-    """Open and return additional connections to the same snapshot, at most the server's number of parallel workers per query.
+    """Open and return additional connections to the same snapshot, at most as many as the server's parallel workers per query.
 
-    Return fewer connections, or none, if the server refuses them: some PostgreSQL-compatible services do not support shared
+    If the server refuses connections, fewer or none are returned: some PostgreSQL-compatible services do not support shared
     snapshots.
     """
     import psycopg
@@ -110,8 +108,8 @@ def _helper_connections(connection: Connection, location: Location, stack: ExitS
     privilege = "SELECT has_function_privilege(to_regprocedure('pg_export_snapshot()'), 'EXECUTE')"
     helpers: list[Connection] = []
     with suppress(psycopg.Error):
-        # The check runs in a nested transaction, so that an error ends only the check. A nested transaction cannot export the
-        # snapshot.
+        # The check runs in a nested transaction, so that an error ends only the check. PostgreSQL cannot export the snapshot of
+        # a nested transaction.
         with connection.transaction():
             ((granted,),) = _query(connection, privilege)
         if not granted:
@@ -141,7 +139,7 @@ def _explain_error(error: psycopg.Error, location: Location) -> AdvisorError:
         return database.refusal_error("no privilege", where)
     if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_CONNECTION_ERROR_PREFIXES):
         return database.refusal_error("out of reach", where)
-    return AdvisorError(f"cannot read {where}: {database.short_message(error)}")
+    return AdvisorError(f"cannot read {where}: {database.shorten_message(error)}")
 
 
 # --- queries --------------------------------------------------------------------------------------------------------------------
@@ -171,7 +169,7 @@ _HAS_SYSTEM_METRICS_QUERY = f"""
     SELECT EXISTS (SELECT FROM {_RUN_IDS} JOIN latest_metrics m ON m.run_uuid = w.id
     WHERE starts_with(m.key, '{collect.SYSTEM_METRIC_PREFIX}'))
 """
-# With one subquery per run, the server uses the index of points even if its table statistics are out of date.
+# With one subquery per run, the server uses the index on points even if its table statistics are out of date.
 _POINT_COUNTS_QUERY = f"""
     SELECT w.i - 1, c.points FROM {_RUN_IDS} CROSS JOIN LATERAL (
         SELECT count(*) AS points FROM metrics m WHERE m.run_uuid = w.id HAVING count(*) > 0
@@ -187,13 +185,12 @@ _CURVES_QUERY = f"""
     ) AS c) TO STDOUT (FORMAT BINARY)
 """
 _IS_NOT_SYSTEM_METRIC = f"AND NOT starts_with(m.key, '{collect.SYSTEM_METRIC_PREFIX}')"
-"""SQL condition that excludes system metrics. Evaluating this condition takes a fifth of the server's time, so it is left out if
-there are no system metrics.
-"""
+"""SQL condition that excludes MLflow's system metrics. Evaluating the condition takes a fifth of the server's time, so queries
+omit it if there are no system metrics."""
 
 
 class _PostgresDatabase:
-    """Implementation of `database.Database` for PostgreSQL."""
+    """A `database.Database` for PostgreSQL."""
 
     run_order = 'start_time NULLS FIRST, run_uuid COLLATE "C"'
 
@@ -201,7 +198,7 @@ class _PostgresDatabase:
         self._connection, self._helpers = connection, helpers
 
     @cached_property
-    def _connections(self) -> list[Connection]:
+    def _open_connections(self) -> list[Connection]:
         return [self._connection, *self._helpers()]
 
     def query(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
@@ -218,7 +215,7 @@ class _PostgresDatabase:
         return _query(self._connection, _LAST_POINTS_QUERY, ids)
 
     def revisions(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        """Return the number of points of each run."""
+        """The revision of a run is its number of points."""
         return self._divide_among_connections(
             lambda connection, share: _query(connection, _POINT_COUNTS_QUERY, share), ids
         )
@@ -238,17 +235,17 @@ class _PostgresDatabase:
     def _divide_among_connections(
         self, read: Callable[[Connection, list[str]], Iterable[T]], ids: list[str]
     ) -> list[T]:
-        """Return what `read` returns for all runs, in any order. Many runs are divided among parallel connections."""
-        if len(ids) < _MIN_RUNS_TO_SHARE:
+        """Return the results of `read` for all runs, in any order. If there are many runs, parallel connections read them."""
+        if len(ids) < _MIN_RUNS_PER_CONNECTION:
             return list(read(self._connection, ids))
-        many = len(self._connections)
-        # A run that another connection reads keeps its index but gets an empty id.
+        many = len(self._open_connections)
+        # A run that another connection reads keeps its index, but its id is replaced by an empty id.
         shares = [[id if i % many == k else "" for i, id in enumerate(ids)] for k in range(many)]
         with ThreadPoolExecutor(many) as pool:
             try:
-                return [row for part in pool.map(read, self._connections, shares) for row in part]
+                return [row for part in pool.map(read, self._open_connections, shares) for row in part]
             except BaseException:  # also on an interrupt, so that we do not wait for the queries of other connections
-                for connection in self._connections:
+                for connection in self._open_connections:
                     connection.cancel()
                 raise
 
@@ -265,7 +262,7 @@ def _read_curves(connection: Connection, sql: str, metrics: Mapping[str, int], i
 
 
 def _parse_curves(curves: list[Curve]) -> database.PointBlock:
-    """Return the points of the curves, ordered by run."""
+    """Return the points of the curves, sorted by run."""
     if not curves:
         return np.empty(0, dtype=database.POINT_DTYPE)
     groups, *columns = zip(*sorted(curves), strict=True)

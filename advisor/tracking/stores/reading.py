@@ -1,11 +1,11 @@
-"""Reads an experiment from any MLflow store. Reading changes nothing and never creates a store."""
+"""Reads an experiment from any MLflow store. Reading never changes or creates a store."""
 
 from __future__ import annotations
 
 from advisor.model.errors import NothingToJudge
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores.location import parse_tracking_uri
-from advisor.tracking.stores.lookup import ExperimentEntry
+from advisor.tracking.stores.lookup import ExperimentListing
 from advisor.tracking.stores.store import OnProgress, open_store
 from advisor.tracking.study.probes import without_reports
 
@@ -17,13 +17,13 @@ def read_experiment(
     filter: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> Experiment:
-    """Read all active runs of an experiment, with their parameters, tags and every point of their metrics.
+    """Read all active runs of an experiment, with their parameters, tags and all points of their metrics.
 
-    tracking_uri: an MLflow tracking URI, or the path of a database file or folder; None for MLflow's default. filter: an
+    tracking_uri: an MLflow tracking URI, or the path of a database file or folder; None for MLflow's default store. filter: an
     MLflow filter string for runs. Metrics named `system/...` are left out.
 
-    Runs are sorted by start time, and points by run, time and step. Data are not corrected: steps may repeat or decrease, and
-    values may be NaN or infinite. All kinds of store return the same data. Raises AdvisorError with a one-line instruction.
+    Runs are sorted by start time, and points by run, time and step. The data is not corrected: steps may repeat or decrease,
+    and values may be NaN or infinite. All kinds of store return the same data. Raises AdvisorError with a one-line instruction.
     """
     location = parse_tracking_uri(tracking_uri)
     on_progress = on_progress or (lambda *_: None)
@@ -32,15 +32,15 @@ def read_experiment(
         where = f"experiment {experiment.name!r} in {location.display}"
         if filter:
             raise NothingToJudge(f"no run of {where} matches --filter {filter!r}")
-        raise NothingToJudge(f"{where} has no runs; log some trials first")
+        raise NothingToJudge(f"{where} has no runs; train some trials first")
     return experiment
 
 
 def list_experiments(tracking_uri: str | None = None) -> tuple[str, ...]:
-    """Return the names of a store's active experiments, oldest first. Raises AdvisorError as `read_experiment` does."""
+    """Return the names of a store's active experiments, oldest first. Raises the same AdvisorErrors as `read_experiment`."""
     return tuple(e.name for e in active_experiments(tracking_uri))
 
 
-def active_experiments(tracking_uri: str | None = None) -> tuple[ExperimentEntry, ...]:
-    """Return the active experiments of a store, oldest first. Raises AdvisorError as `read_experiment` does."""
+def active_experiments(tracking_uri: str | None = None) -> tuple[ExperimentListing, ...]:
+    """Return the active experiments of a store, oldest first. Raises the same AdvisorErrors as `read_experiment`."""
     return tuple(e for e in open_store(parse_tracking_uri(tracking_uri)).experiments() if not e.deleted)

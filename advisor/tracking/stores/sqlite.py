@@ -1,6 +1,7 @@
 """Reads an experiment from MLflow's SQLite file with a few read-only queries, each for many runs.
 
-MLflow's client requests one history at a time, and SQLite scans all runs for each history, which takes minutes instead of seconds.
+MLflow's client would request one metric history at a time, for which SQLite scans all runs; this takes minutes instead of
+seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ _COLUMNS_READ = {
     "latest_metrics": {"run_uuid", "key", "value", "is_nan"},
     "metrics": {"run_uuid", "key", "step", "value", "timestamp", "is_nan"},
 }
-"""Columns to read, by table."""
 _NUMERIC_COLUMNS = {
     "runs": ("start_time", "end_time"),
     "latest_metrics": ("value", "step", "timestamp"),
@@ -38,15 +38,14 @@ _NUMERIC_COLUMNS = {
 }
 _POINTS_INDEX = "index_metrics_run_uuid"
 _TIMEOUT_S = 10.0
-"""Maximum seconds to wait for a writing process to release its lock on the database."""
+"""Maximum seconds to wait until a process that writes to the database releases its lock."""
 _POINTS_PER_QUERY = 250_000
-"""Approximate maximum number of points in one query. Queries are kept short, because a writing process waits until the current
-query ends.
-"""
+"""Approximate maximum number of points that one query returns. Queries are kept short, because a process that writes waits
+until the current query ends."""
 _HEADER_BYTES = 100
 _MAX_OPEN_FILES = 64
 _open_files: dict[tuple[int, int], int] = {}
-"""Open file descriptors of databases, keyed by device and inode; at most `_MAX_OPEN_FILES`."""
+"""Open file descriptors of SQLite files by (device, inode); at most `_MAX_OPEN_FILES`."""
 
 
 class SqliteStore(database.SqlStore):
@@ -54,7 +53,6 @@ class SqliteStore(database.SqlStore):
 
     @contextmanager
     def open(self) -> Iterator[database.Database]:
-        """Implement `database.SqlStore.open`."""
         with connect(self.location) as connection:
             yield _SqliteDatabase(connection)
 
@@ -64,7 +62,7 @@ class SqliteStore(database.SqlStore):
 
 @contextmanager
 def connect(location: Location) -> Iterator[sqlite3.Connection]:
-    """Open MLflow's SQLite file read-only and check its schema. Convert SQLite's errors to AdvisorError."""
+    """Open MLflow's SQLite file read-only, and check its schema. SQLite's errors are raised as AdvisorError."""
     path = require_local(location)
     try:
         with closing(_connect(_read_only_uri(path), _TIMEOUT_S)) as connection:
@@ -110,14 +108,14 @@ def _decode(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
-def _blob_as_text(value: Any) -> Any:
-    """Return a value, with a blob decoded as text. SQLite accepts blobs in text columns."""
+def _decode_blob(value: Any) -> Any:
+    """Return the value; a blob, which SQLite accepts in text columns, is decoded to text."""
     return _decode(value) if isinstance(value, bytes) else value
 
 
 def _read_only_uri(path: Path) -> str:
-    """Return a URI with which SQLite reads the file without creating files beside it."""
-    if path.exists() and not path.is_file():  # reading a pipe or a device might never end
+    """Return a URI with which SQLite reads the file without creating other files in its folder."""
+    if path.exists() and not path.is_file():  # reading from a pipe or a device might never end
         raise AdvisorError(f"{path} is not a file; pass the database that MLflow logs to")
     try:
         header = _read_header(path)
@@ -127,18 +125,17 @@ def _read_only_uri(path: Path) -> str:
         raise AdvisorError(
             f"{path} is {'empty' if not header else 'no SQLite database'}; pass the store that MLflow logs to"
         )
-    # A reader of a database in write-ahead-log mode creates two files beside the database. If the write-ahead log does not exist,
-    # no process has the database open and the database file is complete. In this case, the option `immutable` avoids the two files,
-    # so that databases in read-only folders can be read.
+    # A reader of a database in write-ahead-log mode creates two files in the database's folder. If there is no write-ahead log,
+    # no process has the database open, and the database file is complete. If the database file is complete, the option
+    # `immutable` avoids the two files, so that databases in read-only folders can be read.
     write_ahead = header[18:19] == b"\2"
     complete = write_ahead and not path.with_name(path.name + "-wal").exists()
     return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if complete else ''}"
 
 
 def _read_header(path: Path) -> bytes:
-    """Return the file's header. The file stays open, because closing it would release all POSIX locks that this process has on the
-    file.
-    """
+    """Return the header of an SQLite file. The file stays open, because closing it would release all POSIX locks that this
+    process holds on the file."""
     if not hasattr(os, "pread"):
         with path.open("rb") as file:
             return file.read(_HEADER_BYTES)
@@ -166,9 +163,8 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_writable(location: Location) -> None:
-    """Raise AdvisorError if MLflow must migrate the file or cannot write to it. An interrupted write is rolled back, as MLflow
-    would do.
-    """
+    """Raise AdvisorError if MLflow must migrate the SQLite file or cannot write to it. If a write was interrupted, it is rolled
+    back, as MLflow would do."""
     path = require_local(location)
     if path.with_name(path.name + "-journal").exists():
         uri = f"{path.resolve().as_uri()}?mode=rw"  # mode=rw never creates a database
@@ -212,7 +208,7 @@ def _explain_error(error: sqlite3.Error, path: Path) -> AdvisorError:
 # --- queries --------------------------------------------------------------------------------------------------------------------
 
 _RUN_IDS = "json_each(?) w CROSS JOIN"
-"""SQL of a table with the run ids (`w.value`) and their indices (`w.key`). CROSS JOIN fixes the join order."""
+"""SQL for a table with the run ids (`w.value`) and their indices (`w.key`). CROSS JOIN fixes the join order."""
 _PARAMS_QUERY = f"""
     SELECT w.key, p.key, CAST(substr(p.value, 1, {collect.MAX_TEXT_CHARS}) AS TEXT)
     FROM {_RUN_IDS} params p ON p.run_uuid = w.value
@@ -243,7 +239,7 @@ _POINTS_QUERY = f"""
 
 
 class _SqliteDatabase:
-    """Implementation of `database.Database` for SQLite."""
+    """A `database.Database` for SQLite."""
 
     run_order = "start_time, run_uuid"
 
@@ -251,7 +247,7 @@ class _SqliteDatabase:
         self._connection = connection
 
     def query(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
-        return [tuple(map(_blob_as_text, row)) for row in self._rows(sql, *values)]
+        return [tuple(map(_decode_blob, row)) for row in self._rows(sql, *values)]
 
     def _rows(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
@@ -266,16 +262,15 @@ class _SqliteDatabase:
         return self._rows(_LAST_POINTS_QUERY, json.dumps(ids))
 
     def revisions(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        """Return rows (run, largest row number of its points)."""
+        """The revision of a run is the largest row number of its points."""
         return self._rows(_LAST_ROWS_QUERY, json.dumps(ids))
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.PointBlock]]:
-        """Implement `database.Database.blocks`."""
         self.query("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
         self._connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", metrics.items())
-        return database.read_blocks(partial(self._block, len(metrics)), ids, len(metrics), _POINTS_PER_QUERY)
+        return database.read_blocks(partial(self._read_block, len(metrics)), ids, len(metrics), _POINTS_PER_QUERY)
 
-    def _block(self, metrics: int, ids: list[str]) -> database.PointBlock:
+    def _read_block(self, metrics: int, ids: list[str]) -> database.PointBlock:
         rows = self._connection.execute(_POINTS_QUERY, (metrics, database.NAN_CODE, json.dumps(ids)))
         block = np.fromiter(rows, dtype=database.POINT_DTYPE)
         block["value"][block["value"] == database.NAN_CODE] = np.nan

@@ -1,4 +1,4 @@
-"""The protocol that every kind of MLflow store implements, and the function that opens a store."""
+"""The protocol that readers of all kinds of MLflow stores implement, and the function that opens a store."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from advisor.tracking.runs import Experiment
 from advisor.tracking.stores import mysql, postgres
 from advisor.tracking.stores.client_store import ClientStore
 from advisor.tracking.stores.location import Location
-from advisor.tracking.stores.lookup import ExperimentEntry
+from advisor.tracking.stores.lookup import ExperimentListing
 from advisor.tracking.stores.sqlite import SqliteStore
 
 OnProgress: TypeAlias = Callable[[int, int], None]
-"""Callback that receives the number of runs read and the total number of runs."""
+"""Function that receives the number of runs read so far and the total number of runs."""
 
 
 class Store(Protocol):
-    """A read-only MLflow store. Every method reports an error as an AdvisorError with a one-line instruction."""
+    """A reader for an MLflow store. Every method reports errors as an AdvisorError with a one-line instruction."""
 
     location: Location
 
-    def experiments(self) -> list[ExperimentEntry]:
+    def experiments(self) -> list[ExperimentListing]:
         """Return all experiments, including deleted ones, oldest first."""
 
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
-        """Return (name, tags) of each active experiment, oldest first. The tags include at least the study files."""
+        """Return (name, tags) of each active experiment, oldest first. The tags include at least the tags that hold study
+        files."""
 
     def read(self, experiment: str, *, filter: str | None, on_progress: OnProgress) -> Experiment:
         """Read the experiment with this name or id; see `reading.read_experiment`."""

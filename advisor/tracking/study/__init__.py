@@ -1,3 +1,2 @@
-"""Converts an experiment to a study. `assemble` combines decisions about trials, metrics and parameters; each other module makes
-one such decision.
-"""
+"""Converts an MLflow experiment to a study. `assemble` combines decisions about trials, metrics and parameters; each of the
+other modules makes one decision."""

@@ -14,8 +14,8 @@
 | settings and facts of each trial | `trials` |
 | which kind of workload it is | `kind` |
 | which space the study searched | `space`, `declared` |
-| which metric carries which signal | `metric_names` |
-| whether trainings stopped at a target | `targets` |
+| which metric is the training loss, gradient norm, ... | `metric_names` |
+| whether trials stopped at a target value | `targets` |
 | how trials and objectives compare | `comparisons` |
 """
 
@@ -32,7 +32,7 @@ from advisor.tracking.study import metric_names
 from advisor.tracking.study.comparisons import add_comparisons
 from advisor.tracking.study.continued import join_continued
 from advisor.tracking.study.curves import build_curves
-from advisor.tracking.study.hyperparameters import keep_hyperparameters
+from advisor.tracking.study.hyperparameters import drop_non_hyperparameters
 from advisor.tracking.study.kind import choose_kind
 from advisor.tracking.study.objective import choose_objective
 from advisor.tracking.study.populations import Population, select_population
@@ -53,19 +53,19 @@ def assemble(
     reading: Reading | None = None,
     unfinished: bool = False,
 ) -> Study:
-    """Return the study of an experiment's runs. reading: the user's decisions; by default those of the study file.
+    """Return the study of an experiment's runs. reading: the user's decisions, by default those in the study file.
 
     unfinished: whether to accept a study in which no trial has ended yet.
 
-    Objective, direction and search space come from the arguments or, in this order, from `spec` or the adapters' tags. If none of
-    these states them, they are inferred, and `Study.inferred` records the inference. Raises AdvisorError if there are no data or
-    the arguments contradict the data.
+    Objective, direction and search space come from the arguments, else from `spec`, else from the tags of our training hooks.
+    If none of these sources states them, they are inferred, and `Study.inferred` records this. Raises AdvisorError if the
+    experiment has no data or the arguments contradict the data.
     """
     if not experiment.runs:
-        raise NothingToJudge(f"experiment {experiment.name!r} has no runs; log some trials first")
+        raise NothingToJudge(f"experiment {experiment.name!r} has no runs; train some trials first")
     reading = reading or (spec.reading if spec is not None else None) or Reading()
-    experiment, left_out = keep_hyperparameters(without_probes(experiment), spec, reading)
-    population = _population(experiment, reading, spec, objective)
+    experiment, left_out = drop_non_hyperparameters(without_probes(experiment), spec, reading)
+    population = _choose_population(experiment, reading, spec, objective)
     experiment, joined = join_continued(population.experiment)
     aim = choose_objective(experiment, spec, objective, direction)
     metric = aim.objective.metric
@@ -97,7 +97,9 @@ def assemble(
     return add_comparisons(add_target(study), curves.summaries.get(metric, {}))
 
 
-def _population(experiment: Experiment, reading: Reading, spec: StudySpec | None, objective: str | None) -> Population:
+def _choose_population(
+    experiment: Experiment, reading: Reading, spec: StudySpec | None, objective: str | None
+) -> Population:
     return select_population(
         experiment,
         reading.population,
@@ -109,7 +111,8 @@ def _population(experiment: Experiment, reading: Reading, spec: StudySpec | None
 def _require_results(
     experiment: str, metric: str, trials: tuple[Trial, ...], block: CurveBlock, *, unfinished: bool
 ) -> None:
-    """Raise AdvisorError unless at least one trial logged the objective and, without `unfinished`, at least one trial has ended."""
+    """Raise AdvisorError unless at least one trial logged the objective and at least one trial has ended (the latter not with
+    `unfinished`)."""
     if not any(len(block.curve(t.index)) for t in trials):
         raise AdvisorError(f"no run of experiment {experiment!r} logged the objective {metric!r}")
     if not unfinished and all(t.status in ("running", "no_data") for t in trials):

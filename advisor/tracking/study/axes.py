@@ -1,10 +1,10 @@
 """Converts the steps of each trial's metrics to one common axis, which starts at 0.
 
 Two kinds of steps are converted:
-- Steps that do not start near 0, for example at 100,000 or at a Unix time, are replaced by their distance from the trial's start.
-- Epochs become optimizer steps in trials that logged some metrics by epoch and others by step. Training loops and frameworks often
-  log the loss at every step and validation metrics at `step=epoch`. Only timestamps distinguish epoch 3 from step 3: step 3 is
-  logged much earlier.
+- If steps do not start near 0 (but at 100,000 or a Unix time), they are counted from the trial's start.
+- Epochs become optimizer steps in trials that logged some metrics by epoch and others by step. Training loops and frameworks
+  often log the loss at every step and validation metrics at `step=epoch`. Only timestamps distinguish epoch 3 from step 3: step
+  3 is logged much earlier.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from advisor.model.space import FloatArray, IntArray, Value, as_number, counts_e
 from advisor.model.study import Curve, CurveBlock
 
 _MIN_POINTS = 3
-"""Minimum number of points in a curve to compare its timestamps with those of other curves."""
+"""Minimum number of points in a curve for comparing its timestamps with those of other curves."""
 _MIN_RATIO = 1.5
-"""Minimum number of optimizer steps, judged by timestamps, per logged step of a metric for the logged steps to count as epochs."""
-_MIN_STRIDE = 5
-"""Minimum distance between logged steps that count as optimizer steps, if other trials count epochs."""
+"""If a metric's logged steps are at least this number of optimizer steps apart, as estimated from timestamps, they count as
+epochs."""
+_MIN_STEP_INTERVAL = 5
+"""Minimum distance between logged steps that count as optimizer steps, if other trials log the metric by epoch."""
 _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
-_MIN_OFFSET = 0.25
-"""Minimum offset of all trials, as a share of their lengths. In practice, the first evaluation of a training is never that far from
-its start.
-"""
-FIRST_TIME = 10**9
+_MIN_STEP_OFFSET = 0.25
+"""Minimum offset of the logged steps in every trial, as a fraction of the trial's length. In practice, the first evaluation is
+always nearer to the start of the training than this."""
+MIN_UNIX_TIME_S = 10**9
 """Minimum first step that counts as a time: the number of seconds since 1970 reached this value in 2001."""
-_FIRST_MS = 10**12
-_ROUND = 5
-"""Planned lengths of training are usually multiples of this number."""
+_MIN_UNIX_TIME_MS = 10**12
+_PLANNED_LENGTH_MULTIPLE = 5
+"""Planned lengths of training are usually multiples of `_PLANNED_LENGTH_MULTIPLE`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepOffsets:
-    """The offsets of the logged steps."""
+    """The offsets at which the logged steps of trials start."""
 
     steps: IntArray
     """Offset to subtract from the logged steps of each trial, shape (trials,)."""
     unit: Literal["step", "second", "millisecond"] = "step"
 
     def decisions(self) -> tuple[Decision, ...]:
-        """Return the decision to count steps from the start, for the report; empty if the logged steps start at 0."""
+        """The decision to count steps from the start, for the report; empty if the logged steps start at 0."""
         if not self.steps.any():
             return ()
         low, high = int(self.steps[self.steps > 0].min()), int(self.steps.max())
@@ -59,7 +59,7 @@ class StepOffsets:
         return (Decision(topic="steps", text=text),)
 
 
-def count_from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str, CurveBlock], StepOffsets]:
+def remove_step_offsets(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str, CurveBlock], StepOffsets]:
     """Return the curves with steps counted from the start of each trial, if the logged steps of all trials have an offset."""
     first, last, gap = np.full(trials, np.inf), np.full(trials, -np.inf), np.full(trials, np.inf)
     for block in blocks.values():
@@ -70,7 +70,7 @@ def count_from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dic
         first[some], last[some] = np.minimum(first[some], begin), np.maximum(last[some], end)
         gap[some] = np.minimum(gap[some], (end - begin) / (counts[some] - 1))
     known = np.isfinite(first)
-    if not known.any() or (first[known] - gap[known] < _MIN_OFFSET * (last[known] - first[known])).any():
+    if not known.any() or (first[known] - gap[known] < _MIN_STEP_OFFSET * (last[known] - first[known])).any():
         return dict(blocks), StepOffsets(np.zeros(trials, dtype=np.int64))
     starts = np.zeros(trials, dtype=np.int64)
     starts[known] = np.floor(first[known] - gap[known]).astype(np.int64)
@@ -82,23 +82,24 @@ def count_from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dic
     }
     earliest = float(first[known].min())
     return shifted, StepOffsets(
-        starts, "step" if earliest < FIRST_TIME else "second" if earliest < _FIRST_MS else "millisecond"
+        starts, "step" if earliest < MIN_UNIX_TIME_S else "second" if earliest < _MIN_UNIX_TIME_MS else "millisecond"
     )
 
 
 def convert_epochs_to_steps(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list[str]]:
-    """For each trial, replace each epoch in its curves by the step at which the epoch ended; return the curves and warnings about
-    replacements.
-    """
+    """Replace each epoch in a trial's curves by the optimizer step at which the epoch ended; return the curves, and warnings
+    about the replaced epochs."""
     last = {name: int(block.steps.max()) for name, block in blocks.items() if len(block.steps)}
     if not last:
         return dict(blocks), []
     reference = max(last, key=lambda name: (last[name], len(blocks[name].steps), name))
-    candidates = [name for name in last if _counts_by_one(blocks[name]) and 2 * (last[name] + 1) <= last[reference]]
+    candidates = [
+        name for name in last if _has_consecutive_steps(blocks[name]) and 2 * (last[name] + 1) <= last[reference]
+    ]
     if not candidates:
         return dict(blocks), []
     steps = {name: blocks[name].steps.copy() for name in candidates}
-    first = _first_step(blocks[reference])
+    first = _first_step_number(blocks[reference])
     moved: set[str] = set()
     lengths: list[float] = []
     for trial in range(len(blocks[reference].offsets) - 1):
@@ -120,8 +121,8 @@ def convert_epochs_to_steps(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str,
     return aligned, list(_epoch_warning(sorted(moved), reference, lengths))
 
 
-def _counts_by_one(block: CurveBlock) -> bool:
-    """Return True if the steps of every trial are consecutive integers that start at 0 or 1."""
+def _has_consecutive_steps(block: CurveBlock) -> bool:
+    """Return whether the steps of every trial are consecutive integers that start at 0 or 1."""
     if not len(block.steps):
         return False
     firsts = block.offsets[:-1][np.diff(block.offsets) > 0]
@@ -131,10 +132,9 @@ def _counts_by_one(block: CurveBlock) -> bool:
     return bool(ones.all() and (block.steps[firsts] <= 1).all())
 
 
-def _first_step(block: CurveBlock) -> int:
-    """Return the number of the first step in a metric's numbering, 0 or 1: 1 if the logged steps are 5, 10, 15; 0 if they are 0, 5,
-    10 or 4, 9, 14.
-    """
+def _first_step_number(block: CurveBlock) -> int:
+    """Return the number that a metric gives to the first step: 1 if the logged steps are 5, 10, 15; 0 if they are 0, 5, 10 or
+    4, 9, 14."""
     curve = next((c for i in range(len(block.offsets) - 1) if len(c := block.curve(i)) > 1), None)
     if curve is None or curve.steps[0] == 0:
         return 0
@@ -142,9 +142,8 @@ def _first_step(block: CurveBlock) -> int:
 
 
 def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
-    """Return the optimizer steps per epoch of `curve`; None if `curve` may be logged by step, too. `clock` is a curve that is
-    logged by step.
-    """
+    """Return the number of optimizer steps per epoch if `curve` is logged by epoch; None if it may be logged by step. `clock`
+    is a curve that is logged by optimizer step."""
     if min(len(curve), len(clock)) < _MIN_POINTS or not _is_increasing(clock.times) or not _is_increasing(curve.times):
         return None
     made = _steps_made(curve.times, clock) + 1 - first
@@ -189,10 +188,11 @@ def _epoch_warning(moved: Sequence[str], reference: str, lengths: Sequence[float
 
 
 def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
-    """Return warnings about metrics that some trials log by epoch and others by step, whose steps cannot be compared.
+    """Return warnings about metrics that some trials log by epoch and other trials by step, so that their steps cannot be
+    compared.
 
-    Consecutive integers from 0 or 1 count as epochs; numbers at least `_MIN_STRIDE` apart, with similarly many points, count as
-    steps.
+    Consecutive integers from 0 or 1 count as epochs; in trials with a similar number of points, steps at least `_MIN_STEP_INTERVAL`
+    apart count as optimizer steps.
     """
     found = []
     for name, block in sorted(blocks.items()):
@@ -203,7 +203,7 @@ def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
             gap = float(np.median(np.diff(steps)))
             if gap == 1 and steps[0] <= 1:
                 epochs.append(len(steps))
-            elif gap >= _MIN_STRIDE:
+            elif gap >= _MIN_STEP_INTERVAL:
                 strides.append(len(steps))
         if epochs and strides and 0.5 <= np.median(epochs) / np.median(strides) <= 2:
             found.append(f"{name} ({len(epochs)} trials by epoch, {len(strides)} by step)")
@@ -214,7 +214,7 @@ def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
 
 
 def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
-    """Return each trial's last logged step over all metrics, shape (trials,); -1 for a trial without points."""
+    """Return the last logged step of any metric in each trial, shape (trials,); -1 for a trial without points."""
     last = np.full(len(next(iter(blocks.values())).offsets) - 1, -1, dtype=np.int64)
     for block in blocks.values():
         logged = np.diff(block.offsets) > 0
@@ -222,14 +222,15 @@ def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
     return last
 
 
-def counts_epochs(last_steps: IntArray, params: Sequence[Mapping[str, Value]]) -> bool:
-    """Return True if all metrics are logged by epoch: each trial's last step equals its parameter for the number of epochs."""
+def are_steps_epochs(last_steps: IntArray, params: Sequence[Mapping[str, Value]]) -> bool:
+    """Return whether all metrics are logged by epoch: the last step of each trial equals its parameter for the number of
+    epochs."""
     trained = last_steps >= 1
     return bool(trained.any() and np.isin((planned_epochs(params) - last_steps)[trained], (0, 1)).all())
 
 
 def planned_epochs(params: Sequence[Mapping[str, Value]]) -> FloatArray:
-    """Return the number of epochs that the parameters of each trial state, shape (trials,); -9 without such a parameter."""
+    """Return the number of epochs that each trial's parameters state, shape (trials,); -9 if they state none."""
     return np.array(
         [next((as_number(v) for n, v in p.items() if counts_epochs_of_training(n)), -9.0) for p in params],
         dtype=np.float64,
@@ -237,10 +238,14 @@ def planned_epochs(params: Sequence[Mapping[str, Value]]) -> FloatArray:
 
 
 def length(curve: Curve) -> int:
-    """Return the number of steps up to the last point of a curve, which must not be empty: 200 if its steps are 0, 1, ..., 199.
+    """Return the number of steps up to the last point of a non-empty curve: 200 if its steps are 0, 1, ..., 199.
 
     A curve with steps from 0 to 200 also has 200 steps, because its evaluation at step 0 precedes the training.
     """
     last = int(curve.steps[-1])
     from_zero = len(curve) > 1 and curve.steps[0] == 0 and last + 1 == len(curve)
-    return last + 1 if from_zero and last % _ROUND and not (last + 1) % _ROUND else last
+    return (
+        last + 1
+        if from_zero and last % _PLANNED_LENGTH_MULTIPLE and not (last + 1) % _PLANNED_LENGTH_MULTIPLE
+        else last
+    )

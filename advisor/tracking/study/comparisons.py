@@ -16,37 +16,37 @@ from advisor.model.words import clean, number
 from advisor.tracking.study import declared, metric_names
 from advisor.tracking.study.policy_names import is_reward_of_preferences
 
-_LEVEL = 0.05
+_TEST_LEVEL = 0.05
 """Maximum probability, per study, of a false warning that two metrics disagree, if no hyperparameter affects these metrics."""
 _MIN_TRIALS = 8
-"""Minimum number of trials to compare the preferences of two metrics."""
-_COSTS = frozenset("latency vram flops macs".split())
-"""Words in names of metrics that measure the cost of running a trained model."""
+"""Minimum number of trials for testing whether two metrics prefer different settings."""
+_MODEL_COST_WORDS = frozenset("latency vram flops macs".split())
+"""Words in the names of metrics that measure the cost of running a trained model."""
 _RESOURCES, _UNITS = (
     frozenset(("memory", "energy")),
     frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split()),
 )
-"""Names of resources that also occur in names of quality metrics, and units that show that a metric measures the resource."""
-_COST_DIRECTIONS = _COSTS | frozenset(("average", "time", "cost"))
-"""Words with a direction that do not name a quality: words for the cost of a model, such as "latency", and "average". Any other
-word with a direction names a quality.
+"""Names of resources that also occur in names of quality metrics; and units, which show that a metric measures the resource."""
+_COST_DIRECTIONS = _MODEL_COST_WORDS | frozenset(("average", "time", "cost"))
+"""Words for which lower or higher values are better, but that do not name a quality: words for the cost of a model, such as
+"latency", and "average". Any other word for which lower or higher values are better names a quality.
 """
 
 
 def add_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
-    """Return the study with decisions and warnings about comparisons that contradict the analysis.
+    """Return the study with additional decisions and warnings about comparisons that contradict the analysis.
 
-    summaries: the value of the objective that each trial logged without a step at its end; hyperparameter tuners compare these
+    summaries: value of the objective that each trial logged without a step at its end; hyperparameter tuners compare these
     values.
     """
     return replace(
         study,
-        decisions=(*study.decisions, *_several_objectives(study), *_disagreement_of_last_values(study, summaries)),
-        warnings=(*study.warnings, *_metric_disagreement_warning(study), *_costlier_models(study)),
+        decisions=(*study.decisions, *_several_objectives_decision(study), *_last_value_decision(study, summaries)),
+        warnings=(*study.warnings, *_metric_disagreement_warning(study), *_model_cost_warning(study)),
     )
 
 
-def _several_objectives(study: Study) -> Iterator[Decision]:
+def _several_objectives_decision(study: Study) -> Iterator[Decision]:
     """Yield a decision if the tuner's tags declare several objectives."""
     counts = [declared.count_directions(t.tags) for t in study.trials]
     if counts and min(counts) > 1:
@@ -55,8 +55,9 @@ def _several_objectives(study: Study) -> Iterator[Decision]:
         yield Decision(topic="objective", text=text, overrule="--objective METRIC")
 
 
-def _disagreement_of_last_values(study: Study, summaries: Mapping[int, float]) -> Iterator[Decision]:
-    """Yield a decision if the trial with the best value at any step is not the trial with the best last value or summary."""
+def _last_value_decision(study: Study, summaries: Mapping[int, float]) -> Iterator[Decision]:
+    """Yield a decision if the best trial by the value at its best step is not the best trial by its last value or by its
+    summary."""
     ranked = study.ranked()
     sign = 1 if study.minimize else -1
     last = {}
@@ -85,7 +86,7 @@ def _disagreement_of_last_values(study: Study, summaries: Mapping[int, float]) -
 
 
 def _metric_disagreement_warning(study: Study) -> Iterator[str]:
-    """Yield one warning if a second validation metric prefers the opposite end of a hyperparameter's range."""
+    """Yield one warning if a different validation metric is best at the opposite end of a hyperparameter's range."""
     trials = study.ranked()
     names = [n for n, p in study.searched.items() if p.numeric]
     others = _other_objectives(study)
@@ -97,18 +98,20 @@ def _metric_disagreement_warning(study: Study) -> Iterator[str]:
             known = np.isfinite(costs) & np.isfinite(positions)
             if known.sum() < _MIN_TRIALS:
                 continue
-            own = _rank_correlation(positions[known], study.costs[[t.index for t in trials]][known], _LEVEL / tests)
-            its = _rank_correlation(positions[known], costs[known], _LEVEL / tests)
+            own = _rank_correlation(
+                positions[known], study.costs[[t.index for t in trials]][known], _TEST_LEVEL / tests
+            )
+            its = _rank_correlation(positions[known], costs[known], _TEST_LEVEL / tests)
             if own * its < 0:
                 yield (
-                    f"The metrics disagree: {clean(study.spec.objective.metric)} is better at {_range_end(own)} "
-                    f"{clean(name)}, {clean(other)} at {_range_end(its)} {clean(name)}. "
-                    "The analysis follows the first; choose another with --objective."
+                    f"The metrics disagree: {clean(study.spec.objective.metric)} is better at {_describe_range_end(own)} "
+                    f"{clean(name)}, {clean(other)} at {_describe_range_end(its)} {clean(name)}. "
+                    "The analysis uses the first metric; choose another one with --objective."
                 )
                 return
 
 
-def _costlier_models(study: Study) -> Iterator[str]:
+def _model_cost_warning(study: Study) -> Iterator[str]:
     """Yield one warning if trials with better results have a higher latency, memory or other cost of the model."""
     trials, metric = study.ranked(), clean(study.spec.objective.metric)
     costs = study.costs[[t.index for t in trials]]
@@ -117,7 +120,7 @@ def _costlier_models(study: Study) -> Iterator[str]:
         curves = [study.metrics[name].curve(t.index).finite.values for t in trials]
         values = np.array([float(c[-1]) if len(c) else math.nan for c in curves])
         known = np.isfinite(values)
-        if known.sum() >= _MIN_TRIALS and _rank_correlation(values[known], costs[known], _LEVEL / len(names)) < 0:
+        if known.sum() >= _MIN_TRIALS and _rank_correlation(values[known], costs[known], _TEST_LEVEL / len(names)) < 0:
             low, high = number(float(values[known].min())), number(float(values[known].max()))
             yield (
                 f"Trials with better {metric} have higher {clean(name)} ({low} to {high}). The analysis judges {metric} alone. If "
@@ -129,21 +132,21 @@ def _costlier_models(study: Study) -> Iterator[str]:
 def _measures_cost(study: Study, name: str) -> bool:
     own = name == study.spec.objective.metric or name in study.signals.values()
     words = metric_direction.words(name)
-    of_model = not _COSTS.isdisjoint(words) or not (_RESOURCES.isdisjoint(words) or _UNITS.isdisjoint(words))
+    of_model = not _MODEL_COST_WORDS.isdisjoint(words) or not (_RESOURCES.isdisjoint(words) or _UNITS.isdisjoint(words))
     quality = metric_direction.direction_of("_".join(w for w in words if w not in _COST_DIRECTIONS)) is not None
     return not own and not metric_names.is_window_or_system_metric(name) and of_model and not quality
 
 
-def _range_end(slope: float) -> str:
+def _describe_range_end(slope: float) -> str:
     return "low" if slope > 0 else "high"
 
 
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
-    """Return the metrics other than the objective, on the objective's data split, whose names state a direction; each with the sign
-    that makes it a cost.
+    """Return the other metrics on the objective's data split whose names tell the better direction; each with the sign that
+    turns it into a cost.
 
-    Metrics that describe a language model's own predictions, such as their entropy, are no objectives. In preference training, the
-    loss and the rewards of answers are functions of one margin, so they do not compete with each other either.
+    Metrics that describe a language model's own predictions, such as their entropy, are no objectives. In preference training,
+    the loss and the rewards of answers are functions of one margin, so they do not compete with each other either.
     """
     own = study.spec.objective.metric
     split = metric_direction.split_of(own)
@@ -160,7 +163,7 @@ def _other_objectives(study: Study) -> list[tuple[str, int]]:
             or (is_reward_of_preferences(own) and quantity == ("loss",))
         ):
             continue
-        if metric_names.measures_success(metric) and quantity != metric_direction.quantity(own):
+        if metric_names.may_measure_quality(metric) and quantity != metric_direction.quantity(own):
             found.setdefault(quantity, (metric, 1 if direction == "minimize" else -1))
     return list(found.values())
 
@@ -171,10 +174,10 @@ def _best(study: Study, trial: int, metric: str, sign: int) -> float:
 
 
 def _rank_correlation(positions: FloatArray, costs: FloatArray, level: float) -> float:
-    """Return Spearman's correlation of position and cost; 0 unless it is significant at this level."""
+    """Return Spearman's correlation between position and cost; 0 unless it is significant at this level."""
     if len(np.unique(positions)) < 2 or len(np.unique(costs)) < 2:
         return 0.0
-    from scipy.stats import spearmanr  # imported here, because the module loads slowly and is rarely needed
+    from scipy.stats import spearmanr  # imported here because the import is slow and rarely needed
 
     result = spearmanr(positions, costs)
     return float(result.statistic) if result.pvalue <= level else 0.0

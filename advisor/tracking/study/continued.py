@@ -1,6 +1,5 @@
-"""Joins runs that continue an interrupted run of the same trial, for example after preemption; unjoined, they would count as
-repeats.
-"""
+"""Joins runs that continue an interrupted run of the same trial, for example after preemption; without this, they would count
+as repeats."""
 
 from __future__ import annotations
 
@@ -19,17 +18,17 @@ from advisor.tracking.runs import Experiment, Points, RunStatus
 from advisor.tracking.study import axes, inference
 from advisor.tracking.study.probes import select_runs
 
-_MAX_FIRST_NAMES = 8
-"""Number of parameters that are compared first; comparing all of a thousand parameters of a thousand runs would take seconds."""
+_MAX_FIRST_COMPARED_NAMES = 8
+"""Number of parameters to compare first; comparing all of a thousand parameters in a thousand runs would take seconds."""
 _MAX_LENGTH_DIFFERENCE = 0.02
-"""Maximum relative difference in length between the longest run and a trial made of two parts that both count from zero."""
+"""Maximum relative difference in length between the longest run and a trial whose two parts both count steps from zero."""
 _MAX_GAP = 1.5
-"""Maximum distance between the end of one part and the start of the next, in intervals between logged steps."""
+"""Maximum distance between the last step of one part and the first step of the next part, in intervals between logged steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RunPart:
-    """A run, or several joined runs, as a possible part of a trial."""
+    """A run, or several joined runs, that may be part of a trial."""
 
     status: RunStatus
     started: float
@@ -38,29 +37,31 @@ class _RunPart:
     first: int
     last: int
     interval: int
-    """Mean distance between the logged steps of the metric that was logged most rarely."""
+    """Mean distance between the logged steps of the metric with the fewest logged steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Continuation:
-    """A run and its continuation, as indices in `Experiment.runs`."""
+    """A run and the run that continues it, as indices in `Experiment.runs`."""
 
     former: int
     later: int
-    restarts: bool
-    """True if the continuation counts its steps from zero again."""
+    restarts_from_zero: bool
+    """Whether the continuation counts its steps from zero again."""
 
 
 def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, ...]]:
-    """Return the experiment with each interrupted run and its continuation joined into one run, and the decisions to join.
+    """Return the experiment with each interrupted run and its continuation joined into one run, and the decisions about these
+    runs.
 
-    The joined run has the id of the last part. If parts overlap, the later part counts.
+    The joined run has the id of its last part. If two parts have points at the same steps, the points of the later part are
+    used.
     """
     groups = _groups_with_equal_settings(experiment)
-    parts = _run_parts(experiment) if groups else {}
+    parts = _find_run_parts(experiment) if groups else {}
     if not parts or any(
-        p.first >= axes.FIRST_TIME for p in parts.values()
-    ):  # steps that are Unix times cannot show that a run continues an earlier one
+        p.first >= axes.MIN_UNIX_TIME_S for p in parts.values()
+    ):  # Unix times as steps cannot show that a run continues an earlier run
         return experiment, ()
     longest = max((p.last for p in parts.values()), default=0)
     usual = min((p.first for p in parts.values()), default=0)
@@ -69,10 +70,10 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
         ordered = sorted((i for i in group if i in parts), key=lambda i: parts[i].started)
         for former, later in pairwise(ordered):
             one, two = parts[former], parts[later]
-            restarts = _continues(one, two, usual, longest)
-            if restarts is not None:
-                joins.append(_Continuation(former, later, restarts))
-                last = two.last + (one.last + one.interval - two.first if restarts else 0)
+            restarts_from_zero = _is_continuation(one, two, usual, longest)
+            if restarts_from_zero is not None:
+                joins.append(_Continuation(former, later, restarts_from_zero))
+                last = two.last + (one.last + one.interval - two.first if restarts_from_zero else 0)
                 parts[later] = replace(two, first=min(one.first, two.first), last=last, started=one.started)
     if not joins:
         return experiment, ()
@@ -81,13 +82,13 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
     return _join_runs(experiment, joins), (Decision(topic="status", text=text),)
 
 
-def _continues(earlier: _RunPart, later: _RunPart, usual_first_step: int, longest: int) -> bool | None:
-    """Return None if `later` does not continue `earlier`; if it does, return True if `later` counts its steps from zero, else
-    False.
+def _is_continuation(earlier: _RunPart, later: _RunPart, usual_first_step: int, longest: int) -> bool | None:
+    """Return None if `later` does not continue `earlier`; otherwise, return whether `later` counts its steps from zero.
 
-    usual_first_step: first step of complete runs. If the steps of `later` start where those of `earlier` ended, `later` continues
-    it, whatever the status of `earlier`. If `earlier` was killed, `later` continues it in two more cases: if `later` repeats the
-    training from the start and gets further, or if `later` counts from zero and both runs together are as long as the longest run.
+    usual_first_step: first step of runs that are not continuations. If the steps of `later` start where the steps of `earlier`
+    ended, `later` continues it, whatever the status of `earlier`. If `earlier` was killed, `later` also continues it if it
+    repeats the training from the start and reaches a later step, or if it counts from zero and both runs together are as long
+    as the longest run.
     """
     if later.started < earlier.ended:
         return None
@@ -105,12 +106,12 @@ def _continues(earlier: _RunPart, later: _RunPart, usual_first_step: int, longes
 
 
 def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
-    """Return groups of runs with the same parameters, seed and fold. Runs without parameters form no group."""
+    """Return groups of runs with the same parameters, seed and fold. Runs without parameters belong to no group."""
     logged = {name for run in experiment.runs for name in run.params}
-    few = set(sorted(logged)[:_MAX_FIRST_NAMES])
+    few = set(sorted(logged)[:_MAX_FIRST_COMPARED_NAMES])
     parts = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
     if all(parts) and len(set(map(_params_key, parts))) == len(parts):
-        return []  # all runs already differ in these first parameters
+        return []  # the first parameters already differ in all runs
     parsed = inference.parse_params([run.params for run in experiment.runs])
     of_seeds = {n for n in logged if {"seed", "random"} & set(words_of(n)) or inference.is_trial_number(n)}
     groups: dict[object, list[int]] = {}
@@ -123,12 +124,12 @@ def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
 
 
 def _params_key(params: Mapping[str, Value]) -> tuple[tuple[str, str], ...]:
-    """Return the parameters as a key of a dictionary."""
+    """Return the parameters in a form that can be the key of a dictionary."""
     return tuple(sorted((name, repr(value)) for name, value in params.items()))
 
 
-def _run_parts(experiment: Experiment) -> dict[int, _RunPart]:
-    """Return the runs with points and a known start, by index."""
+def _find_run_parts(experiment: Experiment) -> dict[int, _RunPart]:
+    """Return the runs that have points and a known start time, by index."""
     count = len(experiment.runs)
     low, high, interval = np.full(count, _NO_STEP), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
     ended = np.full(count, -np.inf)
@@ -149,9 +150,9 @@ def _run_parts(experiment: Experiment) -> dict[int, _RunPart]:
 
 
 _END_TAGS = (contract.TAG_STATUS, contract.TAG_ERROR, "state", "trial_state", "optuna.trial.state", "error")
-"""Tags that say how a run ended; those of an interrupted part do not say how the whole trial ended."""
+"""Tags that tell how a run ended; the tags of an interrupted part do not tell how the whole trial ended."""
 _NO_STEP = np.iinfo(np.int64).max
-"""First step of a run without points."""
+"""Value that stands for the first step of a run without points."""
 
 
 def _first_and_last_steps(points: Points, runs: int) -> tuple[IntArray, IntArray]:
@@ -163,9 +164,10 @@ def _first_and_last_steps(points: Points, runs: int) -> tuple[IntArray, IntArray
 
 
 def _join_runs(experiment: Experiment, continuations: Sequence[_Continuation]) -> Experiment:
-    """Return the experiment with the parts of each trial as one run. continuations: in the order in which the later parts ran."""
+    """Return the experiment with the parts of each trial joined into one run. continuations: in the order in which the later
+    parts ran."""
     fits = experiment.fits_in_memory
-    points = {metric: _joined_points(p, continuations, fits=fits) for metric, p in experiment.points.items()}
+    points = {metric: _join_points(p, continuations, fits=fits) for metric, p in experiment.points.items()}
     runs = list(experiment.runs)
     for join in continuations:
         former, later = runs[join.former], runs[join.later]
@@ -176,7 +178,7 @@ def _join_runs(experiment: Experiment, continuations: Sequence[_Continuation]) -
     return select_runs(replace(experiment, runs=tuple(runs), points=points), keep)
 
 
-def _joined_points(points: Points, continuations: Sequence[_Continuation], *, fits: bool) -> Points:
+def _join_points(points: Points, continuations: Sequence[_Continuation], *, fits: bool) -> Points:
     runs, steps = points.runs.copy(), points.steps.copy()
     keep = np.ones(len(runs), dtype=np.bool_)
     for join in continuations:
@@ -184,7 +186,7 @@ def _joined_points(points: Points, continuations: Sequence[_Continuation], *, fi
         if not len(later):
             runs[former] = join.later
             continue
-        if join.restarts and len(former):
+        if join.restarts_from_zero and len(former):
             interval = int(np.median(np.diff(np.unique(steps[former])))) if len(former) > 1 else 1
             steps[later] += int(steps[former].max()) + interval - int(steps[later].min())
         keep[former[steps[former] >= steps[later].min()]] = False

@@ -15,22 +15,20 @@ from advisor.model.reading import Decision
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.model.study import CurveBlock
 from advisor.model.words import clean, count, listed
-from advisor.stats.curve import HUGE
+from advisor.stats.curve import MAX_FINITE_VALUE
 from advisor.system import spill
 from advisor.tracking.points.collect import is_ascending
 from advisor.tracking.runs import Experiment, Points
 from advisor.tracking.study import axes
 
 _MAX_STEP = 2**53
-"""Maximum usable step. Larger integers, such as nanosecond timestamps, may become equal as 64-bit floats."""
+"""Maximum usable step. Maximum step, because larger integers, such as nanosecond timestamps, may become equal as 64-bit floats."""
 _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """The curves of a study."""
-
     blocks: dict[str, CurveBlock]
     """The curves of each metric, by metric name."""
     start: axes.StepOffsets
@@ -41,25 +39,25 @@ class Curves:
 
 
 def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
-    """Return the curves of the runs with these indices, shape (trials,), and warnings about replaced steps."""
+    """Return the curves of the runs with the given indices, shape (trials,), and warnings about unusable or repeated steps."""
     trial_of = np.full(len(experiment.runs), -1, dtype=np.int64)
     trial_of[indices] = np.arange(len(indices))
     started = np.array([math.nan if (s := experiment.runs[i].started) is None else s for i in indices])
     fits = experiment.fits_in_memory
     parts = {m: _curves_of_metric(points, trial_of, started, fits=fits) for m, points in experiment.points.items()}
     summaries = {metric: part.summaries for metric, part in parts.items() if part.summaries}
-    stepless = [metric for metric, part in parts.items() if part.stepless]
+    has_no_steps = [metric for metric, part in parts.items() if part.has_no_steps]
     repeated = [
         f"{metric} ({part.dropped:,} of {part.dropped + len(part.block.steps):,} values)"
         for metric, part in parts.items()
         if part.dropped
         and "time" not in words(metric)  # TRL logs the time of each call at the same step, but no rule reads it
     ]
-    blocks, start = axes.count_from_start({metric: part.block for metric, part in parts.items()}, len(indices))
+    blocks, start = axes.remove_step_offsets({metric: part.block for metric, part in parts.items()}, len(indices))
     aligned, by_epoch = axes.convert_epochs_to_steps(blocks)
     warnings = []
-    if stepless:
-        names = ", ".join(sorted(stepless)[:_MAX_NAMES])
+    if has_no_steps:
+        names = ", ".join(sorted(has_no_steps)[:_MAX_NAMES])
         warnings.append(f"Logged without usable steps, so the order of logging replaces the steps: {names}.")
     if repeated:
         names = listed(repeated, _MAX_NAMES)
@@ -78,14 +76,12 @@ def _decisions(summaries: Mapping[str, Mapping[int, float]]) -> Iterator[Decisio
 
 @dataclass(frozen=True, slots=True)
 class _CurvesOfMetric:
-    """The curves of one metric."""
-
     block: CurveBlock
-    """The curves, with the last logged point of each step."""
-    stepless: bool
-    """True if the metric has no usable steps."""
+    """The curves of one metric, with the last logged point of each step."""
+    has_no_steps: bool
+    """Whether the metric has no usable steps."""
     dropped: int
-    """Number of points left out because a later point has the same step."""
+    """Number of points that were dropped because a later point has the same step."""
     summaries: dict[int, float]
     """Value that each trial logged without a step after the end of its curve."""
 
@@ -93,36 +89,36 @@ class _CurvesOfMetric:
 def _curves_of_metric(
     points: Points, trial_of_run: IntArray, start_times: FloatArray, *, fits: bool
 ) -> _CurvesOfMetric:
-    """Return the curves of one metric."""
     trials, steps, values, times = _sort_points(points, trial_of_run)
-    late = _late_points(trials, steps, times)
+    late = _stepless_points(trials, steps, times)
     summaries = dict(zip(trials[late].tolist(), values[late].tolist(), strict=True))
     if len(late):
         trials, steps = np.delete(trials, late), np.delete(steps, late)
         values, times = np.delete(values, late), np.delete(times, late)
-    stepless = _is_stepless(trials, steps, len(start_times))
+    has_no_steps = _is_stepless(trials, steps, len(start_times))
     dropped = 0
-    if stepless:
+    if has_no_steps:
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
     elif not is_ascending(trials, steps):
         last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
-        # Loggers repeat equal values, such as the epoch; only points with different values at the same step are lost information.
+        # Loggers repeat equal values, such as the epoch; only points with different values at the same step mean lost
+        # information.
         dropped = int(np.sum(~last[:-1] & (values[:-1] != values[1:])))
         trials, steps, values, times = trials[last], steps[last], values[last], times[last]
-    if (huge := np.abs(values) > HUGE).any():
+    if (huge := np.abs(values) > MAX_FINITE_VALUE).any():
         values = np.where(huge, np.copysign(np.inf, values), values)
     counts = np.bincount(trials, minlength=len(start_times))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     steps, values, times = spill.move_to_file((steps, values, times - start_times[trials]), fits=fits)
     block = CurveBlock(steps, values, times, offsets)
-    return _CurvesOfMetric(block, stepless, dropped, summaries)
+    return _CurvesOfMetric(block, has_no_steps, dropped, summaries)
 
 
-def _late_points(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
-    """Return the indices of points at step 0 that were logged after all later steps of their trial: MLflow stores values without a
-    step this way.
+def _stepless_points(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
+    """Return the indices of points at step 0 that were logged after all later steps of their trial; MLflow stores values
+    without a step in this way.
 
-    The columns are sorted by trial, step and time.
+    The input arrays must be sorted by trial, step and time.
     """
     zeros = np.flatnonzero(steps == 0)
     ends = np.searchsorted(trials, trials[zeros], "right")
@@ -138,12 +134,12 @@ def _late_points(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArr
 
 
 def _sort_points(points: Points, trial_of_run: IntArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """Return trials, steps, values and times of the points, sorted by trial, step and time and without exact duplicates."""
+    """Return (trials, steps, values, times) of the points, sorted by trial, step and time, without exact duplicates."""
     trials = trial_of_run[points.runs]
     steps, values, times = points.steps, points.values, points.times
     if not (is_trial := trials >= 0).all():
         trials, steps, values, times = trials[is_trial], steps[is_trial], values[is_trial], times[is_trial]
-    if is_ascending(trials, steps):  # the rows are already sorted, as in nearly all experiments
+    if is_ascending(trials, steps):  # the rows are already sorted in nearly all experiments
         return trials, steps, values, times
     order = np.lexsort((times, steps, trials))
     trials, steps, values, times = trials[order], steps[order], values[order], times[order]
@@ -153,16 +149,15 @@ def _sort_points(points: Points, trial_of_run: IntArray) -> tuple[IntArray, IntA
 
 
 def _differs_from_previous(*columns: NDArray[Any]) -> BoolArray:
-    """Return a mask of rows that differ from the preceding row. columns: arrays of 8-byte numbers, each of shape (n,)."""
+    """Return a mask of the rows that differ from the row before them. columns: arrays of 8-byte numbers, each of shape (n,)."""
     new = np.ones(len(columns[0]), dtype=np.bool_)
     new[1:] = np.logical_or.reduce([(bits := c.view(np.int64))[1:] != bits[:-1] for c in columns])
     return new
 
 
 def _is_stepless(trials: IntArray, steps: IntArray, count: int) -> bool:
-    """Return True if the steps of a metric are unusable: they exceed the maximum, or all are equal although there are more points
-    than trials (`count`).
-    """
+    """Return whether the steps of a metric are unusable: they exceed the maximum, or all are equal although there are more
+    points than trials (`count`)."""
     if not len(steps):
         return False
     low, high = int(steps.min()), int(steps.max())

@@ -15,22 +15,22 @@ from advisor.model.space import Value
 from advisor.model.spec import Direction, Parameter
 from advisor.tracking.runs import Run
 
-_SUFFIX = "_distribution"
-_LOG = frozenset(("LogUniformDistribution", "IntLogUniformDistribution"))
-_FLOATS = frozenset(
+_DISTRIBUTION_TAG_SUFFIX = "_distribution"
+_LOG_DISTRIBUTIONS = frozenset(("LogUniformDistribution", "IntLogUniformDistribution"))
+_FLOAT_DISTRIBUTIONS = frozenset(
     ("FloatDistribution", "UniformDistribution", "LogUniformDistribution", "DiscreteUniformDistribution")
 )
-_INTS = frozenset(("IntDistribution", "IntUniformDistribution", "IntLogUniformDistribution"))
+_INT_DISTRIBUTIONS = frozenset(("IntDistribution", "IntUniformDistribution", "IntLogUniformDistribution"))
 _WHY = "as the tuner declares it in the runs' tags"
 
 
 def has_tuner_tags(run: Run) -> bool:
-    """Return True if the run has the tags of a tuner's trial."""
-    return {"number", "state"} <= run.tags.keys() or any(tag.endswith(_SUFFIX) for tag in run.tags)
+    """Return whether the run has the tags that a tuner gives its trials."""
+    return {"number", "state"} <= run.tags.keys() or any(tag.endswith(_DISTRIBUTION_TAG_SUFFIX) for tag in run.tags)
 
 
 def direction(runs: Sequence[Run]) -> Direction | None:
-    """Return the direction that the tuner's tags declare in most runs; None if they declare none or several."""
+    """Return the direction that the tuner's tags declare in most runs; None if they declare no direction or several."""
     tags = Counter(run.tags.get("direction", "").rpartition(".")[2].lower() for run in runs if has_tuner_tags(run))
     known = {text: n for text, n in tags.items() if text in ("minimize", "maximize")}
     if not known:
@@ -39,23 +39,23 @@ def direction(runs: Sequence[Run]) -> Direction | None:
 
 
 def count_directions(tags: Mapping[str, str]) -> int:
-    """Return the number of directions that a tuner's tags declare, one for each objective."""
+    """Return the number of directions that a tuner's tags declare, which is one per objective."""
     text = f"{tags.get('direction', '')} {tags.get('directions', '')}"
     return len(re.findall(r"\b(?:minimize|maximize)\b", text, re.I))
 
 
 def choices_with_none(runs: Sequence[Run]) -> frozenset[str]:
-    """Return the parameters whose declared choices contain None. For these, the logged text "None" is a value."""
+    """Return the parameters whose declared choices contain None. In these parameters, the logged text "None" is a value."""
     return frozenset(
         name for name, found in _distributions(runs).items() for _, values in found if None in values.get("choices", ())
     )
 
 
 def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, Value]]) -> dict[str, Parameter]:
-    """Return the parameters that the tuner declares, by name. params: the values of each run, shape (runs,).
+    """Return the parameters that the tuner declares, by name. params: values of each run, shape (runs,).
 
-    If a range changed between trials, the result is the union of the ranges. Parameters whose declaration does not fit the logged
-    values are left out.
+    If a range changed from trial to trial, the result is the union of the ranges. Parameters whose declaration contradicts the
+    logged values are omitted.
     """
     result = {}
     for name, found in _distributions(runs).items():
@@ -67,25 +67,25 @@ def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, Value]]) -> di
 
 
 def _distributions(runs: Sequence[Run]) -> dict[str, set[tuple[str, _Arguments]]]:
-    """Return each parameter's distinct distributions: its class and its arguments."""
+    """Return the different distributions of each parameter: class name and arguments."""
     texts: dict[str, set[str]] = {}
     for run in runs:
         for tag, text in run.tags.items():
-            if tag.endswith(_SUFFIX) and len(tag) > len(_SUFFIX):
-                texts.setdefault(tag.removesuffix(_SUFFIX), set()).add(text)
+            if tag.endswith(_DISTRIBUTION_TAG_SUFFIX) and len(tag) > len(_DISTRIBUTION_TAG_SUFFIX):
+                texts.setdefault(tag.removesuffix(_DISTRIBUTION_TAG_SUFFIX), set()).add(text)
     return {
         name: {parsed for t in found if (parsed := _parse_distribution(t)) is not None} for name, found in texts.items()
     }
 
 
 class _Arguments(dict[str, Any]):
-    """Arguments of a distribution, hashable by identity so that a set can hold them."""
+    """Arguments of a distribution, hashable by identity so that a set can contain them."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 def _parse_distribution(text: str) -> tuple[str, _Arguments] | None:
-    """Parse a distribution such as `FloatDistribution(high=0.1, log=True, low=1e-05, step=None)`; None for other text."""
+    """Parse a distribution such as `FloatDistribution(high=0.1, log=True, low=1e-05, step=None)`; return None for other texts."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
@@ -102,12 +102,16 @@ def _declared_parameter(distributions: set[tuple[str, _Arguments]], as_text: boo
     try:
         if kinds == {"CategoricalDistribution"}:
             return _categorical([c for f in fields for c in f["choices"]], as_text)
-        if not kinds or not (kinds <= _FLOATS or kinds <= _INTS):
+        if not kinds or not (kinds <= _FLOAT_DISTRIBUTIONS or kinds <= _INT_DISTRIBUTIONS):
             return None
         low, high = min(float(f["low"]) for f in fields), max(float(f["high"]) for f in fields)
-        log = all(kind in _LOG or f.get("log") is True for kind, f in distributions)
+        log = all(kind in _LOG_DISTRIBUTIONS or f.get("log") is True for kind, f in distributions)
         parameter = Parameter(
-            type="int" if kinds <= _INTS else "float", low=low, high=high, scale="log" if log else "linear", why=_WHY
+            type="int" if kinds <= _INT_DISTRIBUTIONS else "float",
+            low=low,
+            high=high,
+            scale="log" if log else "linear",
+            why=_WHY,
         )
     except (KeyError, TypeError, ValueError, ValidationError):
         return None

@@ -1,4 +1,4 @@
-"""Reads the metric for choosing the best model and the planned number of steps from the runs' parameters."""
+"""Reads the metric that selects the best model, and the planned number of steps, from the runs' parameters."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from advisor.model.space import Value, as_number, counts_training, words_of
 from advisor.model.spec import Direction
 
 _OBJECTIVE_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
-"""Last words in names of parameters that hold the objective's name, such as metric_for_best_model and early_stopping.monitor."""
+"""Last words in the names of parameters that hold the objective's name, such as metric_for_best_model and
+early_stopping.monitor."""
 _STEPS = frozenset(("steps", "step", "iterations", "iters", "updates"))
-_WHOLE = frozenset("global total effective".split())
-_ACCUMULATION = ("accumulation", "accumulate", "accum")
+_WHOLE_BATCH_WORDS = frozenset("global total effective".split())
+_ACCUMULATION_WORDS = ("accumulation", "accumulate", "accum")
 
 
 def objective(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> str | None:
-    """Return the metric that the parameters of most runs name for choosing the best model; None if they name none of `metrics`.
+    """Return the metric that selects the best model according to the parameters of most runs; None if they name none of
+    `metrics`.
 
     The value "loss" alone is ignored, because tools set it by default.
     """
     votes: Counter[str] = Counter()
     for run in params:
-        stated = {_metric_named(value, metrics) for name, value in run.items() if _is_objective(name)}
+        stated = {_find_named_metric(value, metrics) for name, value in run.items() if _is_objective(name)}
         votes.update(metric for metric in stated if metric is not None)
     return min(votes, key=lambda metric: (-votes[metric], metric)) if votes else None
 
@@ -37,8 +39,8 @@ def _is_objective(name: str) -> bool:
     return any(words[-len(end) :] == end for end in _OBJECTIVE_ENDINGS)
 
 
-def _metric_named(value: str, metrics: Collection[str]) -> str | None:
-    """Return the metric with the name in a parameter's value, or else the validation metric of the same quantity."""
+def _find_named_metric(value: str, metrics: Collection[str]) -> str | None:
+    """Return the metric whose name a parameter holds; if it was not logged, return the validation metric of the same quantity."""
     if value.strip().lower() == "loss":
         return None
     if value in metrics:
@@ -53,7 +55,7 @@ def _metric_named(value: str, metrics: Collection[str]) -> str | None:
 
 
 def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
-    """Return the direction that most runs state in the parameters `greater_is_better` or `mode`; None if none states it."""
+    """Return the direction that the parameters `greater_is_better` or `mode` state in most runs; None if no run has them."""
     votes: Counter[Direction] = Counter()
     for run in params:
         for name, value in run.items():
@@ -66,9 +68,10 @@ def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
 
 
 def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) -> list[int | None]:
-    """Return each trial's planned optimizer steps from its parameters, or None for all trials if most ended at another step.
+    """Return the planned optimizer steps of each trial from its parameters; None for all trials if most of them ended at a
+    different step.
 
-    ends: last logged step of each trial, shape (trials,). A parameter that disagrees with the last steps of most trials does not
+    ends: last logged step of each trial, shape (trials,). A parameter that contradicts the last steps of most trials does not
     state the planned optimizer steps.
     """
     planned = [
@@ -85,9 +88,8 @@ def _is_step_count(name: str) -> bool:
 
 
 def batch_size(params: Mapping[str, Value]) -> float:
-    """Return the number of examples per optimizer step (all micro-batches together) by the trial's parameters; NaN if they do not
-    state it.
-    """
+    """Return the number of examples per optimizer step (all micro-batches together) from the trial's parameters; NaN if they do
+    not state it."""
     names = sorted(filter(is_batch_size, params), key=lambda name: (not is_whole_batch(name), len(name)))
     for name in names:
         if (size := parse_count(params[name])) >= 1:
@@ -96,16 +98,16 @@ def batch_size(params: Mapping[str, Value]) -> float:
 
 
 def micro_batches(params: Mapping[str, Value]) -> int:
-    """Return the number of gradient accumulation steps in the trial's parameters; 1 if they do not state it."""
+    """Return the number of gradient accumulation steps from the trial's parameters; 1 if they do not state it."""
     for name, value in params.items():
-        if any(word in _ACCUMULATION for word in words_of(name)) and (number := parse_count(value)) >= 1:
+        if any(word in _ACCUMULATION_WORDS for word in words_of(name)) and (number := parse_count(value)) >= 1:
             return int(number)
     return 1
 
 
 def is_whole_batch(name: str) -> bool:
-    """Return True if the name denotes the whole batch of an optimizer step, such as global_batch_size, and not a micro-batch."""
-    return bool(_WHOLE & set(words_of(name)))
+    """Return whether the name means the whole batch of an optimizer step, as in global_batch_size, and not a micro-batch."""
+    return bool(_WHOLE_BATCH_WORDS & set(words_of(name)))
 
 
 def parse_count(value: Value) -> float:

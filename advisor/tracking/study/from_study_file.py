@@ -1,4 +1,4 @@
-"""Compares the search space declared in a study file with the trials' actual values."""
+"""Compares the search space in a study file with the values that the trials used."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MAX_WORDS = 5
 
 
 def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) -> tuple[dict[str, Parameter], list[str]]:
-    """Return the declared parameters with their logged types, and a warning for each parameter with values outside its range.
+    """Return the declared parameters with their logged types, and one warning per parameter about values outside its range.
 
-    params: the values of each trial, shape (trials,). Raises AdvisorError if no trial logged a searched parameter, or if no trial
-    used one of its allowed values.
+    params: the values of each trial, shape (trials,). Raises AdvisorError if no trial logged a declared parameter, or if no
+    trial used one of its declared values.
     """
     if spec is None:
         return {}, []
@@ -38,19 +38,21 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
         outside = sum(not parameter.allows(v) for v in values)
         if outside == len(values):
             raise AdvisorError(
-                f"the study file searches {name!r} {_domain(parameter)}, but no trial used a value in it; "
-                f"the trials used {_used_values(values)}: pass the study file that these trials were drawn from"
+                f"the study file searches {name!r} {_format_domain(parameter)}, but no trial used a value in it; "
+                f"the trials used {_format_used_values(values)}: pass the study file that these trials were drawn from"
             )
         if outside:
             trials = f"{outside:,} of {len(values):,} trials"
-            warnings.append(f"{trials} used a value of {name!r} that the study file, {_domain(parameter)}, leaves out.")
+            warnings.append(
+                f"{trials} used a value of {name!r} that the study file, {_format_domain(parameter)}, leaves out."
+            )
     return {
         name: _with_logged_type(name, p, [t.get(name) for t in params]) for name, p in spec.parameters.items()
     }, warnings
 
 
 def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> StudySpec | None:
-    """Return the study file in the experiment's tags; None if it is missing or does not match the trials."""
+    """Return the study file in the experiment's tags; None if there is none or it does not match the trials."""
     text = study_tags.latest_file(experiment.tags)
     try:
         spec = None if text is None else spec_yaml.loads(text)
@@ -61,33 +63,33 @@ def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> 
 
 
 def _exists_in_a_trial(parameter: Parameter, params: Sequence[Mapping[str, Value]]) -> bool:
-    """Return True if the parameter exists in at least one trial: it may depend on another parameter's value."""
+    """Return whether at least one trial has the parameter, which may depend on another parameter's value."""
     condition = (parameter.when or {}).items()
     return any(all(k in trial and equal_values(trial[k], v) for k, v in condition) for trial in params)
 
 
-def _domain(parameter: Parameter) -> str:
+def _format_domain(parameter: Parameter) -> str:
     if parameter.numeric:
         return f"from {parameter.low:g} to {parameter.high:g}"
-    return f"among {_join_words([str(o) for o in parameter.options])}"
+    return f"among {_format_words([str(o) for o in parameter.options])}"
 
 
-def _used_values(values: Sequence[Value]) -> str:
+def _format_used_values(values: Sequence[Value]) -> str:
     numbers = [v for v in values if not isinstance(v, str | bool)]
     if len(numbers) < len(values):
-        return _join_words(sorted({str(v) for v in values}))
+        return _format_words(sorted({str(v) for v in values}))
     low, high = min(numbers), max(numbers)
     return f"{low:.3g} to {high:.3g}" if low < high else f"{low:.6g}"
 
 
-def _join_words(words: Sequence[str]) -> str:
+def _format_words(words: Sequence[str]) -> str:
     return ", ".join(words[:_MAX_WORDS]) + (f" and {len(words) - _MAX_WORDS} more" if len(words) > _MAX_WORDS else "")
 
 
 def _with_logged_type(name: str, parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
-    """Return the declared parameter. If the study file does not set a type, take it from the trials' values.
+    """Return the declared parameter; if the study file sets no type for it, use the type of the trials' values.
 
-    A range with a fractional end counts as a range of floats, even if its type is int.
+    A range with a fractional end counts as a range of floats, even if the declared type is int.
     """
     ends = [end for end in (parameter.low, parameter.high) if end is not None]
     fractional = parameter.type == "int" and not all(float(end).is_integer() for end in ends)

@@ -1,6 +1,7 @@
-"""Removes logged parameters that are not hyperparameters: measurements, run names, and parameters that the user wants to ignore.
+"""Removes logged parameters that are not hyperparameters: measurements, run names, and parameters that the user wants to
+ignore.
 
-This step precedes all other decisions, so that all of them agree on which runs have the same setting.
+Parameters are removed before all other decisions, so that all decisions agree on which runs have the same setting.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study.measurements import is_measurement
 
 
-def keep_hyperparameters(
+def drop_non_hyperparameters(
     experiment: Experiment, spec: StudySpec | None, reading: Reading
 ) -> tuple[Experiment, tuple[Decision, ...]]:
-    """Return the experiment without parameters that are not hyperparameters, and the decisions about the removed parameters."""
+    """Return the experiment without the parameters that are not hyperparameters, and the decisions about them."""
     measured = _measured(experiment, spec)
-    left_out = measured | _run_names(experiment.runs) | set(reading.ignore)
+    left_out = measured | _run_name_parameters(experiment.runs) | set(reading.ignore)
     runs = tuple(
         replace(run, params={n: v for n, v in run.params.items() if n not in left_out})
         if left_out & run.params.keys()
@@ -36,21 +37,21 @@ def keep_hyperparameters(
 def _decisions(measured: Collection[str], reading: Reading) -> Iterator[Decision]:
     if measured:
         names = listed((clean(n) for n in sorted(measured)), 6)
-        text = f"Measured and not set, so no hyperparameters: {names}."
+        text = f"Measured instead of set, so not hyperparameters: {names}."
         yield Decision(topic="parameters", text=text, overrule="--study FILE with these parameters")
     if reading.ignore:
         names = listed((clean(n) for n in reading.ignore), 6)
         yield Decision(topic="parameters", text=f"Ignored, as you asked: {names}.", overrule=None)
 
 
-def _run_names(runs: Sequence[Run]) -> set[str]:
-    """Return the parameters whose value is the run's own name in most runs that have them, at least two."""
+def _run_name_parameters(runs: Sequence[Run]) -> set[str]:
+    """Return the parameters whose value is the run's own name in most of the runs that have them, and in at least two runs."""
     equal = Counter(name for run in runs for name, value in run.params.items() if value == run.name)
     return {name for name, n in equal.items() if n >= 2 and 2 * n > sum(name in run.params for run in runs)}
 
 
 def _measured(experiment: Experiment, spec: StudySpec | None) -> set[str]:
-    """Return the undeclared parameters that are measurements, judged by their names; all their values must be numbers."""
+    """Return the parameters that are measurements according to their names, are not declared, and have only numbers as values."""
     names = {n for run in experiment.runs for n in run.params} - (spec.parameters.keys() if spec is not None else set())
     return {
         name

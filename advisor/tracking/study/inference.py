@@ -1,4 +1,4 @@
-"""Infers a study's search space from its trials. Reports mark every inferred fact."""
+"""Infers the search space of a study from its trials. Reports mark every fact that was inferred."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from advisor.model.parameter_kinds import can_be_fractional
-from advisor.model.space import FloatArray, Scale, Value, range_scale
+from advisor.model.space import FloatArray, Scale, Value, scale_of_new_range
 from advisor.model.spec import MAX_NAME, SAME, Parameter
 
 _NOT_HYPERPARAMETERS = re.compile(
@@ -21,41 +21,43 @@ _NOT_HYPERPARAMETERS = re.compile(
     r"(log|logging|save|saving|eval|evaluation)_(steps|strategy|every|interval|freq|frequency|delay))($|[_./-])",
     re.IGNORECASE,
 )
-_COUNTS_TRIALS = re.compile(
+_TRIAL_NUMBER_NAME_PATTERN = re.compile(
     r"^(number|attempt|repeat|repetition|replicate)$|"
     r"(^|[_./-])((trial|job|array_task)_?(id|number|num|no|nr|index|idx|name)|trial|(cv_?)?fold(_?(id|number|num|no|nr|index|idx))?)$",
     re.IGNORECASE,
 )
-"""Pattern of names of parameters that number a trial, job or cross-validation fold. They identify trials and are not
-hyperparameters.
-"""
-_NAMES_A_RUN = re.compile(
+"""Pattern for names of parameters that number a trial, job or cross-validation fold. Parameters that number trials, jobs or
+folds identify the trials and are not hyperparameters."""
+_RUN_NAME_PARAMETER_PATTERN = re.compile(
     r"^((run|exp|expt|experiment|trial|job|sweep|wandb|study|session)[_-]?(name|tag|label|title|group)|"
     r"name|tags?|notes?|comments?|description|desc|title|group|label)$",
     re.IGNORECASE,
 )
-"""Pattern of names of parameters whose value is the name of a run or of a group of runs."""
-_BY_DECADES = re.compile(
+"""Pattern for names of parameters whose value is the name of a run or of a group of runs."""
+_LOG_SCALE_NAME_PATTERN = re.compile(
     r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
     re.IGNORECASE,
 )
-_LABEL = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
-"""Pattern of values that are labels: a path, a URL, a date or a hash."""
+_LABEL_PATTERN = re.compile(
+    r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*"
+)
+"""Pattern for values that are labels: a path, a URL, a date or a hash."""
 _MIN_TWIN_VALUES = 3
-"""Minimum number of distinct values at which two hyperparameters that are equal in every trial count as duplicates."""
-_NONE = ("none", "null")
-_MISSING = (*_NONE, "nan")
-_BOOLS = {"true": True, "false": False}
+"""Minimum number of different values that two hyperparameters must have to count as duplicates if they are equal in every
+trial."""
+_NONE_WORDS = ("none", "null")
+_MISSING_VALUE_WORDS = (*_NONE_WORDS, "nan")
+_BOOL_BY_WORD = {"true": True, "false": False}
 
 
 def parse_value(text: str) -> Value | None:
-    """Return a logged parameter as bool, int, float or text; None for "None", "null", "nan" and the empty string."""
+    """Return the value of a logged parameter as bool, int, float or text; None for "None", "null", "nan" and the empty string."""
     stripped = text.strip()
     if not stripped:
         return None
     if stripped[0].isalpha():
         lowered = stripped.lower()
-        return None if lowered in _MISSING else _BOOLS.get(lowered, stripped)
+        return None if lowered in _MISSING_VALUE_WORDS else _BOOL_BY_WORD.get(lowered, stripped)
     if len(stripped) > 40:  # too long for a number; int() is slow for thousands of digits
         return stripped
     try:
@@ -71,16 +73,17 @@ def parse_value(text: str) -> Value | None:
 
 
 def is_trial_number(name: str) -> bool:
-    """Return True if the parameter numbers a trial, a repeat or a fold, by its name."""
-    return bool(_COUNTS_TRIALS.search(name))
+    """Return whether the parameter numbers trials, repeats or folds, according to its name."""
+    return bool(_TRIAL_NUMBER_NAME_PATTERN.search(name))
 
 
 def parse_params(
     logged_params: Sequence[Mapping[str, str]], *, with_none: Collection[str] = ()
 ) -> list[dict[str, Value]]:
-    """Return each trial's hyperparameters, shape (trials,), with one type per name. Seeds, paths and other labels are removed.
+    """Return the hyperparameters of each trial, shape (trials,); values of the same name have one type. Parameters that are
+    seeds, paths or other labels are removed.
 
-    with_none: names for which the word None is always a value; for other names, see `_none_is_choice`.
+    with_none: names of parameters for which the word None is always a value; for other names, see `_none_is_choice`.
     """
     parsed = [
         {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None}
@@ -88,32 +91,33 @@ def parse_params(
     ]
     logged = {name for params in parsed for name in params}
     candidates = sorted(n for n in logged if not (_NOT_HYPERPARAMETERS.search(n) or is_trial_number(n)))
-    names = [name for name in candidates if not _is_label(name, [p[name] for p in parsed if name in p], len(parsed))]
-    _add_none(parsed, logged_params, names, with_none)
+    names = [
+        name for name in candidates if not _identifies_trials(name, [p[name] for p in parsed if name in p], len(parsed))
+    ]
+    _add_none_choices(parsed, logged_params, names, with_none)
     for name in names:
         _unify_types(parsed, name)
     return [{name: params[name] for name in names if name in params} for params in parsed]
 
 
 def logged_same_parameters(logged_params: Sequence[Mapping[str, str]]) -> bool:
-    """Return True if all trials logged the same parameters, each with a value, so that `parse_params` returns the same names for
-    all.
-    """
+    """Return whether all trials logged the same parameters, each with a value; `parse_params` then returns the same names for
+    all trials."""
     texts = {text.strip().lower() for params in logged_params for text in params.values()}
-    return len({frozenset(params) for params in logged_params}) == 1 and texts.isdisjoint(("", *_MISSING))
+    return len({frozenset(params) for params in logged_params}) == 1 and texts.isdisjoint(("", *_MISSING_VALUE_WORDS))
 
 
-def _add_none(
+def _add_none_choices(
     parsed: list[dict[str, Value]],
     logged_params: Sequence[Mapping[str, str]],
     names: Sequence[str],
     always: Collection[str],
 ) -> None:
-    """Add the value "None" for each trial that logged it, for parameters whose other values are choices."""
+    """If a parameter's other values are choices, add the value "None" for each trial that logged it."""
     unset = {}
     for name in names:
         trials_without = [i for i, params in enumerate(parsed) if name not in params]
-        if rows := [i for i in trials_without if logged_params[i].get(name, "").strip().lower() in _NONE]:
+        if rows := [i for i in trials_without if logged_params[i].get(name, "").strip().lower() in _NONE_WORDS]:
             unset[name] = rows
     found = [name for name, rows in unset.items() if name in always or _none_is_choice(name, rows, parsed, names)]
     for name in found:
@@ -124,11 +128,10 @@ def _add_none(
 def _none_is_choice(
     name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Value]], names: Sequence[str]
 ) -> bool:
-    """Return True if None is one of the parameter's choices; False if None means that the parameter does not exist in the trials
-    that logged it.
+    """Return whether None is one of the parameter's choices; if not, the trials that logged None do not have the parameter.
 
-    The parameter does not exist if the value of a second parameter determines which trials have it; for example, Adam has no
-    momentum. If numbers rarely repeat, they form a range, which cannot contain None.
+    None is not a choice if the value of a different parameter determines which trials have it; for example, Adam has no
+    momentum. Numbers that rarely repeat form a range, which cannot contain None.
     """
     values = [p[name] for p in parsed if name in p]
     distinct = set(values)
@@ -149,18 +152,23 @@ def _none_is_choice(
     return True
 
 
-def _is_label(name: str, values: Sequence[Value], trials: int) -> bool:
-    """Return True if the values name the trials and are not settings: words that differ between trials, or names of runs."""
+def _identifies_trials(name: str, values: Sequence[Value], trials: int) -> bool:
+    """Return whether the values identify the trials and are not settings: words that differ from trial to trial, or names of
+    runs."""
     texts = [v for v in values if isinstance(v, str)]
-    if texts and _NAMES_A_RUN.search(name):
+    if texts and _RUN_NAME_PARAMETER_PATTERN.search(name):
         return True
-    if len(texts) == len(values) >= 2 and len(set(texts)) == len(texts) and all(_LABEL.fullmatch(t) for t in texts):
+    if (
+        len(texts) == len(values) >= 2
+        and len(set(texts)) == len(texts)
+        and all(_LABEL_PATTERN.fullmatch(t) for t in texts)
+    ):
         return True
     return len(texts) > max(5, trials / 2) and len(set(texts)) > 0.9 * len(texts)
 
 
 def _unify_types(parsed: list[dict[str, Value]], name: str) -> None:
-    """Convert all values of `name` to one type: mixed int and float to float, mixed numbers and words to words."""
+    """Convert all values of `name` to one type: int and float to float, numbers and words to words."""
     kinds = {type(p[name]) for p in parsed if name in p}
     if len(kinds) == 1:
         return
@@ -171,7 +179,8 @@ def _unify_types(parsed: list[dict[str, Value]], name: str) -> None:
 
 
 def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
-    """Infer the parameter from the trials' values, shape (n,). A parameter whose values are all equal is fixed."""
+    """Infer the domain of a parameter from the trials' values, shape (n,). A parameter with the same value in all trials is
+    fixed."""
     distinct = sorted(set(values), key=lambda v: (str(type(v)), v))
     if len(distinct) == 1:
         return Parameter(role="fixed", value=distinct[0], why=SAME)
@@ -194,18 +203,18 @@ def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
 
 
 def infer_scale(values: FloatArray, name: str = "") -> Scale:
-    """Return the scale (linear or log) on which the distinct values, shape (n,), are more evenly spaced.
+    """Return the scale (linear or log) on which the different values, shape (n,), are more evenly spaced.
 
-    The scale is linear unless the values are positive and their ratio is at least 4. Learning rates and regularisation
-    strengths, which are usually searched on a log scale, get a log scale if their values span at least one decade. Momentum and
-    betas get a reverse-log scale if their distances from 1 span at least one decade.
+    The scale is linear unless all values are positive and the ratio of the largest to the smallest is at least 4. Learning
+    rates and regularisation strengths, which are usually searched on a log scale, get a log scale if their values span at least
+    one decade. Momentum and betas get a reverse-log scale if their distances from 1 span at least one decade.
     """
     ordered = np.unique(values)
-    if range_scale(name, float(ordered[0]), float(ordered[-1]), "linear") == "reverse-log":
+    if scale_of_new_range(name, float(ordered[0]), float(ordered[-1]), "linear") == "reverse-log":
         return "reverse-log"
     if ordered[0] <= 0 or ordered[-1] / ordered[0] < 4:
         return "linear"
-    if _BY_DECADES.search(name) and ordered[-1] / ordered[0] >= 10:
+    if _LOG_SCALE_NAME_PATTERN.search(name) and ordered[-1] / ordered[0] >= 10:
         return "log"
     if len(ordered) < 3:
         return "log" if ordered[-1] / ordered[0] >= 10 else "linear"
@@ -213,7 +222,8 @@ def infer_scale(values: FloatArray, name: str = "") -> Scale:
 
 
 def _unevenness(ordered: FloatArray) -> float:
-    """Return the Kolmogorov-Smirnov distance between the distribution of the values and an even spacing over their range."""
+    """Return the Kolmogorov-Smirnov distance between the distribution of the values and a uniform distribution over their
+    range."""
     position = (ordered - ordered[0]) / (ordered[-1] - ordered[0])
     return float(np.abs(position - np.linspace(0, 1, len(position))).max())
 
@@ -233,11 +243,11 @@ def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Paramet
 def _existence_condition(
     name: str, switches: Sequence[str], params: Sequence[Mapping[str, Value]]
 ) -> dict[str, Value] | None:
-    """Return {switch: value} if exactly the trials in which the parameter `switch` has this value have the parameter `name`, with
-    at least two trials that have it and two that do not.
+    """Return {switch: value} if exactly the trials in which the parameter `switch` has this value have the parameter `name`,
+    with at least two trials that have it and two that do not.
 
-    If several switches qualify, return the one in most trials, then the first by name. Circular conditions are impossible, because
-    a switch exists in more trials than the parameters that depend on it.
+    If several parameters could be the switch, return the one that most trials have, then the alphabetically first one. Circular
+    conditions are impossible, because more trials have a switch than the parameters that depend on it.
     """
     having = {i for i, trial in enumerate(params) if name in trial}
     if len(having) == len(params):
@@ -261,8 +271,8 @@ def _existence_condition(
 def find_duplicates(params: Sequence[Mapping[str, Value]], preferred_names: Collection[str]) -> dict[str, str]:
     """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial.
 
-    Tools log a user's hyperparameter a second time under their own name (`lr`, `learning_rate`). The original is the duplicate
-    whose name is in `preferred_names`, or else the one with the shortest name.
+    Some tools log a user's hyperparameter a second time under their own name (`lr`, `learning_rate`). The original is the
+    duplicate whose name is in `preferred_names`; if there is none, it is the duplicate with the shortest name.
     """
     columns: dict[tuple[Value | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
@@ -278,9 +288,9 @@ def find_duplicates(params: Sequence[Mapping[str, Value]], preferred_names: Coll
 
 
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
-    """Return the planned number of steps: the most frequent declared number, or else the most frequent last step.
+    """Return the planned number of steps: the most frequent declared number; if there is none, the most frequent last step.
 
-    Last steps of 0 and 1 are ignored, because such a result was logged once, after the training.
+    Last steps of 0 and 1 are ignored, because they belong to results that were logged once, after the training.
     """
     planned = [int(d) for d in declared if math.isfinite(d) and d >= 1]
     if planned:

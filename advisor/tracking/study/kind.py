@@ -1,9 +1,9 @@
 """Infers the kind of workload (such as reinforcement learning) from the names of all metrics and parameters, from values of
 parameters and from tags.
 
-A sign is a set of words that one name must contain. A group of signs shows one property of a workload, such as a loss of a policy
-or a loss of values. A single group may mislead: classifiers log an entropy, too. A kind of workload is therefore inferred only if
-the trials show signs from enough of its groups.
+A sign is a set of words that occur together in the name of a metric or parameter. A group of signs shows one property of a
+workload, such as a policy loss or a value loss. A single group of signs may mislead; for example, classifiers also log an
+entropy. A kind of workload is therefore inferred only if the trials show signs from a minimum number of its groups.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from advisor.model.reading import Decision, Kind, Reading
 from advisor.model.space import IntArray
 from advisor.tracking.runs import Experiment
 
-_AUTOLOGGING = "mlflow.autologging"
-_NO_NETWORKS = frozenset(
+_AUTOLOGGING_TAG = "mlflow.autologging"
+_LIBRARIES_WITHOUT_NETWORKS = frozenset(
     ("xgboost", "lightgbm", "catboost", "sklearn", "statsmodels", "prophet", "spark", "pyspark.ml")
 )
-"""Values of the tag of MLflow's autologging for libraries that train no network."""
-_RETURNS = ", ".join(
+"""Values of the tag that MLflow's autologging sets for libraries that train no neural network."""
+_POLICY_RETURN_SIGNS = ", ".join(
     f"{word} -accuracy -accuracies -margin -margins -chosen -rejected"
     for word in ("reward", "rewards", "rew", "return", "returns", "episode")
 )
-"""Signs in names of metrics that measure the quality of a policy. Rewards of given (not generated) answers do not measure it."""
-_MIN_SHARE = 0.5
-"""Minimum share of the trials that must have logged a name for the name to count as a sign."""
+"""Signs in the names of metrics that measure the quality of a policy. Rewards of given (not generated) answers do not measure
+the quality of the policy."""
+_MIN_LOGGED_FRACTION = 0.5
+"""Minimum fraction of the trials that must have logged a name for the name to count as a sign."""
 _MAX_SIGNS = 3
-"""Maximum number of signs that a decision names."""
+"""Maximum number of matching names that a decision lists."""
 
 
 class _SignGroup(NamedTuple):
-    """Signs of one property of a kind of workload; one of these signs suffices to show the property."""
+    """Signs of one property of a kind of workload; any one of these signs shows the property."""
 
     metrics: str = ""
-    """Signs in names of metrics, separated by commas. A sign consists of words in any order; "-word" excludes names with this word.
-    """
+    """Signs in the names of metrics, separated by commas. A sign consists of words in any order; "-word" excludes names with
+    this word."""
     params: str = ""
     """Signs in names of parameters."""
     values: str = ""
@@ -56,10 +57,10 @@ class _KindSignature(NamedTuple):
     required: int
     """Minimum number of groups from which the trials must show a sign."""
     meaning: str
-    """End of the sentence "The runs seem to ..." and its effect on the rules; empty if all rules apply as usual."""
+    """End of the sentence "The runs seem to ..." with the consequence for the rules; empty if all rules apply as usual."""
 
 
-_SIGNATURES = (
+_KIND_SIGNATURES = (
     _KindSignature(
         "no-network",
         (
@@ -81,7 +82,7 @@ _SIGNATURES = (
             _SignGroup(
                 "entropy -cross -bce, approx kl, approxkl, policy kl, clip fraction, clipfrac, explained variance"
             ),
-            _SignGroup(_RETURNS),
+            _SignGroup(_POLICY_RETURN_SIGNS),
             _SignGroup("rollout, ep len, env steps"),
             _SignGroup(
                 params="env id, env name, gym, n envs, num envs, gae, ent coef, entropy coef, clip range, rollout"
@@ -138,7 +139,7 @@ _SIGNATURES = (
         "",
     ),
 )
-"""Kinds of workload, in the order in which they are tried."""
+"""Kinds of workload, in the order in which they are tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +151,17 @@ class KindChoice:
 
 
 def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading: Reading) -> KindChoice:
-    """Return the kind of workload of these runs, from the user or from logged names, with a decision if some rules do not apply."""
+    """Return the kind of workload of these runs, as the user states it or as inferred; with a decision if some rules do not
+    apply."""
     if reading.kind is not None:
         return KindChoice(reading.kind)
     traces = _logged_names(experiment, runs, objective)
     by_library = _library_without_networks(experiment, runs)
-    for signature in _SIGNATURES:
+    for signature in _KIND_SIGNATURES:
         found = [sign for group in signature.groups if (sign := _first_sign(group, traces))]
         if signature.kind == "no-network" and by_library:
-            found = [f"tag {_AUTOLOGGING} {by_library}"]
-        elif signature.kind == "reinforcement-learning" and _matches_sign(objective, _RETURNS):
+            found = [f"tag {_AUTOLOGGING_TAG} {by_library}"]
+        elif signature.kind == "reinforcement-learning" and _matches_sign(objective, _POLICY_RETURN_SIGNS):
             found = [f"objective {objective}"]
         elif len(found) < signature.required or (signature.kind == "no-network" and traces.network):
             continue
@@ -182,23 +184,21 @@ def _decisions(signature: _KindSignature, found: Sequence[str]) -> tuple[Decisio
 
 @dataclass(frozen=True, slots=True)
 class _LoggedNames:
-    """Names that most of the runs logged."""
-
     metrics: tuple[str, ...]
     params: tuple[str, ...]
     values: Mapping[str, str]
-    """The value of each parameter whose value is a text in most runs, and the experiment's name."""
+    """Value of each parameter that has the same text in most runs, and the experiment's name."""
 
     @property
     def network(self) -> bool:
-        """True if the name of a metric (a gradient norm or an epoch) shows that a network is trained."""
+        """Whether the name of a metric (a gradient norm or an epoch) shows that a neural network is trained."""
         return any({"grad", "gradient", "epoch", "epochs"} & set(metric_direction.words(m)) for m in self.metrics)
 
 
 def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _LoggedNames:
     """Return the names that at least half of the runs with the objective logged."""
     chosen = np.intersect1d(experiment.points[objective].runs, runs)
-    least = _MIN_SHARE * max(len(chosen), 1)
+    least = _MIN_LOGGED_FRACTION * max(len(chosen), 1)
     metrics = [m for m, p in experiment.points.items() if len(np.intersect1d(p.runs, chosen)) >= least]
     logged: defaultdict[str, list[str]] = defaultdict(list)
     for index in chosen.tolist():
@@ -213,16 +213,14 @@ def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _Lo
 
 
 def _library_without_networks(experiment: Experiment, runs: IntArray) -> str:
-    """Return the library that trains no neural networks and whose autologging recorded most of the runs; an empty text if there is
-    none.
-    """
-    tags = [experiment.runs[index].tags.get(_AUTOLOGGING, "") for index in runs.tolist()]
-    found = [tag for tag in tags if tag in _NO_NETWORKS]
-    return found[0] if found and len(found) >= _MIN_SHARE * len(tags) else ""
+    """Return the library without neural networks whose autologging recorded most of the runs; an empty text if there is none."""
+    tags = [experiment.runs[index].tags.get(_AUTOLOGGING_TAG, "") for index in runs.tolist()]
+    found = [tag for tag in tags if tag in _LIBRARIES_WITHOUT_NETWORKS]
+    return found[0] if found and len(found) >= _MIN_LOGGED_FRACTION * len(tags) else ""
 
 
 def _first_sign(group: _SignGroup, traces: _LoggedNames) -> str | None:
-    """Return the first name or value that matches a sign of the group; None if no name or value does."""
+    """Return the first name or value that matches a sign of the group; None if none matches."""
     for metric in traces.metrics:
         if _matches_sign(metric, group.metrics):
             return f"metric {metric}"
@@ -236,14 +234,14 @@ def _first_sign(group: _SignGroup, traces: _LoggedNames) -> str | None:
 
 
 def _matches_sign(text: str, signs: str) -> bool:
-    """Return True if the words of the text contain all words of a sign and none that it excludes."""
+    """Return whether the words of the text contain all words that one of the signs requires and none that it excludes."""
     words = set(metric_direction.words(text)) | {text.lower()}
     return any(wanted <= words and not unwanted & words for wanted, unwanted in _parse_signs(signs))
 
 
 @cache
 def _parse_signs(signs: str) -> tuple[tuple[set[str], set[str]], ...]:
-    """Return the words that each sign requires and those that it excludes. The signs are constants of this module."""
+    """Return (required words, excluded words) for each sign."""
     split = [sign.lower().split() for sign in filter(None, map(str.strip, signs.split(",")))]
     return tuple(
         ({p for p in parts if not p.startswith("-")}, {p[1:] for p in parts if p.startswith("-")}) for parts in split

@@ -1,7 +1,7 @@
 """Recognises trials whose launch failed: they ended before the first step, for a reason that no hyperparameter can cause.
 
-Such trials say nothing about the search space. Running out of memory is not a launch failure, because it depends on hyperparameters
-even before the first step; other crashes may depend on them, too.
+Trials whose launch failed say nothing about the search space. Running out of memory is not a launch failure, because it depends
+on hyperparameters even before the first step; other crashes may depend on them, too.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ _PROGRAM_ERROR = re.compile(
     r"|exit status 12[67]\b",
     re.I,
 )
-"""Pattern of errors in a program, its command line or its machine, which do not depend on hyperparameters."""
+"""Pattern for errors in a program, its command line or its machine, which do not depend on hyperparameters."""
 
 
 def find_launch_failures(
     runs: Sequence[Run], blocks: Mapping[str, CurveBlock], errors: Mapping[int, str], crashed: Iterable[int]
 ) -> list[int]:
-    """Return the crashed trials whose launch failed. errors: error text of each trial that logged one, by trial index.
+    """Return the crashed trials whose launch failed. errors: error text by trial index, for trials that logged an error.
 
-    A launch failed if the trial logged nothing and its error is a program error. A launch also failed if no trial with the same
-    `advisor run` command logged anything, while trials with a different command did.
+    A launch failed if the trial logged nothing and its error is an error in the program, its command line or its machine. A
+    launch also failed if no trial with the same `advisor run` command logged anything, while trials with a different command
+    did.
     """
-    silent = ~trained_at_all(blocks, len(runs))
+    silent = ~has_training_metrics(blocks, len(runs))
     commands = [_command_fingerprint(run) for run in runs]
     good = {command for command, nothing in zip(commands, silent, strict=True) if command is not None and not nothing}
     failures = []
@@ -48,17 +49,17 @@ def find_launch_failures(
     return failures
 
 
-def trained_at_all(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
-    """Return a mask of the trials that logged at least one metric of the training, shape (trials,)."""
-    trained_at_all = np.zeros(trials, dtype=np.bool_)
+def has_training_metrics(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
+    """Return a mask of shape (trials,) of the trials that logged at least one training metric."""
+    has_training_metrics = np.zeros(trials, dtype=np.bool_)
     for metric, block in blocks.items():
         if not (is_window_or_system_metric(metric) or metric.startswith("device/")):
-            trained_at_all |= np.diff(block.offsets) > 0
-    return trained_at_all
+            has_training_metrics |= np.diff(block.offsets) > 0
+    return has_training_metrics
 
 
 def _command_fingerprint(run: Run) -> str | None:
-    """Return the fingerprint of the command with which `advisor run` launched the run; None without one."""
+    """Return the fingerprint of the command with which `advisor run` launched the run; None if `advisor run` did not launch it."""
     with suppress(ValueError, TypeError, AttributeError, RecursionError):
         command = json.loads(run.tags[contract.TAG_LAUNCH]).get("command") if contract.TAG_LAUNCH in run.tags else None
         return command if isinstance(command, str) else None

@@ -10,10 +10,10 @@ from advisor.model.reading import Decision
 from advisor.model.space import Value, as_number
 from advisor.model.study import CurveBlock
 from advisor.model.words import clean, setting
-from advisor.tracking.study.launch_failures import trained_at_all
+from advisor.tracking.study.launch_failures import has_training_metrics
 
-_LEVEL = 0.01
-"""Maximum p-value: probability that failures hit exactly the trials with the largest batch sizes by chance."""
+_TEST_LEVEL = 0.01
+"""Maximum p-value, which is the probability that failures by chance hit exactly the trials with the largest batch sizes."""
 
 
 def find_memory_failures(
@@ -22,21 +22,21 @@ def find_memory_failures(
     crashed: Iterable[int],
     started: Sequence[float | None],
 ) -> tuple[dict[int, str], list[Decision]]:
-    """Return an out-of-memory error text for each trial that probably ran out of memory, and the decision about these trials.
+    """Return (out-of-memory error text by trial index, decision about these trials) for trials that probably ran out of memory.
 
-    params: hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial. If
-    no trial trained after the first failure, the store, the disk or the machine may have failed instead.
+    params: hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial.
+    If no trial trained after the first failure, the cause may be a failure of the store, the disk or the machine.
     """
-    silent = ~trained_at_all(blocks, len(params))
+    silent = ~has_training_metrics(blocks, len(params))
     failed = [i for i in crashed if silent[i]]
     for name in sorted({n for p in params for n in p if is_batch_size(n)}):
         sizes = [as_number(p.get(name, math.nan)) for p in params]
         lacking = [i for i in failed if math.isfinite(sizes[i])]
         fine = [i for i in range(len(params)) if not silent[i] and math.isfinite(sizes[i])]
-        if not lacking or not fine or 1 / math.comb(len(lacking) + len(fine), len(lacking)) > _LEVEL:
+        if not lacking or not fine or 1 / math.comb(len(lacking) + len(fine), len(lacking)) > _TEST_LEVEL:
             continue
         limit = min(sizes[i] for i in lacking)
-        if not _trained_later(fine, lacking, started):
+        if not _has_later_training(fine, lacking, started):
             continue
         if max(sizes[i] for i in fine) < limit:
             where = f"{clean(name)} of {setting(limit)} or more"
@@ -45,8 +45,8 @@ def find_memory_failures(
     return {}, []
 
 
-def _trained_later(trained: Sequence[int], out_of_memory: Sequence[int], started: Sequence[float | None]) -> bool:
-    """Return True if at least one trial that started after the first failed trial was able to train."""
+def _has_later_training(trained: Sequence[int], out_of_memory: Sequence[int], started: Sequence[float | None]) -> bool:
+    """Return whether at least one trial that started after the first failed trial was able to train."""
     failures = [start for i in out_of_memory if (start := started[i]) is not None]
     return any(failures and (start := started[i]) is not None and start > min(failures) for i in trained)
 

@@ -1,7 +1,8 @@
-"""Interprets metric names: the data split, the quantity, the direction and the signal (the metric's role in the rules).
+"""Interprets metric names: the data split, the quantity, the better direction and the role of the metric in the rules (such as
+training loss).
 
-The same metric is called `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid`; only this module and
-`advisor.contract.metric_direction` map these names.
+The same metric may be called `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid`; only this module and
+`advisor.contract.metric_direction` interpret such names.
 """
 
 from __future__ import annotations
@@ -11,37 +12,48 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from advisor import contract
 from advisor.contract.metric_direction import direction_of, quantity, split_of, words
 from advisor.model.study import Signal
-from advisor.tracking.study.policy_names import find_policy_metrics, is_diagnostic
+from advisor.tracking.study.policy_names import find_policy_metrics, is_policy_diagnostic
 
-_ADVERSARIAL = frozenset("g d gen disc generator discriminator adv adversarial actor critic policy value q td".split())
-"""Words in names of losses that need not decrease in training: losses of adversarial networks and reinforcement learning."""
-_DERIVED = frozenset("best final last max min".split())
-"""Words in names of metrics that only repeat values of another metric, such as the best value so far."""
+_ADVERSARIAL_LOSS_WORDS = frozenset(
+    "g d gen disc generator discriminator adv adversarial actor critic policy value q td".split()
+)
+"""Words in the names of losses that need not decrease during training: losses of adversarial networks and reinforcement
+learning."""
+_DERIVED_METRIC_WORDS = frozenset("best final last max min".split())
+"""Words in the names of metrics that only repeat values of another metric, such as the best value so far."""
 
 
 def is_window_or_system_metric(name: str) -> bool:
-    """Return True if the metric is a window minimum, a window maximum or a system metric. It is never an objective."""
+    """Return whether the metric is a window minimum, a window maximum or a system metric, none of which can be an objective."""
     return name.endswith((contract.MIN_SUFFIX, contract.MAX_SUFFIX)) or name.startswith("system/")
 
 
 def guess_objective(counts: Mapping[str, int]) -> str | None:
-    """Return the most likely objective among metrics with a known direction. counts: number of trials that logged each metric.
+    """Return the most likely objective among the metrics whose names tell the better direction. counts: number of trials that
+    logged each metric.
 
-    Preference: validation before test; reported quantities (accuracy, error) before losses, and losses before an entropy or the
-    accuracy of single tokens; curves before metrics of the best value so far; metrics of more trials; alphabetical order. Without
-    validation and test metrics, return the only quality metric without a split in its name, or else the only loss without a split;
-    None if there is none or more than one.
+    Order of preference: validation before test; reported quantities (accuracy, error) before losses, and losses before an
+    entropy or the accuracy of single tokens; curves before metrics of the best value so far; metrics of more trials;
+    alphabetical order. If there are no validation or test metrics, return the only quality metric without a split in its name,
+    or else the only loss without a split; None if there is none or more than one.
     """
-    directed = [m for m in counts if direction_of(m) and measures_success(m)]
+    directed = [m for m in counts if direction_of(m) and may_measure_quality(m)]
     candidates = [m for m in directed if split_of(m) in ("valid", "test")]
     if not candidates:
         return _only_metric([m for m in directed if split_of(m) is None])
     return min(
-        candidates, key=lambda m: (split_of(m) == "test", _weakness(m), (bool(_DERIVED & set(words(m)))), -counts[m], m)
+        candidates,
+        key=lambda m: (
+            split_of(m) == "test",
+            _objective_rank(m),
+            (bool(_DERIVED_METRIC_WORDS & set(words(m)))),
+            -counts[m],
+            m,
+        ),
     )
 
 
-def _weakness(name: str) -> int:
+def _objective_rank(name: str) -> int:
     """Return the rank of a metric as an objective: 0 for a reported quantity (best), 1 for a loss, 2 for metrics that describe a
     language model.
     """
@@ -66,26 +78,28 @@ def _only_metric(metrics: list[str]) -> str | None:
     return preferred[0] if len(preferred) == 1 else None
 
 
-def measures_success(name: str) -> bool:
-    """Return True if the metric may measure the quality of a trial, rather than the trial's speed or a setting."""
+def may_measure_quality(name: str) -> bool:
+    """Return whether the metric may measure the quality of a trial, and not the trial's speed or a setting."""
     if is_window_or_system_metric(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
         return False
-    return not is_diagnostic(name) and not any(test(name) for _, _, test in _OTHER_SIGNALS)
+    return not is_policy_diagnostic(name) and not any(test(name) for _, _, test in _OTHER_SIGNALS)
 
 
 def find_signal_metrics(
     metrics: Iterable[str], objective: str, points: Mapping[str, int], summaries: Collection[str] = ()
 ) -> dict[Signal, str]:
-    """Return the metric that represents each signal. points: total number of points of each metric over all trials.
+    """Return the metric that has each role in the rules, such as the training loss. points: total number of points of each
+    metric over all trials.
 
-    summaries: metrics with at most one point per trial. Such metrics are not curves and cannot be compared with a loss curve.
+    summaries: metrics with at most one point per trial. Metrics with at most one point per trial are not curves, so they cannot
+    be compared with a loss curve.
     """
     names = sorted(m for m in metrics if not is_window_or_system_metric(m))
     signals: dict[Signal, str] = {}
     _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)
     twins = [m for m in names if split_of(m) == "train" and quantity(m) == quantity(objective) and m != objective]
     twins = [m for m in twins if m not in summaries]
-    # A metric of the same quantity is comparable if it has at most twice the objective's points; a noisy per-batch metric is not.
+    # A loss of the same quantity is comparable if it has at most twice the objective's points; a noisy loss per batch is not.
     twins = [m for m in twins if points[m] <= 2 * points.get(objective, 0)]
     if split_of(objective) != "train" and twins:
         signals["train_objective"] = min(twins, key=lambda m: (points[m], m))
@@ -99,7 +113,7 @@ def find_signal_metrics(
 
 def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, points: Mapping[str, int]) -> None:
     losses = [m for m in names if quantity(m)[-1:] == ("loss",) and len(quantity(m)) <= 2 and m != objective]
-    losses = [m for m in losses if not _ADVERSARIAL & set(words(m))]
+    losses = [m for m in losses if not _ADVERSARIAL_LOSS_WORDS & set(words(m))]
     exact = [m for m in losses if quantity(m) == ("loss",)] or losses
     train = [m for m in exact if split_of(m) == "train" or (split_of(m) is None and m == "loss")]
     if train:
@@ -107,16 +121,16 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
         of_batches = max(
             train,
             key=lambda m: (
-                _of_one_batch(m) and points[m] > ours,
+                _is_batch_loss(m) and points[m] > ours,
                 m == contract.TRAIN_LOSS,
-                _of_one_batch(m),
+                _is_batch_loss(m),
                 points[m],
                 m,
             ),
         )
         signals["train_loss"] = of_batches
-        evaluated = [m for m in losses if split_of(m) == "train" and m != of_batches and not _of_one_batch(m)]
-        if not evaluated and not _of_one_batch(of_batches) and points[of_batches] <= 2 * points.get(objective, 0):
+        evaluated = [m for m in losses if split_of(m) == "train" and m != of_batches and not _is_batch_loss(m)]
+        if not evaluated and not _is_batch_loss(of_batches) and points[of_batches] <= 2 * points.get(objective, 0):
             evaluated = [of_batches]
         if evaluated:
             signals["train_eval_loss"] = min(evaluated, key=lambda m: (points[m], m))
@@ -129,8 +143,8 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
         signals["valid_loss"] = min(held_out, key=lambda m: (len(words(m)), m))
 
 
-def _of_one_batch(name: str) -> bool:
-    """Return True if the name says that the loss is computed on single training batches, as in `train_batch/loss`."""
+def _is_batch_loss(name: str) -> bool:
+    """Return whether the name says that the loss is computed on single training batches, as in `train_batch/loss`."""
     return bool({"batch", "minibatch", "step"} & set(words(name)))
 
 
@@ -169,9 +183,8 @@ def _is_loss_scale(name: str) -> bool:
 
 
 def _is_attention_logit(name: str) -> bool:
-    """Return True if the metric is the largest attention logit of the whole model. A number in the name means that it belongs to
-    one layer or head.
-    """
+    """Return whether the metric is the largest attention logit of the whole model. A number in such a name means that the
+    metric belongs to one layer or head."""
     parts = set(words(name))
     return (
         bool(parts & {"attention", "attn", "qk"})

@@ -25,21 +25,21 @@ class ObjectiveChoice:
 
     objective: Objective
     inferred: Mapping[str, str]
-    """Entries for `Study.inferred`."""
+    """Entries for `Study.inferred`, which lists the inferred facts and their reasons."""
     warnings: tuple[str, ...] = ()
 
 
 def choose_objective(
     experiment: Experiment, spec: StudySpec | None, metric: str | None, direction: Direction | None
 ) -> ObjectiveChoice:
-    """Return the objective from the first of these sources that states it: the arguments, the study file, the tags, the parameters,
-    the metric names.
+    """Return the objective from the first of these sources that states it: the arguments, the study file, the tags, the
+    parameters, the metric names.
 
-    Raises AdvisorError if the arguments contradict each other or the data, or no objective can be inferred.
+    Raises AdvisorError if the arguments contradict each other or the data, or if the objective cannot be inferred.
     """
     if all(metric_names.is_window_or_system_metric(m) for m in experiment.points):
         raise NothingToJudge(
-            f"no run of experiment {experiment.name!r} logged a metric; log the one by which trials are to be judged"
+            f"no run of experiment {experiment.name!r} logged a metric; log the metric that measures how good a trial is"
         )
     if spec is not None:
         if metric is not None and spec.objective.metric != metric:
@@ -73,7 +73,8 @@ def choose_objective(
 
 
 def _declared_objective(experiment: Experiment, direction: Direction | None) -> tuple[str | None, Direction | None]:
-    """Return (objective, direction) from the runs' tags, or from the stored study file if no run logged the tagged metric."""
+    """Return (objective, direction) from the runs' tags; if no run logged the objective in the tags, from the stored study
+    file."""
     tag, file = _most_common_tag(experiment, contract.TAG_OBJECTIVE), latest_spec(experiment.tags)
     if tag is None or tag in experiment.points or file is None or file.objective.metric not in experiment.points:
         return tag, direction
@@ -85,8 +86,8 @@ def _choose_direction(
 ) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
     """Return (direction, entry for `Study.inferred` if the metric's name decides, warning if the runs contradict the name).
 
-    logged_direction: direction in the runs' tags. A name with a clear direction takes precedence, because tuners and hooks log
-    "minimize" by default.
+    logged_direction: direction in the runs' tags. The direction that a metric's name implies takes precedence over the runs'
+    tags, because tuners and hooks log "minimize" by default.
     """
     if logged_direction is not None and not metric_direction.contradicts_direction(metric, logged_direction):
         return logged_direction, {}, ()
@@ -100,41 +101,41 @@ def _choose_direction(
 
 
 def _direction_warnings(metric: str, stated_direction: Direction, *, followed: bool) -> Iterator[str]:
-    """Yield a warning if the metric's name contradicts the stated direction. followed: the analysis uses the stated direction."""
+    """Yield a warning if the metric's name contradicts the stated direction. followed: whether the analysis uses the stated
+    direction."""
     if metric_direction.contradicts_direction(metric, stated_direction):
         other = "maximize" if stated_direction == "minimize" else "minimize"
         better = "higher" if stated_direction == "minimize" else "lower"
         used, unused = (stated_direction, other) if followed else (other, stated_direction)
         yield (
             f"The stated direction contradicts the objective's name: {stated_direction} {metric}, whose {better} values are better "
-            f"by its name. The analysis will {used} it; --direction {unused} overrules that."
+            f"by its name. The analysis will {used} it; --direction {unused} changes this."
         )
 
 
 def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
-    """Return the metric, the direction stated in the runs' parameters, and an explanation of the inference."""
+    """Return (metric, direction that the runs' parameters state, explanation of the inference)."""
     params = [run.params for run in experiment.runs]
     metric = from_params.objective(params, experiment.points)
     if metric is not None:
-        reason = "inferred from the parameter by which the runs choose their best model"
+        reason = "inferred from the parameter that names the metric for choosing the best model"
         return metric, from_params.direction(params), reason
     metric = metric_names.guess_objective({m: len(np.unique(p.runs)) for m, p in experiment.points.items()})
     if metric is None and (metric := _tuner_objective(experiment)) is not None:
-        return metric, None, "inferred from the tuner's tags"
+        return metric, None, "inferred from the tags of the tuner"
     if metric is None:
         raise AdvisorError(
             f"cannot tell which metric is the objective; pass --objective, one of: {_metrics(experiment)}"
         )
-    reason = "inferred from the metrics' names"
+    reason = "inferred from the names of the metrics"
     if metric_direction.split_of(metric) is None:
         reason += "; no name shows that a metric is computed on validation data"
     return metric, None, reason
 
 
 def _tuner_objective(experiment: Experiment) -> str | None:
-    """Return the objective of a tuner's trials if metric names do not show it: Optuna's "value", or else the only possible
-    metric.
-    """
+    """Return the objective of a tuner's trials if metric names do not show it: Optuna's "value", else the only metric that can
+    be an objective."""
     names = [m for m in experiment.points if not metric_names.is_window_or_system_metric(m)]
     if not any(declared.has_tuner_tags(run) for run in experiment.runs):
         return None
@@ -145,7 +146,7 @@ def _tuner_objective(experiment: Experiment) -> str | None:
 
 
 def _tagged_direction(experiment: Experiment, metric: str) -> Direction | None:
-    """Return the direction in the adapters' tags if these tags name this metric as the objective, else None."""
+    """Return the direction in the tags of our training hooks if these tags name this metric as the objective, else None."""
     tag = (
         _most_common_tag(experiment, contract.TAG_DIRECTION)
         if metric == _most_common_tag(experiment, contract.TAG_OBJECTIVE)
@@ -155,7 +156,7 @@ def _tagged_direction(experiment: Experiment, metric: str) -> Direction | None:
 
 
 def _most_common_tag(experiment: Experiment, tag: str) -> str | None:
-    """Return the value of a tag of the experiment, or else the tag's most frequent value among the runs."""
+    """Return the value of a tag of the experiment; if it has no such tag, return the tag's most frequent value among the runs."""
     if tag in experiment.tags:
         return experiment.tags[tag]
     values = [run.tags[tag] for run in experiment.runs if tag in run.tags]
@@ -172,5 +173,5 @@ def _warnings(metric: str) -> tuple[str, ...]:
     if metric_direction.split_of(metric) != "test":
         return ()
     return (
-        f"By its name, {metric} is of test data: choose trials by a metric of validation data, and look at test data once.",
+        f"By its name, {metric} is computed on test data: choose trials by a validation metric, and use the test data only once.",
     )

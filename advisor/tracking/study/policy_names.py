@@ -1,6 +1,7 @@
-"""Interprets names of metrics about a policy that is trained by rewards or preferences: those of TRL, verl and slime.
+"""Interprets the metric names of TRL, verl and slime for a policy that is trained by rewards or preferences.
 
-Only whole names are compared, because the words also occur elsewhere: a classifier has an entropy, and optimizers clip gradients.
+Only whole metric names are compared, because their words also occur elsewhere: a classifier has an entropy, and optimizers clip
+gradients.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ _NAMES: Mapping[Signal, tuple[str, ...]] = {
     "groups_without_advantage": ("frac_reward_zero_std",),
     "completions_truncated": ("completions/clipped_ratio", "response_length/clip_ratio"),
 }
-"""Metric names of each signal, without the prefix of the training split; the signal is the first of its names that was logged."""
-_DIAGNOSTICS = frozenset(
+"""Metric names for each role in the rules, without the prefix of the training split; the first of these names that was logged
+is used."""
+_DIAGNOSTIC_METRIC_NAMES = frozenset(
     name for signal, names in _NAMES.items() if signal not in ("policy_reward", "policy_entropy") for name in names
 )
-_CHOSEN = ("eval_logps/chosen", "logps/chosen")
-"""Names of metrics with the log probability of preferred answers. Names from evaluations come first, because all evaluations use
-the same answers.
-"""
+_CHOSEN_LOGP_METRICS = ("eval_logps/chosen", "logps/chosen")
+"""Names of metrics with the log probability of preferred answers. Names of metrics from evaluations come first, because all
+evaluations use the same answers."""
 _MARGINS: Mapping[Signal, tuple[str, ...]] = {
     "train_margin": ("train/rewards/margins", "rewards/margins"),
     "valid_margin": ("eval_rewards/margins",),
@@ -39,11 +40,12 @@ _PREFIX = "train/"
 
 
 def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
-    """Return the metric of each signal about a policy. Most names count only if a reward of the training was logged, because they
-    have other meanings elsewhere.
-    """
+    """Return the metric for each role that concerns a policy, such as its reward. Most names count only if a training reward
+    was logged, because they have other meanings elsewhere."""
     by_name = {name.removeprefix(_PREFIX): name for name in metrics}
-    pairs: dict[Signal, str] = dict([("chosen_logp", by_name[name]) for name in _CHOSEN if name in by_name][:1])
+    pairs: dict[Signal, str] = dict(
+        [("chosen_logp", by_name[name]) for name in _CHOSEN_LOGP_METRICS if name in by_name][:1]
+    )
     pairs |= {s: name for s, names in _MARGINS.items() for name in names if name in by_name.values()}
     found = {
         signal: next((by_name[name] for name in names if name in by_name), None) for signal, names in _NAMES.items()
@@ -51,13 +53,12 @@ def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
     return pairs | ({s: m for s, m in found.items() if m is not None} if found["policy_reward"] is not None else {})
 
 
-def is_diagnostic(name: str) -> bool:
-    """Return True if the metric describes the state of a policy, such as its entropy, rather than its quality; in training or in an
-    evaluation.
-    """
+def is_policy_diagnostic(name: str) -> bool:
+    """Return whether the metric describes the state of a policy, such as its entropy, and not its quality; in training or in an
+    evaluation."""
     plain = name.removeprefix(_PREFIX).removeprefix("eval_")
     # TRL logs the mean and the standard deviation of each reward function.
-    return plain in _DIAGNOSTICS or (plain.startswith("rewards/") and plain.endswith("/std"))
+    return plain in _DIAGNOSTIC_METRIC_NAMES or (plain.startswith("rewards/") and plain.endswith("/std"))
 
 
 def is_reward_of_preferences(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Splits runs of one experiment into separate populations, by evidence that trials of one search would rarely show."""
+"""Splits the runs of one experiment into separate populations, by evidence that the trials of one search would rarely show."""
 
 from __future__ import annotations
 
@@ -14,63 +14,64 @@ from advisor.model.words import clean, listed, shorten
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import declared, inference
 
-PARENT = "mlflow.parentRunId"
-_LEVEL = 0.01
-"""Maximum p-value of each test: probability that runs of one search look like separate populations by chance."""
+PARENT_RUN_TAG = "mlflow.parentRunId"
+_TEST_LEVEL = 0.01
+"""Maximum p-value of each test, which is the probability that runs of one search look like separate populations by chance."""
 _MIN_DIGITS = 6
-"""Minimum number of significant digits at which a number counts as drawn by a sampler; people type fewer digits."""
-_TASKS = frozenset("dataset datasets corpus task env environment benchmark problem".split())
-_TASK_TAGS = frozenset("dataset datasets corpus task benchmark".split())
-"""Nouns that end the name of a tag with a dataset or task. "environment" is left out, because such a tag often names where a run
-was started.
-"""
-_MODELS = frozenset("model arch architecture backbone network net encoder".split())
-_NAMED = frozenset("name id type".split())
+"""Minimum number of significant digits at which a number counts as drawn by a sampler; people type numbers with a smaller
+number of digits."""
+_TASK_NOUNS = frozenset("dataset datasets corpus task env environment benchmark problem".split())
+_TASK_TAG_NOUNS = frozenset("dataset datasets corpus task benchmark".split())
+"""Last nouns in the names of tags that hold a dataset or task. "environment" is omitted, because such a tag often names the
+place where a run was started."""
+_MODEL_NOUNS = frozenset("model arch architecture backbone network net encoder".split())
+_NAME_SUFFIX_WORDS = frozenset("name id type".split())
 
-Groups = dict[str, list[int]]
-"""Title of each group, such as "dataset = cifar10", and the indices of its runs."""
+RunGroups = dict[str, list[int]]
+"""Title of each group of runs, such as "dataset = cifar10", and the indices of its runs."""
 
 
-def split(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Return the groups of the chosen runs by the first evidence that separates them; None if nothing does."""
+def split(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
+    """Return the groups of the chosen runs by the first evidence that separates them; None if no evidence does."""
     if len(chosen) < 2:
         return None
-    for test in _SPLITS:
+    for test in _SPLIT_FUNCTIONS:
         groups = test(experiment, chosen)
         if groups is not None and len(groups) > 1:
             return groups
     return None
 
 
-def _by_task(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+def _by_task(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Separate runs on different datasets or tasks, because their objectives cannot be compared."""
-    for name in _markers(experiment, chosen, _TASKS):
+    for name in _grouping_names(experiment, chosen, _TASK_NOUNS):
         return _by_value(experiment, chosen, name)
     return None
 
 
-def _by_model(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+def _split_by_model(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Separate runs of different models, unless the models were searched in one comparison: at the same time and in the same
     ranges."""
-    for name in _markers(experiment, chosen, _MODELS):
+    for name in _grouping_names(experiment, chosen, _MODEL_NOUNS):
         groups = _by_value(experiment, chosen, name)
         sizes = [len(g) for g in groups.values()]
         if (
             2 * len(sizes) <= sum(sizes)
-            and not _is_grid(experiment, groups, name)
+            and not _is_partial_grid(experiment, groups, name)
             and _are_separate(experiment, groups)
         ):
             return groups
     return None
 
 
-def _by_sampler(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate a tuner's trials from other runs. An interrupted trial lacks the tuner's tags, which are written at its end."""
+def _split_by_sampler(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
+    """Separate the trials of a tuner from other runs. An interrupted trial lacks the tuner's tags, because the tuner writes
+    them at the end."""
     runs = experiment.runs
     tagged = [i for i in chosen if declared.has_tuner_tags(runs[i])]
     if not tagged:
         return None
-    return _two_groups(
+    return _split_in_two(
         chosen,
         "a tuner's trials",
         "without the tuner",
@@ -78,26 +79,28 @@ def _by_sampler(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     )
 
 
-def _by_parent(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate runs of a sweep, which have a parent run, from runs without one."""
-    return _two_groups(chosen, "runs of a sweep", "without a parent run", lambda i: PARENT in experiment.runs[i].tags)
+def _split_by_parent(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
+    """Separate the runs of a sweep, which have a parent run, from runs without a parent."""
+    return _split_in_two(
+        chosen, "runs of a sweep", "without a parent run", lambda i: PARENT_RUN_TAG in experiment.runs[i].tags
+    )
 
 
-def _by_digits(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate runs with numbers that a sampler drew from runs with numbers that a person typed, if all runs of one kind precede
-    the other kind.
-    """
-    groups = _two_groups(chosen, "drawn at random", "set by hand", lambda i: _is_drawn(experiment.runs[i]))
+def _split_by_digits(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
+    """Separate runs with numbers that a sampler drew from runs with numbers that a person typed, if all runs of one kind come
+    before all runs of the other kind."""
+    groups = _split_in_two(chosen, "drawn at random", "set by hand", lambda i: _has_sampled_numbers(experiment.runs[i]))
     if groups is None or min(map(len, groups.values())) < 2:
         return None
-    return groups if _are_disjoint(_starts(experiment, groups), tests=1) else None
+    return groups if _are_disjoint(_start_times_of_groups(experiment, groups), tests=1) else None
 
 
-def _by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate runs that share at most half of their parameters' names, unless a parameter's value explains the difference.
+def _split_by_names(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
+    """Separate runs that have at most half of their parameter names in common, unless the value of one parameter explains the
+    difference.
 
-    A failed run may have logged only some of its parameters, so it is assigned to the group of runs whose parameter names it shares
-    most.
+    A failed run may have logged only some of its parameters, so it joins the group of runs with which it has the most parameter
+    names in common.
     """
     raw = [experiment.runs[i].params for i in chosen]
     if inference.logged_same_parameters(raw):
@@ -110,9 +113,9 @@ def _by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
         [p for i, p in zip(chosen, parsed, strict=True) if names[i] in finished]
     ):
         return None
-    groups: Groups = {}
+    groups: RunGroups = {}
     for i in chosen:
-        part = max(parts, key=lambda p: max(_likeness(names[i], n) for n in p))
+        part = max(parts, key=lambda p: max(_name_overlap(names[i], n) for n in p))
         own = frozenset.intersection(*part) - frozenset().union(*(n for p in parts if p is not part for n in p))
         title = f"with {listed(map(clean, sorted(own)))}" if own else "with fewer parameters"
         groups.setdefault(title, []).append(i)
@@ -120,30 +123,30 @@ def _by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 
 
 def _parts(sets: Iterable[frozenset[str]]) -> list[set[frozenset[str]]]:
-    """Group the sets of names: two sets that share at least half of their names are in one group."""
+    """Group the sets of names: two sets that have at least half of their names in common are in one group."""
     parts: list[set[frozenset[str]]] = []
     for names in sorted(sets, key=sorted):
-        near = [part for part in parts if any(_likeness(names, n) >= 0.5 for n in part)]
+        near = [part for part in parts if any(_name_overlap(names, n) >= 0.5 for n in part)]
         parts = [part for part in parts if part not in near] + [{names}.union(*near)]
     return parts
 
 
-def _likeness(names: frozenset[str], others: frozenset[str]) -> float:
-    """Return the share of names that two sets have in common."""
+def _name_overlap(names: frozenset[str], others: frozenset[str]) -> float:
+    """Return the number of common names as a fraction of all names in the two sets."""
     return len(names & others) / max(len(names | others), 1)
 
 
-_SPLITS: tuple[Callable[[Experiment, Sequence[int]], Groups | None], ...] = (
+_SPLIT_FUNCTIONS: tuple[Callable[[Experiment, Sequence[int]], RunGroups | None], ...] = (
     _by_task,
-    _by_sampler,
-    _by_parent,
-    _by_names,
-    _by_model,
-    _by_digits,
+    _split_by_sampler,
+    _split_by_parent,
+    _split_by_names,
+    _split_by_model,
+    _split_by_digits,
 )
 
 
-def _markers(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str]) -> list[str]:
+def _grouping_names(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str]) -> list[str]:
     """Return the parameters, or the user's tags, whose names end with one of the nouns and whose values are several different
     words.
     """
@@ -152,9 +155,9 @@ def _markers(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str
     params = {n for run in runs for n in run.params}
     tags = {n for run in runs for n in run.tags if not n.startswith((contract.TAG_PREFIX, "mlflow."))} - params
     for name in [*sorted(params), *sorted(tags)]:
-        words = [w for w in words_of(name) if w not in _NAMED] or words_of(name)
-        known = nouns & _TASK_TAGS if name in tags else nouns
-        marks = words[-1:] and (words[-1] in known or (nouns is _TASKS and name in params and words == ["data"]))
+        words = [w for w in words_of(name) if w not in _NAME_SUFFIX_WORDS] or words_of(name)
+        known = nouns & _TASK_TAG_NOUNS if name in tags else nouns
+        marks = words[-1:] and (words[-1] in known or (nouns is _TASK_NOUNS and name in params and words == ["data"]))
         values = {_text(run, name) for run in runs} if marks else set()
         if len(values) > 1 and all(v is None or re.search("[A-Za-z]", v) for v in values):
             found.append(name)
@@ -162,13 +165,13 @@ def _markers(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str
 
 
 def _text(run: Run, name: str) -> str | None:
-    """Return the value of a parameter or tag, without the folders of a path."""
+    """Return the value of a parameter or tag; if it is a path, return only its last component."""
     value = run.params.get(name, run.tags.get(name))
     return None if value is None else os.path.basename(value.strip().rstrip("/")) or value
 
 
-def _by_value(experiment: Experiment, chosen: Sequence[int], name: str) -> Groups:
-    groups: Groups = {}
+def _by_value(experiment: Experiment, chosen: Sequence[int], name: str) -> RunGroups:
+    groups: RunGroups = {}
     for i in chosen:
         value = _text(experiment.runs[i], name)
         groups.setdefault(
@@ -177,14 +180,14 @@ def _by_value(experiment: Experiment, chosen: Sequence[int], name: str) -> Group
     return groups
 
 
-def _two_groups(chosen: Sequence[int], yes: str, no: str, test: Callable[[int], bool]) -> Groups | None:
-    groups: Groups = {}
+def _split_in_two(chosen: Sequence[int], yes: str, no: str, test: Callable[[int], bool]) -> RunGroups | None:
+    groups: RunGroups = {}
     for i in chosen:
         groups.setdefault(yes if test(i) else no, []).append(i)
     return groups if len(groups) > 1 else None
 
 
-def _is_drawn(run: Run) -> bool:
+def _has_sampled_numbers(run: Run) -> bool:
     return any(_digits(text) >= _MIN_DIGITS for text in run.params.values())
 
 
@@ -195,7 +198,7 @@ def _digits(text: str) -> int:
 
 
 def _one_parameter_explains(parsed: Sequence[Mapping[str, object]]) -> bool:
-    """Return True if one parameter, which all trials have, determines which other parameters a trial has."""
+    """Return whether one parameter that all trials have determines which other parameters a trial has."""
     shared = set.intersection(*(set(p) for p in parsed))
     for name in shared:
         values: dict[object, set[frozenset[str]]] = {}
@@ -206,8 +209,8 @@ def _one_parameter_explains(parsed: Sequence[Mapping[str, object]]) -> bool:
     return False
 
 
-def _is_grid(experiment: Experiment, groups: Groups, name: str) -> bool:
-    """Return True if at least half of the settings in the smaller groups were also tried in the largest group, as in a grid."""
+def _is_partial_grid(experiment: Experiment, groups: RunGroups, name: str) -> bool:
+    """Return whether at least half of the settings in the smaller groups were also tried in the largest group, as in a grid."""
 
     def settings(members: Iterable[int]) -> set[frozenset[tuple[str, object]]]:
         parsed = inference.parse_params([experiment.runs[i].params for i in members])
@@ -218,10 +221,10 @@ def _is_grid(experiment: Experiment, groups: Groups, name: str) -> bool:
     return 2 * len(smaller & known) >= len(smaller)
 
 
-def _are_separate(experiment: Experiment, groups: Groups) -> bool:
-    """Return True if the groups lie apart in time or in the range of a hyperparameter, more clearly than by chance."""
-    columns = [_starts(experiment, groups)]
-    parsed = {i: p for i, p in _parsed(experiment, groups).items() if p}
+def _are_separate(experiment: Experiment, groups: RunGroups) -> bool:
+    """Return whether the groups are separate in time or in the range of a hyperparameter, more clearly than by chance."""
+    columns = [_start_times_of_groups(experiment, groups)]
+    parsed = {i: p for i, p in _params_of_groups(experiment, groups).items() if p}
     for name in sorted({n for p in parsed.values() for n in p}):
         values = [[float(v) for i in g if isinstance(v := parsed.get(i, {}).get(name), float)] for g in groups.values()]
         if all(values):
@@ -229,19 +232,19 @@ def _are_separate(experiment: Experiment, groups: Groups) -> bool:
     return any(_are_disjoint(column, tests=len(columns)) for column in columns)
 
 
-def _parsed(experiment: Experiment, groups: Groups) -> dict[int, Mapping[str, object]]:
+def _params_of_groups(experiment: Experiment, groups: RunGroups) -> dict[int, Mapping[str, object]]:
     members = [i for g in groups.values() for i in g]
     return dict(zip(members, inference.parse_params([experiment.runs[i].params for i in members]), strict=True))
 
 
-def _starts(experiment: Experiment, groups: Groups) -> list[list[float]]:
+def _start_times_of_groups(experiment: Experiment, groups: RunGroups) -> list[list[float]]:
     return [[s for i in g if (s := experiment.runs[i].started) is not None] for g in groups.values()]
 
 
 def _are_disjoint(groups: Sequence[Sequence[float]], *, tests: int) -> bool:
-    """Return True if the groups' ranges do not overlap, which has a probability of at most `_LEVEL` in random groups."""
+    """Return whether the groups' ranges do not overlap although this would be improbable for random groups."""
     filled = sorted((g for g in groups if g), key=min)
     if len(filled) < max(2, len(groups)) or any(max(a) >= min(b) for a, b in itertools.pairwise(filled)):
         return False
     orders = math.lgamma(sum(map(len, filled)) + 1) - sum(math.lgamma(len(g) + 1) for g in filled)
-    return math.lgamma(len(filled) + 1) - orders <= math.log(_LEVEL / tests)
+    return math.lgamma(len(filled) + 1) - orders <= math.log(_TEST_LEVEL / tests)

@@ -1,6 +1,8 @@
-"""Separates populations: runs in one experiment that do not form one study, such as hand runs and a sweep, or two datasets.
+"""Separates populations: runs in one experiment that do not form one study, such as manual runs and a sweep, or runs on two
+datasets.
 
-The largest population is analysed. A split needs evidence that trials of one search would rarely show: see `population_splits`.
+The largest population is analysed. A split requires evidence that the trials of one search would rarely show: see
+`population_splits`.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from advisor.model.space import equal_values
 from advisor.model.words import clean, count, shorten
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import inference
-from advisor.tracking.study.population_splits import PARENT, split
+from advisor.tracking.study.population_splits import PARENT_RUN_TAG, split
 from advisor.tracking.study.probes import select_runs
 from advisor.tracking.study.run_filters import filter_for
 
 _MIN_RUNS = 3
-"""Minimum number of runs in the largest population; with fewer, the experiment is not a study."""
+"""Minimum number of runs in the largest population; with fewer runs, the experiment is not a study."""
 _MAX_LISTED = 4
 """Maximum number of other populations that a message lists."""
 
@@ -42,8 +44,8 @@ def select_population(
 ) -> Population:
     """Return the runs to analyse, and the decisions about the other runs.
 
-    selection: "all", `PARAMETER=VALUE`, or None for the largest population. objective: only runs that logged this metric count as
-    members. declared_study: True if a study file declares the space; in this case, only test runs are separated. Raises
+    selection: "all", `PARAMETER=VALUE`, or None for the largest population. objective: only runs that logged this metric count.
+    declared_study: True if a study file declares the search space; in this case, only test runs are separated. Raises
     AdvisorError if no run matches `selection`, or if no population has enough runs.
     """
     if selection == "all":
@@ -52,7 +54,7 @@ def select_population(
         return _without_test_runs(experiment)
     if selection is not None:
         return _runs_with_value(experiment, selection)
-    chosen, others = _runs_to_separate(experiment), []
+    chosen, others = _separable_runs(experiment), []
     title = ""
     while (groups := split(experiment, chosen)) is not None:
         largest = max(groups, key=lambda t: (_count_members(experiment, groups[t], objective), max(groups[t])))
@@ -63,24 +65,22 @@ def select_population(
     if len(chosen) < _MIN_RUNS:
         raise AdvisorError(_no_study_message(experiment, [(title, chosen), *others]))
     total = len(chosen) + sum(len(members) for _, members in others)
-    # Titles such as "a sweep" or "cnn" are not filters, so each group is listed with a filter that selects exactly the group's
-    # runs.
-    listed = _list_groups(experiment, sorted(others, key=lambda o: -len(o[1])))
+    # Titles such as "a sweep" or "cnn" are not filters, so each group is listed with a filter that selects exactly its runs.
+    listed = _format_groups(experiment, sorted(others, key=lambda o: -len(o[1])))
     decision = Decision(
         topic="population",
-        text=f"The experiment mixes {len(others) + 1} kinds of runs, which do not form one study. We analyse the largest: "
+        text=f"The experiment contains {len(others) + 1} kinds of runs, which do not form one study. We analyse the largest kind: "
         f"{len(chosen):,} of {total:,} runs, {title}. The others: {listed}.",
         overrule="--population all",
-        parameters=_selecting_parameters(experiment, chosen),
+        parameters=_parameters_that_select(experiment, chosen),
     )
-    warning = f"Only {len(chosen):,} of {total:,} runs are analysed: {title}. The others are of another kind."
+    warning = f"Only {len(chosen):,} of {total:,} runs are analysed: {title}. The other runs are of a different kind."
     return Population(_select_members(experiment, chosen), (decision,), (warning,))
 
 
 def _without_test_runs(experiment: Experiment) -> Population:
-    """Leave out test runs: runs that `advisor run` did not start and whose planned number of steps differs from that of all trials
-    that it started.
-    """
+    """Omit test runs: runs that `advisor run` did not start, and whose planned number of steps differs from that of all trials
+    that it started."""
     planned = [run.tags.get(contract.TAG_MAX_TRAIN_STEPS) for run in experiment.runs]
     launched = [contract.TAG_TRIAL in run.tags for run in experiment.runs]
     lengths = {steps for steps, ours in zip(planned, launched, strict=True) if ours and steps is not None}
@@ -91,15 +91,15 @@ def _without_test_runs(experiment: Experiment) -> Population:
     decision = Decision(
         topic="population",
         text=f"{count(out, 'run')} of {len(keep):,} {'was' if out == 1 else 'were'} started by hand and planned another number of "
-        "steps than the study's trials. We leave them out as test runs.",
+        "steps than the study's trials. We omit these test runs.",
         overrule="--population all",
     )
     return Population(select_runs(experiment, np.array(keep, dtype=np.bool_)), (decision,))
 
 
-def _runs_to_separate(experiment: Experiment) -> list[int]:
-    """Return the indices of the runs to separate: runs that have parameters and are not parents of other runs."""
-    parents = {run.tags.get(PARENT) for run in experiment.runs}
+def _separable_runs(experiment: Experiment) -> list[int]:
+    """Return the indices of runs that have parameters and are not parents of other runs."""
+    parents = {run.tags.get(PARENT_RUN_TAG) for run in experiment.runs}
     return [i for i, run in enumerate(experiment.runs) if run.params and run.id not in parents]
 
 
@@ -110,10 +110,10 @@ def _count_members(experiment: Experiment, members: Sequence[int], objective: st
 
 
 def _select_members(experiment: Experiment, chosen: Sequence[int]) -> Experiment:
-    """Return the experiment with the chosen runs, their parents, and runs without parameters."""
+    """Return the experiment with the chosen runs, their parents, and all runs without parameters."""
     members = set(chosen)
-    parents = {experiment.runs[i].tags.get(PARENT) for i in members}
-    all_parents = {run.tags.get(PARENT) for run in experiment.runs}
+    parents = {experiment.runs[i].tags.get(PARENT_RUN_TAG) for i in members}
+    all_parents = {run.tags.get(PARENT_RUN_TAG) for run in experiment.runs}
     keep = [
         i in members or run.id in parents or (not run.params and run.id not in all_parents)
         for i, run in enumerate(experiment.runs)
@@ -122,7 +122,7 @@ def _select_members(experiment: Experiment, chosen: Sequence[int]) -> Experiment
 
 
 def _runs_with_value(experiment: Experiment, selection: str) -> Population:
-    """Return the runs whose parameter has the value that `selection` states, in the form PARAMETER=VALUE."""
+    """Return the runs with the parameter value that `selection` states in the form PARAMETER=VALUE."""
     name, equals, text = (part.strip() for part in selection.partition("="))
     values = Counter(run.params[name] for run in experiment.runs if name in run.params)
     if not equals or not values:
@@ -139,17 +139,17 @@ def _runs_with_value(experiment: Experiment, selection: str) -> Population:
     ]
     if not chosen:
         used = ", ".join(shorten(v) for v, _ in values.most_common(_MAX_LISTED))
-        raise AdvisorError(f"no run has {name} = {text}; values of the most runs: {used}")
+        raise AdvisorError(f"no run has {name} = {text}; values that most runs have: {used}")
     decision = Decision(
         topic="population",
         text=f"{count(len(chosen), 'run')} of {len(experiment.runs):,} with {clean(name)} = {clean(text)} are analysed.",
         overrule="--population all",
-        parameters=_selecting_parameters(experiment, chosen),
+        parameters=_parameters_that_select(experiment, chosen),
     )
     return Population(_select_members(experiment, chosen), (decision,))
 
 
-def _selecting_parameters(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ...]:
+def _parameters_that_select(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ...]:
     """Return the parameters that have one value in all chosen runs and different values in other runs."""
     inside = set(chosen)
     params = [experiment.runs[i].params for i in sorted(inside)]
@@ -158,13 +158,13 @@ def _selecting_parameters(experiment: Experiment, chosen: Sequence[int]) -> tupl
     return tuple(sorted(n for n in constant if any(p.get(n, params[0][n]) != params[0][n] for p in outside)))
 
 
-def _list_groups(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
-    parts = [_describe(experiment, title, members) for title, members in others[:_MAX_LISTED]]
+def _format_groups(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
+    parts = [_describe_group(experiment, title, members) for title, members in others[:_MAX_LISTED]]
     more = len(others) - _MAX_LISTED
     return "; ".join([*parts, *([f"{more} more kinds"] if more > 0 else [])])
 
 
-def _describe(experiment: Experiment, title: str, members: Sequence[int]) -> str:
+def _describe_group(experiment: Experiment, title: str, members: Sequence[int]) -> str:
     words = filter_for(experiment, members)
     return f"{title}, {count(len(members), 'run')}" + (f', `--filter "{words}"`' if words else "")
 
@@ -174,5 +174,5 @@ def _no_study_message(experiment: Experiment, groups: Sequence[tuple[str, Sequen
     return (
         f"experiment {experiment.name!r} is not one study: it mixes {len(groups)} kinds of runs with at most "
         f"{count(most, 'run')} each; analyze one kind with a filter "
-        f"({_list_groups(experiment, groups)}), or all with --population all"
+        f"({_format_groups(experiment, groups)}), or all with --population all"
     )

@@ -16,7 +16,7 @@ from advisor.tracking.runs import Experiment, Points
 def without_probes(experiment: Experiment) -> Experiment:
     """Return the experiment without its probes; if all runs are probes, return only the probes of the most frequent kind.
 
-    A warning states the number of excluded runs. Users can analyse probes by selecting them with a filter.
+    A warning says how many runs were excluded. Users can analyse probes by selecting them with a filter.
     """
     kinds = [run.tags.get(contract.TAG_PROBE) for run in experiment.runs]
     if len(set(kinds)) <= 1:
@@ -33,13 +33,13 @@ def without_probes(experiment: Experiment) -> Experiment:
 
 
 def without_reports(experiment: Experiment) -> Experiment:
-    """Return the experiment without its report run, which holds the reports."""
+    """Return the experiment without its report run, which holds the published reports."""
     keep = np.array([contract.TAG_REPORT not in run.tags for run in experiment.runs], dtype=np.bool_)
     return experiment if keep.all() else select_runs(experiment, keep)
 
 
 def select_runs(experiment: Experiment, keep: BoolArray) -> Experiment:
-    """Return the experiment with only the runs selected by the mask `keep`, shape (runs,), and their points."""
+    """Return the experiment with only the runs that the mask `keep`, shape (runs,), selects, and their points."""
     number = np.cumsum(keep).astype(np.int64) - 1
     fits = experiment.fits_in_memory
     points = {

@@ -1,7 +1,7 @@
-"""Finds hyperparameters that follow from others (tokens = steps x batch size, min_lr = lr / 10), and the length of training under
-any name.
+"""Finds hyperparameters that follow from other hyperparameters (tokens = steps x batch size, min_lr = lr / 10), and parameters
+with unusual names that are the length of training.
 
-A relation must hold in nearly all trials, and in more trials than it would hold by chance between independent hyperparameters.
+A relation must hold in nearly all trials, and in more trials than independent hyperparameters would show by chance.
 """
 
 from __future__ import annotations
@@ -26,49 +26,49 @@ from advisor.model.space import (
     words_of,
 )
 
-_LEVEL = 0.01
-"""Maximum probability, per study, with which independent hyperparameters would appear to be related."""
-_MIN_AGREEMENT = 0.95
-"""Minimum share of the trials in which a relation holds."""
+_TEST_LEVEL = 0.01
+"""Maximum probability, per study, that independent hyperparameters appear to be related."""
+_MIN_AGREEING_FRACTION = 0.95
+"""Minimum fraction of the trials in which a relation must hold."""
 _MIN_VALUES = 3
-"""Minimum number of distinct values of each hyperparameter in a relation."""
+"""Minimum number of different values that each hyperparameter in a relation must have."""
 _MAX_NAMES = 40
-"""Maximum number of varying numbers among which relations of three numbers are sought."""
+"""Maximum number of hyperparameters with varying numbers for which relations of three hyperparameters are tested."""
 _TOLERANCE = 1e-5
-"""Relative tolerance of a relation, because numbers are rounded when they are logged."""
+"""Relative tolerance of a relation between hyperparameters, because numbers are rounded when they are logged."""
 _SAMPLE_SIZES = 24, 192
-"""Numbers of trials on which a formula is tested first, before all trials are used. A relation that most of these trials contradict
-cannot hold in nearly all trials.
-"""
+"""Numbers of trials on which a formula is tested before it is tested on all trials. A formula that most of these trials
+contradict cannot hold in nearly all trials."""
 _SCREENING_TRIALS = 64
-"""Number of trials on which it is tested first whether two hyperparameters determine a third."""
+"""Number of trials on which we first test whether two hyperparameters determine a third one."""
 _EXPOSURE_WORDS = frozenset(
     "tokens examples samples images frames steps iterations iters updates epochs epoch budget".split()
 )
-_POWERS = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
-_SIGNS = (1.0, -1.0)
-_PAIRS = ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0))
+_CANDIDATE_EXPONENTS = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
+_SUMMAND_SIGNS = (1.0, -1.0)
+_EXPONENT_PAIRS = ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0))
 
 
 @dataclass(frozen=True, slots=True)
-class Dependent:
-    """A hyperparameter whose value other hyperparameters determine."""
+class DependentParameter:
+    """A hyperparameter whose value follows from other hyperparameters."""
 
     name: str
     others: tuple[str, ...]
     formula: str | None
-    """Formula to write into a study file; None if other hyperparameters determine the values but no formula is known."""
+    """Formula for a study file; None if other hyperparameters determine the values but no formula is known."""
 
 
-def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ()) -> tuple[Dependent, ...]:
-    """Return the hyperparameters that follow from others. params: the values of each trial, shape (trials,).
+def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ()) -> tuple[DependentParameter, ...]:
+    """Return the hyperparameters that follow from other hyperparameters. params: values of each trial, shape (trials,).
 
-    Of related hyperparameters, the least important one counts as dependent. In ascending importance: lengths, regularisers,
-    learning rates, batch sizes. The number of tokens depends on the number of steps, which is set between studies. keep: names
-    that must not count as dependent, because the study file declares them.
+    Among related hyperparameters, the least important one counts as dependent. The order of importance, from low to high, is:
+    lengths of training, regularisers, learning rates, batch sizes. For example, the number of tokens depends on the number of
+    steps, which users change between studies. keep: names that must not count as dependent, because the study file declares
+    them.
     """
     numbers = _numbers(params)
-    dependents: list[Dependent] = []
+    dependents: list[DependentParameter] = []
     for name in sorted(numbers, key=lambda n: (*_importance_rank(n), counts_training(n), -len(n), n)):
         others = {n: v for n, v in numbers.items() if n != name and n not in {t.name for t in dependents}}
         if name not in keep and (dependent := _dependent_by_formula(name, numbers[name], others)) is not None:
@@ -83,14 +83,15 @@ def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] 
 
 
 def has_unknown_role(name: str) -> bool:
-    """Return True if the name is not that of a common hyperparameter, so that only the trials' values can show its role."""
+    """Return whether the name is not that of a common hyperparameter, so that only the trials' values can show its role."""
     return _importance_rank(name) <= (1,) and not belongs_to_optimizer(name)
 
 
 def steps_per_unit(values: Sequence[Value | None], ends: Sequence[int]) -> float | None:
-    """Return the number of steps per unit of a parameter, if the parameter is the length of training; else None.
+    """Return the number of steps per unit of a parameter if the parameter is the length of training, else None.
 
-    ends: last logged step of each trial, shape (trials,). A trial can end before the stated length, but not after it.
+    ends: last logged step of each trial, shape (trials,). A trial can end before the stated length of training, but not after
+    it.
     """
     pairs = [
         (as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1
@@ -100,18 +101,18 @@ def steps_per_unit(values: Sequence[Value | None], ends: Sequence[int]) -> float
     if len({v for v, _ in pairs}) < _MIN_VALUES:
         return None
     length, end = np.array(pairs, dtype=np.float64).T
-    first = max((1, 0), key=lambda o: _exact_multiples(end + o, length))  # steps count from 0 or from 1
+    first = max((1, 0), key=lambda o: _count_exact_multiples(end + o, length))  # steps may count from 0 or from 1
     factor = float(np.max((end + first) / length))
     expected = factor * length
     hits = np.abs(end + first - expected) <= np.maximum(1.0, 0.02 * expected)
     chance = _chance_of_agreement(end, np.maximum(1.0, 0.02 * end))
     n, k = len(hits), int(hits.sum())
     enough = 2 * k >= n and len(set(length[hits].tolist())) >= _MIN_VALUES
-    return factor if enough and special.bdtrc(k - 2, n - 1, chance) <= _LEVEL else None
+    return factor if enough and special.bdtrc(k - 2, n - 1, chance) <= _TEST_LEVEL else None
 
 
-def _exact_multiples(steps: FloatArray, length: FloatArray) -> int:
-    """Return the number of trials whose ratio of steps to stated length equals the largest ratio."""
+def _count_exact_multiples(steps: FloatArray, length: FloatArray) -> int:
+    """Return the number of trials whose ratio of steps to stated length equals the largest such ratio."""
     return int(np.sum(np.abs(steps - np.max(steps / length) * length) < 0.5))
 
 
@@ -123,7 +124,8 @@ def _is_number(value: object) -> bool:
 
 
 def _numbers(params: Sequence[Mapping[str, Value]]) -> dict[str, FloatArray]:
-    """Return the numeric hyperparameters with enough distinct values, by name, as arrays of shape (trials,); NaN if missing."""
+    """Return the numeric hyperparameters with enough different values, by name, as arrays of shape (trials,); NaN stands for a
+    missing value."""
     names = sorted({n for p in params for n in p})
     columns = {}
     for name in names:
@@ -134,12 +136,11 @@ def _numbers(params: Sequence[Mapping[str, Value]]) -> dict[str, FloatArray]:
 
 
 def _importance_rank(name: str) -> tuple[int]:
-    """Return the importance rank of a hyperparameter by its name. Of related hyperparameters, the one with the lowest rank counts
-    as dependent.
-    """
+    """Return the importance rank of a hyperparameter, derived from its name. Among related hyperparameters, the one with the
+    lowest rank counts as dependent."""
     if counts_training(name) or _EXPOSURE_WORDS & set(words_of(name)):
         return (0,)
-    if is_batch_size(name):  # a learning rate that was scaled with the batch size depends on the batch size
+    if is_batch_size(name):  # if a learning rate was scaled with the batch size, it depends on the batch size
         return (5,)
     if is_learning_rate(name):
         return (4,)
@@ -148,23 +149,24 @@ def _importance_rank(name: str) -> tuple[int]:
     return (2,) if belongs_to_optimizer(name) and not {"lr", "rate"} & set(words_of(name)) else (1,)
 
 
-def _dependent_by_formula(name: str, values: FloatArray, others: Mapping[str, FloatArray]) -> Dependent | None:
-    tests = max(len(others) * (len(_POWERS) + 2) + len(others) ** 2 * len(_PAIRS), 1)
+def _dependent_by_formula(name: str, values: FloatArray, others: Mapping[str, FloatArray]) -> DependentParameter | None:
+    tests = max(len(others) * (len(_CANDIDATE_EXPONENTS) + 2) + len(others) ** 2 * len(_EXPONENT_PAIRS), 1)
     present = np.isfinite(values)
     for parts, predict, text in _candidate_relations(values, others):
         both = present & np.isfinite(predict)
-        if both.sum() < _MIN_AGREEMENT * present.sum():
+        if both.sum() < _MIN_AGREEING_FRACTION * present.sum():
             continue
         if _relation_holds(values[both], predict[both], tests):
-            return Dependent(name, parts, text())
+            return DependentParameter(name, parts, text())
     return None
 
 
-Form = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
+RelationForm = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
 
 
-def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[Form]:
-    """Yield the relations that the first settings do not contradict: names of the other parameters, predicted values, formula."""
+def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[RelationForm]:
+    """Yield (names of the other parameters, predicted values, formula) for each relation that the first settings do not
+    contradict."""
     near = others
     for number in _SAMPLE_SIZES:
         powers, signs = _possible_forms(values, near, number)
@@ -172,9 +174,9 @@ def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -
         near = dict(itertools.compress(near.items(), possible))
         powers, signs = powers[:, possible], signs[:, possible]
     for k, (other, x) in enumerate(near.items()):
-        for power in itertools.compress(_POWERS, powers[:, k]):
-            yield from _product(values, ((other, x, power),))
-        for sign in itertools.compress(_SIGNS, signs[:, k]):
+        for power in itertools.compress(_CANDIDATE_EXPONENTS, powers[:, k]):
+            yield from _product_of_powers(values, ((other, x, power),))
+        for sign in itertools.compress(_SUMMAND_SIGNS, signs[:, k]):
             known = (values - sign * x)[np.isfinite(values - sign * x)]
             if len(known):
                 shift = float(np.median(known))
@@ -184,19 +186,19 @@ def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -
     logs = {n: _safe_log(x) for n, x in others.items()}
     own = _safe_log(values)
     for a, b in itertools.combinations(others, 2):
-        for p, q in _PAIRS:
+        for p, q in _EXPONENT_PAIRS:
             ratio = own - p * logs[a] - q * logs[b]
             known = ratio[np.isfinite(ratio)]
             # Most settings must agree on the factor; testing a few settings first keeps the search fast for hundreds of parameters.
             if len(known) >= _MIN_VALUES and np.mean(np.abs(known[:12] - np.median(known[:12])) < 0.1) > 0.5:
-                yield from _product(values, ((a, others[a], p), (b, others[b], q)))
+                yield from _product_of_powers(values, ((a, others[a], p), (b, others[b], q)))
 
 
 def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray], number: int) -> tuple[BoolArray, BoolArray]:
-    """Return masks of the powers of the others, shape (powers, others), and of the sums, shape (signs, others), that the first
-    `number` trials allow.
+    """Return two masks of formulas that the first `number` trials allow: powers of each other hyperparameter, shape (powers,
+    others), and sums with it, shape (signs, others).
 
-    This check keeps the search fast for a thousand hyperparameters.
+    Testing a few trials first keeps the search fast for a thousand hyperparameters.
     """
     rows = np.flatnonzero(np.isfinite(values))
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, number).astype(np.int64))]
@@ -206,20 +208,20 @@ def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray], number
     slack = 1e-3 * np.abs(own) + (np.where(np.abs(own) >= 20, 2.0, 1.0) if whole else 0.0)
     with np.errstate(all="ignore"):
         products = [
-            _mostly_agree(own, power * _medians(_finite_ratios(own / power)), slack)
-            for power in (x**p for p in _POWERS)
+            _mostly_agree(own, power * _row_medians(_finite_ratios(own / power)), slack)
+            for power in (x**p for p in _CANDIDATE_EXPONENTS)
         ]
-        sums = [_mostly_agree(own, s * x + _medians(own - s * x), slack) for s in _SIGNS]
+        sums = [_mostly_agree(own, s * x + _row_medians(own - s * x), slack) for s in _SUMMAND_SIGNS]
     return np.array(products), np.array(sums)
 
 
 def _finite_ratios(ratios: FloatArray) -> FloatArray:
-    """Return the ratios, with infinite ratios and zeros replaced by NaN."""
+    """Return the ratios with NaN in place of infinity and zero."""
     return np.where(np.isfinite(ratios) & (ratios != 0), ratios, np.nan)
 
 
-def _medians(numbers: FloatArray) -> FloatArray:
-    """Return the median of the numbers in each row, NaN left out, shape (rows, 1); much faster than `np.nanmedian`."""
+def _row_medians(numbers: FloatArray) -> FloatArray:
+    """Return the median of the numbers in each row without NaN, shape (rows, 1); much faster than `np.nanmedian`."""
     ordered, count = np.sort(numbers, axis=1), np.isfinite(numbers).sum(axis=1, keepdims=True)  # NaN sort last
     middle = np.hstack([(count - 1) // 2, count // 2])
     return np.asarray(np.take_along_axis(ordered, middle, axis=1).mean(axis=1, keepdims=True))
@@ -235,7 +237,7 @@ def _safe_log(values: FloatArray) -> FloatArray:
     return np.log(np.where(values > 0, values, np.nan))
 
 
-def _product(values: FloatArray, parts: Sequence[tuple[str, FloatArray, float]]) -> Iterator[Form]:
+def _product_of_powers(values: FloatArray, parts: Sequence[tuple[str, FloatArray, float]]) -> Iterator[RelationForm]:
     with np.errstate(all="ignore"):
         product = np.prod([np.power(x, p) for _, x, p in parts], axis=0)
         ratio = values / product
@@ -247,7 +249,7 @@ def _product(values: FloatArray, parts: Sequence[tuple[str, FloatArray, float]])
 
 
 def _product_text(factor: float, parts: Sequence[tuple[str, FloatArray, float]]) -> str:
-    text = "" if math.isclose(factor, 1, rel_tol=_TOLERANCE) else f"{_round_factor(factor):.12g}"
+    text = "" if math.isclose(factor, 1, rel_tol=_TOLERANCE) else f"{_shorten_factor(factor):.12g}"
     for name, _, power in parts:
         size = abs(power)
         term = _named(name) if size == 1 else f"{_named(name)} ** {size:g}"
@@ -256,11 +258,11 @@ def _product_text(factor: float, parts: Sequence[tuple[str, FloatArray, float]])
 
 
 def _sum_text(shift: float, sign: float, other: str) -> Callable[[], str]:
-    return lambda: f"{_round_factor(shift):.12g} {'+' if sign > 0 else '-'} {_named(other)}"
+    return lambda: f"{_shorten_factor(shift):.12g} {'+' if sign > 0 else '-'} {_named(other)}"
 
 
-def _round_factor(factor: float) -> float:
-    """Return the factor rounded to the fewest digits that suffice: 0.1 for 0.0999999999."""
+def _shorten_factor(factor: float) -> float:
+    """Return the factor, rounded to the fewest digits that represent it: 0.1 for 0.0999999999."""
     return next(
         (
             r
@@ -276,9 +278,10 @@ def _named(name: str) -> str:
 
 
 def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
-    """Return True if the values agree with the predicted values in nearly all trials, and in more than by chance.
+    """Return whether the values agree with the predicted values in nearly all trials, and more often than by chance.
 
-    A trial is evidence only if its values differ from those of the preceding trial. Unchanged values agree by design.
+    A trial is evidence for a relation only if its values differ from those of the preceding trial. If the values are the same
+    as in the preceding trial, they agree by design.
     """
     changed = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
     values, predicted = values[changed], predicted[changed]
@@ -286,13 +289,13 @@ def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bo
     whole = bool((values == np.rint(values)).all())
     tolerance = _TOLERANCE * np.abs(values) + (np.where(np.abs(values) >= 20, 1.0, 0.5) if whole else 0.0)
     hits = int((np.abs(values - predicted) <= tolerance).sum())
-    if hits < _MIN_AGREEMENT * n or n < _MIN_VALUES + 1 or len(set(predicted.tolist())) < _MIN_VALUES:
+    if hits < _MIN_AGREEING_FRACTION * n or n < _MIN_VALUES + 1 or len(set(predicted.tolist())) < _MIN_VALUES:
         return False
-    return bool(special.bdtrc(hits - 2, n - 1, _chance_of_agreement(values, tolerance)) <= _LEVEL / tests)
+    return bool(special.bdtrc(hits - 2, n - 1, _chance_of_agreement(values, tolerance)) <= _TEST_LEVEL / tests)
 
 
 def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
-    """Return the probability that the values of this number in two settings agree within the tolerance by chance."""
+    """Return the probability that a hyperparameter's values in two random trials agree within the tolerance."""
     ordered = np.sort(values)
     width = float(np.median(tolerance))
     near = np.searchsorted(ordered, ordered + 2 * width, "right") - np.searchsorted(
@@ -306,10 +309,10 @@ def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _DiscreteValues:
-    """The values of a hyperparameter as indices of its distinct values."""
+    """The values of a hyperparameter, each replaced by the index of the value among its different values."""
 
     codes: IntArray
-    """Shape (trials,); -1 if missing."""
+    """Indices of the values, shape (trials,); -1 for a missing value."""
     count: int
 
 
@@ -322,9 +325,9 @@ def _discrete_values(params: Sequence[Mapping[str, Value]]) -> dict[str, _Discre
     return found
 
 
-def _dependent_by_levels(name: str, levels: Mapping[str, _DiscreteValues]) -> Dependent | None:
-    """Return the hyperparameter as dependent if two discrete hyperparameters determine its value and it has more distinct values
-    than each of them.
+def _dependent_by_levels(name: str, levels: Mapping[str, _DiscreteValues]) -> DependentParameter | None:
+    """Return the hyperparameter as dependent if two discrete hyperparameters determine its value, and it has more different
+    values than each of the two.
 
     For example, the number of weights follows from depth and width.
     """
@@ -345,12 +348,13 @@ def _dependent_by_levels(name: str, levels: Mapping[str, _DiscreteValues]) -> De
     for one, two in _possible_pairs(values, discrete):
         keys = discrete[one] * (discrete[two].max() + 1) + discrete[two]
         if _keys_determine_values(keys, values, tests):
-            return Dependent(name, (one, two), None)
+            return DependentParameter(name, (one, two), None)
     return None
 
 
 def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[tuple[str, str]]:
-    """Return the pairs of hyperparameters that may determine `values`: in a sample of trials, equal pairs have equal values."""
+    """Return the pairs of hyperparameters that may determine `values`: in a sample of trials, equal pairs always have equal
+    values."""
     if len(discrete) < 2:
         return []
     part = np.unique(np.linspace(0, len(values) - 1, _SCREENING_TRIALS).astype(np.int64))
@@ -364,7 +368,8 @@ def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[
 
 
 def _keys_determine_values(keys: IntArray, values: IntArray, tests: int) -> bool:
-    """Return True if the keys determine the values, beyond chance. A trial equal to the preceding trial is no evidence."""
+    """Return whether the keys determine the values more often than by chance. A trial with the same key as the preceding trial
+    is not evidence."""
     count = int(values.max()) + 1
     pairs = np.sort(keys * count + values)
     if ((np.diff(pairs) != 0) & (np.diff(pairs // count) == 0)).any():
@@ -373,4 +378,4 @@ def _keys_determine_values(keys: IntArray, values: IntArray, tests: int) -> bool
     keys, values = keys[changed], values[changed]
     shares = np.bincount(values) / len(values)
     agreeing = len(keys) - len(np.unique(keys))
-    return bool((shares**2).sum() ** agreeing <= _LEVEL / tests)
+    return bool((shares**2).sum() ** agreeing <= _TEST_LEVEL / tests)

@@ -1,6 +1,5 @@
-"""Determines which logged parameters are not separate hyperparameters: duplicates, parameters that follow from others, and lengths
-of training.
-"""
+"""Determines which logged parameters are not separate hyperparameters: duplicates, parameters that follow from other
+parameters, and lengths of training."""
 
 from __future__ import annotations
 
@@ -21,20 +20,19 @@ _OVERRULE = "--study FILE with these parameters"
 
 @dataclass(frozen=True, slots=True)
 class ParameterRoles:
-    """Parameters whose role in the study only the trials' values show."""
+    """Parameters whose role in the study follows only from the trials' values."""
 
     derived: Mapping[str, Parameter]
-    """Parameters that a formula computes from others."""
+    """Parameters that a formula computes from other parameters."""
     lengths: Mapping[str, Parameter]
-    """Parameters that are the length of training, by the trials' last steps. Lengths are fixed, because no study searches them."""
+    """Parameters that are the length of training, according to the last steps of the trials. Lengths of training are fixed,
+    because no study searches them."""
     left_out: frozenset[str]
-    """Parameters to leave out: duplicates of other parameters, and numbers that other parameters determine without a
-    known formula.
-    """
+    """Parameters to omit: duplicates of other parameters, and numbers that other parameters determine by an unknown formula."""
     steps: tuple[int | None, ...]
     """Planned number of steps of each trial, read from a parameter in `lengths`; None if unknown."""
     steps_per_unit: Mapping[str, float]
-    """Steps per unit of each parameter in `lengths`."""
+    """Number of steps per unit of each parameter in `lengths`."""
     decisions: tuple[Decision, ...]
 
     @property
@@ -46,19 +44,19 @@ class ParameterRoles:
 def parameter_roles(
     params: Sequence[Mapping[str, Value]], declared: Collection[str], last_steps: Sequence[int]
 ) -> ParameterRoles:
-    """Return the roles of the parameters. params: values of each trial, shape (trials,). declared: names in the study file, which
-    keep their role.
+    """Return the roles of the parameters. params: values of each trial, shape (trials,). declared: names of parameters in the
+    study file, which keep their role.
 
     last_steps: last logged step of each trial, shape (trials,).
     """
     twins = inference.find_duplicates(params, declared)
     left = [{n: v for n, v in trial.items() if n not in twins} for trial in params]
-    lengths, steps, factors = _unnamed_lengths(left, declared, last_steps)
+    lengths, steps, factors = _lengths_with_other_names(left, declared, last_steps)
     dependents = relations.find_dependent([{n: v for n, v in t.items() if n not in lengths} for t in left], declared)
     derived = {dependent.name: p for dependent in dependents if (p := _derived_parameter(dependent, left)) is not None}
     outside = [dependent for dependent in dependents if dependent.name not in derived]
     decisions = [
-        _role_decision(f"{clean(n)} has the values of {clean(other)} in every trial and is left out.")
+        _role_decision(f"{clean(n)} has the values of {clean(other)} in every trial, so it is omitted.")
         for n, other in twins.items()
     ]
     decisions += [
@@ -69,10 +67,10 @@ def parameter_roles(
         if t.name in derived
     ]
     decisions += [
-        _role_decision(f"{clean(t.name)} follows from {listed(map(clean, t.others))} and is left out.") for t in outside
+        _role_decision(f"{clean(t.name)} follows from {listed(map(clean, t.others))} and is omitted.") for t in outside
     ]
     decisions += [
-        _role_decision(f"{clean(n)} is the length of training by the trials' last steps, so it is not searched.")
+        _role_decision(f"{clean(n)} is the length of training, as the trials' last steps show, so it is not searched.")
         for n in lengths
     ]
     return ParameterRoles(
@@ -84,10 +82,10 @@ def _role_decision(text: str) -> Decision:
     return Decision(topic="parameters", text=text, overrule=_OVERRULE)
 
 
-def _unnamed_lengths(
+def _lengths_with_other_names(
     params: Sequence[Mapping[str, Value]], declared: Collection[str], last_steps: Sequence[int]
 ) -> tuple[dict[str, Parameter], tuple[int | None, ...], dict[str, float]]:
-    """Return the parameters that are lengths of training although no name says so, planned steps, and steps per unit.
+    """Return (parameters that are the length of training although their names do not say so, planned steps, steps per unit).
 
     The planned steps have shape (trials,).
     """
@@ -104,13 +102,15 @@ def _unnamed_lengths(
             continue
         counts = Counter(v for v in values if v is not None)
         usual = max(counts, key=lambda v: (counts[v], as_number(v)))
-        why = "the length of training under another name; it is set between studies, not searched"
+        why = "the length of training under another name; users set it between studies, and no study searches it"
         steps = tuple(None if v is None else max(round(factor * as_number(v)), 1) for v in values)
         return {name: Parameter(role="fixed", value=usual, why=why)}, steps, {name: factor}
     return {}, none, {}
 
 
-def _derived_parameter(dependent: relations.Dependent, params: Sequence[Mapping[str, Value]]) -> Parameter | None:
+def _derived_parameter(
+    dependent: relations.DependentParameter, params: Sequence[Mapping[str, Value]]
+) -> Parameter | None:
     """Return the parameter with the formula that computes it; None if a study file cannot express the formula."""
     whole = all(isinstance(p[dependent.name], int) for p in params if dependent.name in p)
     why = f"inferred: it follows from {listed(dependent.others)} in the trials"

@@ -1,4 +1,4 @@
-"""Writes MLflow filters that select given runs of an experiment, for messages that say how to analyze them."""
+"""Writes MLflow filters that select given runs of an experiment, for messages that say how to analyse these runs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from itertools import islice
 from advisor.tracking.runs import Experiment
 
 _MAX_IDS = 5
-"""Maximum number of runs that a filter names one by one."""
+"""Maximum number of runs that a filter lists by their ids."""
 
 
 def filter_for(experiment: Experiment, members: Collection[int]) -> str | None:
-    """Return the shortest candidate filter that selects exactly the runs at the indices `members`; None if no candidate does."""
+    """Return the shortest filter that selects exactly the runs with the indices `members`; None if no filter does."""
     wanted = frozenset(members)
-    # Values and keys with quotes would need escape sequences, which MLflow's filters lack.
+    # Values and keys with quotes would need escape sequences, which MLflow's filters do not have.
     return next((text for text, runs in _candidates(experiment, wanted) if runs == wanted), None)
 
 
 def _candidates(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
-    """Yield filters and the indices of the runs that each of them selects."""
+    """Yield filters, each with the indices of the runs that it selects."""
     runs = experiment.runs
     for kind in ("params", "tags"):
         logged = [run.params if kind == "params" else run.tags for run in runs]
@@ -34,16 +34,15 @@ def _candidates(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tupl
             having = frozenset(i for i, values in enumerate(logged) if key in values)
             yield f"{kind}.{_quoted(key)} IS NOT NULL", having
             yield f"{kind}.{_quoted(key)} IS NULL", frozenset(range(len(runs))) - having
-    yield from _by_time(experiment, wanted)
+    yield from _start_time_filters(experiment, wanted)
     if len(wanted) <= _MAX_IDS:
         names = ", ".join(f"'{runs[i].id}'" for i in sorted(wanted))
         yield f"attributes.run_id IN ({names})", wanted
 
 
-def _by_time(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
-    """Yield filters by start time in milliseconds: all runs before the first unwanted run, or all runs since the first
-    wanted run.
-    """
+def _start_time_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
+    """Yield filters by start time in milliseconds: all runs before the first unwanted run, or all runs from the first wanted
+    run."""
     starts = [run.started for run in experiment.runs]
     known = [s for s in starts if s is not None]
     if len(known) < len(starts):

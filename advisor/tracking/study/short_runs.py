@@ -1,7 +1,7 @@
-"""Determines why trials are shorter than others: a tuner pruned them, they stopped early by patience, or neither.
+"""Determines why some trials are shorter than others: a tuner pruned them, early stopping by patience ended them, or neither.
 
-A pruned trial ranks behind the trials that continued past its last step. Crashes, interruptions and time limits hit trials of any
-rank.
+A trial that was pruned ranks behind the trials that continued past its last step. Crashes, interruptions and time limits end
+trials of any rank.
 """
 
 from __future__ import annotations
@@ -21,39 +21,34 @@ from advisor.tracking.study import axes, from_params
 from advisor.tracking.study.silent_failures import ObjectiveCosts
 
 _MAX_SHORT_LENGTH = 0.95
-"""Maximum length at which a trial counts as short, as a share of the longest trial; lengths are measured in steps, evaluations and
-examples.
-"""
-_INTERRUPTED_LEVELS = 0.1, 0.5
+"""Maximum length of a short trial, as a fraction of the longest trial; lengths are measured in steps, evaluations and examples."""
+_INTERRUPTED_TRIAL_P_VALUES = 0.1, 0.5
 """Maximum p-values at which trials with finite curves that failed without an error, or were killed, count as pruned: the usual
-limit, and the limit for trials that end at rungs or right after an evaluation. The usual limit is the share of studies in which
-crashes are mistaken for pruning.
+limit, and the limit for trials that end at rungs or right after an evaluation. The usual limit is the fraction of studies in
+which crashes are mistaken for pruning.
 """
-_FINISHED_LEVELS = 0.001, 0.5
-"""The same two limits for short trials that ended normally. Most of these trials had another planned length or a time limit; few
-were pruned.
-"""
-_CHOSEN_LEVELS = 0.001, 0.05
-"""The same two limits for short trials that ended normally, if a hyperparameter sets the length of training."""
-_RUNGS = 0.001
-"""Maximum p-value at which trials count as ending at rungs: the probability that trials with random ends have as few distinct
-lengths.
-"""
-_MAX_DELAY = 0.05
-"""Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval.
-Tuners prune right after an evaluation."""
-_MIN_DENSITY = 5
-"""Minimum number of points per evaluation of a metric other than the objective, to show whether a trial ended right after an
-evaluation.
-"""
+_FINISHED_TRIAL_P_VALUES = 0.001, 0.5
+"""The same two maximum p-values for short trials that ended normally. Most short trials that ended normally had a different
+planned length or a time limit; few were pruned."""
+_CHOSEN_LENGTH_P_VALUES = 0.001, 0.05
+"""The same two maximum p-values for short trials that ended normally, if a hyperparameter sets the length of training."""
+_MAX_RUNG_P_VALUE = 0.001
+"""Maximum p-value at which trials count as ending at rungs: the probability that trials with random ends have so few different
+lengths."""
+_MAX_PRUNING_DELAY = 0.05
+"""Maximum distance of a pruned trial's last logged step from its last evaluation, as a fraction of its evaluation interval.
+Tuners prune a trial right after an evaluation."""
+_MIN_POINTS_PER_EVALUATION = 5
+"""Minimum number of points of another metric per evaluation of the objective that can show whether a trial ended right after an
+evaluation."""
 _MIN_PATIENCE = 2
-_MIN_STOPPED = 3
-"""Minimum number of short trials to detect early stopping."""
-_MIN_EXPLAINED = 0.9
-"""Minimum share of the trials whose ends a patience must explain."""
+_MIN_EARLY_STOPPED_TRIALS = 3
+"""Minimum number of short trials for detecting early stopping."""
+_MIN_EXPLAINED_FRACTION = 0.9
+"""Minimum fraction of the trials whose ends a patience must explain."""
 _MIN_DELTAS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2)
-"""Common values of `min_delta`, the minimum improvement after which early stopping restarts its count of evaluations."""
-_MAX_MONITORED = 8
+"""Common values of `min_delta`, the minimum improvement at which early stopping restarts its count of evaluations."""
+_MAX_STOPPING_METRICS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +58,12 @@ class Patience:
     trials: tuple[int, ...]
     evaluations: int
     metric: str
-    """Metric that decided when to stop."""
+    """Metric by which early stopping decided when to stop."""
 
 
-def short_trials(costs: ObjectiveCosts, params: Sequence[Mapping[str, Value]]) -> BoolArray:
-    """Return a mask (trials,) of the trials that are shorter than the longest trial in all of steps, evaluations and examples."""
+def find_short_trials(costs: ObjectiveCosts, params: Sequence[Mapping[str, Value]]) -> BoolArray:
+    """Return a mask of shape (trials,) of the trials that are shorter than the longest trial in steps, evaluations and
+    examples."""
     steps = np.array([c.steps[-1] if len(c) else 0 for c in costs.curves], dtype=np.float64)
     evaluations = np.array([len(c) for c in costs.curves], dtype=np.float64)
     examples = steps * np.array([from_params.batch_size(p) for p in params])
@@ -98,10 +94,10 @@ def find_pruned(
     late = _logged_after_evaluation(blocks, costs)
     rivals = _ContinuedTrials(costs, params)
     pruned: set[int] = set()
-    for_finished = _CHOSEN_LEVELS if length_is_searched else _FINISHED_LEVELS
-    for group, levels in [*((g, _INTERRUPTED_LEVELS) for g in groups), (finished, for_finished)]:
+    for_finished = _CHOSEN_LENGTH_P_VALUES if length_is_searched else _FINISHED_TRIAL_P_VALUES
+    for group, levels in [*((g, _INTERRUPTED_TRIAL_P_VALUES) for g in groups), (finished, for_finished)]:
         candidates = [t for t in group if not late[t]]
-        at_rungs = _end_at_rungs(costs, candidates)
+        at_rungs = _ends_are_at_rungs(costs, candidates)
         at_evaluations = bool(candidates) and all(_is_logged_often(blocks, costs, t) for t in candidates)
         ranks = {t: rank for t in candidates if (rank := rivals.rank(t, repeats=at_rungs)) is not None}
         if (
@@ -117,42 +113,40 @@ def find_pruned(
 
 @dataclass(frozen=True, slots=True)
 class _LastRank:
-    """The rank of a trial at its last evaluation among the trials that continued past it."""
+    """The rank of a trial at its last evaluation, among the trials that continued past this evaluation."""
 
     step: int
-    worse_than: float
-    """Number of trials that continued past this step and were better at it; ties count half."""
-    passers: int
-    """Number of trials that continued past this step."""
+    better_trials: float
+    """Number of trials that continued past the trial's last evaluation and were better at that step; ties count half."""
+    continued_trials: int
+    """Number of trials that continued past the trial's last evaluation."""
 
     @property
     def behind(self) -> bool:
-        return self.worse_than > self.passers / 2
+        return self.better_trials > self.continued_trials / 2
 
 
 def _chance_of_ranks(ranks: Sequence[_LastRank]) -> float:
-    """Return the probability that trials rank this low by chance: the p-value of van Elteren's test, which combines one
-    Mann-Whitney test for the end of each trial.
-    """
+    """Return the p-value of the trials' low ranks by van Elteren's test, which combines one Mann-Whitney test for the end of
+    each trial."""
     excess = variance = 0.0
     for step in {r.step for r in ranks}:
         ended = [r for r in ranks if r.step == step]
-        n, m = len(ended), ended[0].passers
-        excess += (sum(r.worse_than for r in ended) - n * m / 2) / (n + m + 1)
+        n, m = len(ended), ended[0].continued_trials
+        excess += (sum(r.better_trials for r in ended) - n * m / 2) / (n + m + 1)
         variance += n * m / 12 / (n + m + 1)
     return float(special.ndtr(-excess / math.sqrt(variance)))
 
 
-def _end_at_rungs(costs: ObjectiveCosts, trials: Sequence[int]) -> bool:
-    """Return True if the trials have few distinct numbers of evaluations. At least two are required, because a bug can end all
-    trials at one step.
-    """
+def _ends_are_at_rungs(costs: ObjectiveCosts, trials: Sequence[int]) -> bool:
+    """Return whether the trials have few different numbers of evaluations, but at least two. At least two different numbers are
+    required, because a bug can end all trials at the same step."""
     longest = max(len(c) for c in costs.curves)
     rungs = len({len(costs.curves[t]) for t in trials})
     if rungs < 2 or rungs >= longest:
         return False
     log_p = math.log(math.comb(longest, rungs)) + len(trials) * math.log(rungs / longest)
-    return log_p <= math.log(_RUNGS)
+    return log_p <= math.log(_MAX_RUNG_P_VALUE)
 
 
 class _ContinuedTrials:
@@ -170,8 +164,8 @@ class _ContinuedTrials:
     def rank(self, trial: int, *, repeats: bool) -> _LastRank | None:
         """Return the trial's rank among the trials that continued past its last evaluation; None if no trial continued.
 
-        repeats: whether to count a longer trial if another run of the same setting ended by this step; a person may have trained a
-        good setting longer, so this is right only with rungs.
+        repeats: whether to count a longer trial if another run of the same setting ended by this step; this is right only with
+        rungs, because a person may have trained a good setting longer.
         """
         curve = self._curves[trial]
         if not len(curve):
@@ -186,7 +180,7 @@ class _ContinuedTrials:
         return _LastRank(step, worse, len(others)) if len(others) else None
 
     def _cost_while_running(self, trial: int, step: int) -> float:
-        """Return the trial's cost at `step` if the trial continued past that step; else NaN."""
+        """Return the trial's cost at `step` if the trial continued past that step, else NaN."""
         curve = self._curves[trial]
         at = int(np.searchsorted(curve.steps, step, side="right")) - 1
         if at < 0 or curve.steps[-1] * _MAX_SHORT_LENGTH <= step:
@@ -194,14 +188,14 @@ class _ContinuedTrials:
         return float(curve.values[at])
 
     def _has_shorter_repeat(self, trial: int, step: int) -> bool:
-        """Return True if another run of the same setting ended at about `step` or before."""
+        """Return whether another run of the same setting ended at about `step` or earlier."""
         twins = (t for t in self._repeats.get(trial, ()) if t != trial)
         return any(len(c := self._curves[t]) and c.steps[-1] * _MAX_SHORT_LENGTH <= step for t in twins)
 
 
 def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -> BoolArray:
-    """Return a mask (trials,) of the trials that logged other metrics well after their last evaluation, so they were still
-    training.
+    """Return a mask of shape (trials,) of the trials that were still training well after their last evaluation, because they
+    logged other metrics.
 
     Metrics that the longest trials log only after training are ignored.
     """
@@ -210,20 +204,20 @@ def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
     intervals = np.array([_evaluation_interval(c) for c in costs.curves])
     longest = ends >= _MAX_SHORT_LENGTH * ends.max(initial=0)
     usual = float(np.max((last - ends)[longest], initial=0.0))
-    late: BoolArray = last - ends > np.maximum(usual, _MAX_DELAY * intervals)
+    late: BoolArray = last - ends > np.maximum(usual, _MAX_PRUNING_DELAY * intervals)
     return late
 
 
 def length_is_searched(params: Sequence[Mapping[str, Value]], lengths: Collection[str] = ()) -> bool:
-    """Return True if a hyperparameter varies that is the length of training, according to its name or to `lengths`."""
+    """Return whether a varying hyperparameter is the length of training, according to its name or to `lengths`."""
     names = {n for p in params for n in p if counts_training(n) or n in lengths}
     return any(len({p.get(name) for p in params}) > 1 for name in names)
 
 
 def _is_logged_often(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> bool:
-    """Return True if another metric was logged often enough to show training after the last evaluation."""
+    """Return whether another metric was logged often enough to show training after the last evaluation."""
     most = max(len(block.curve(trial)) for block in blocks.values())
-    return most >= _MIN_DENSITY * len(costs.curves[trial])
+    return most >= _MIN_POINTS_PER_EVALUATION * len(costs.curves[trial])
 
 
 def _evaluation_interval(curve: Curve) -> float:
@@ -238,14 +232,15 @@ def find_early_stopped(
 ) -> Patience | None:
     """Return the trials that stopped a constant number of evaluations after their best evaluation; None if no number fits.
 
-    The number must fit nearly all short trials, and almost no trial may have continued for longer without an improvement. The
-    number is computed with several common values of `min_delta`; the value that explains the ends of most trials is used.
+    The number of evaluations must fit nearly all short trials, and almost no trial may have continued for longer without an
+    improvement. The number of evaluations is computed with several common values of `min_delta`; the value that explains the
+    ends of most trials is used.
     """
-    if sum(is_short[t] for t in trials) < _MIN_STOPPED:
+    if sum(is_short[t] for t in trials) < _MIN_EARLY_STOPPED_TRIALS:
         return None
     for metric, curves in _stopping_metrics(blocks, costs):
         fits = [
-            _fit_patience([_evaluations_without_improvement(c.values, d) for c in curves], trials, is_short)
+            _fit_patience([_count_evaluations_without_improvement(c.values, d) for c in curves], trials, is_short)
             for d in _MIN_DELTAS
         ]
         best = max((f for f in fits if f is not None), key=lambda f: len(f[1]), default=None)
@@ -257,20 +252,26 @@ def find_early_stopped(
 def _fit_patience(
     waits: Sequence[Sequence[int]], trials: Sequence[int], is_short: BoolArray
 ) -> tuple[int, tuple[int, ...]] | None:
-    """Return the patience that ended most short trials, with all trials that it ended; None if it does not explain enough trials.
+    """Return the patience that ended most of the short trials, with all trials that it ended; None if it does not explain
+    enough trials.
 
-    waits: evaluations without improvement of each trial; see `_evaluations_without_improvement`.
+    waits: for each trial, the evaluations without improvement; see `_count_evaluations_without_improvement`.
     """
     ends = [waits[t][-1] for t in trials if is_short[t]]
     patience, fitting = Counter(ends).most_common(1)[0]
     patient = sum(max(w, default=0) <= patience for w in waits)
-    if patience < _MIN_PATIENCE or fitting < _MIN_EXPLAINED * len(ends) or patient < _MIN_EXPLAINED * len(waits):
+    if (
+        patience < _MIN_PATIENCE
+        or fitting < _MIN_EXPLAINED_FRACTION * len(ends)
+        or patient < _MIN_EXPLAINED_FRACTION * len(waits)
+    ):
         return None
     return patience, tuple(t for t in trials if waits[t] and waits[t][-1] == patience)
 
 
 def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -> list[tuple[str, Sequence[Curve]]]:
-    """Return the metrics that may decide when to stop, as costs: the objective, then metrics with as many evaluations."""
+    """Return the metrics by which early stopping may decide, as costs: the objective, then metrics with the same number of
+    evaluations."""
     points = sum(len(c) for c in costs.curves)
     found: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]
     for metric in sorted(blocks):
@@ -279,10 +280,10 @@ def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -
             continue
         curves = [blocks[metric].curve(i) for i in range(len(costs.curves))]
         found.append((metric, curves if direction == "minimize" else [-c for c in curves]))
-    return found[:_MAX_MONITORED]
+    return found[:_MAX_STOPPING_METRICS]
 
 
-def _evaluations_without_improvement(values: FloatArray, min_delta: float) -> list[int]:
+def _count_evaluations_without_improvement(values: FloatArray, min_delta: float) -> list[int]:
     """Return, for each evaluation, the number of evaluations since the last improvement by more than `min_delta`."""
     waits, best, wait = [], math.inf, 0
     for value in values.tolist():

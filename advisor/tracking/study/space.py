@@ -1,4 +1,4 @@
-"""Determines the study's search space: declared parameters first, the others inferred from the trials."""
+"""Determines the search space of a study: declared parameters first; the other parameters are inferred from the trials."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from advisor.tracking.runs import Experiment
 from advisor.tracking.study import axes, declared, from_study_file, inference
 
 _RESERVED = 100
-"""Number of characters to reserve in a study's name for the suffixes of the next studies."""
-_CUT_SHORT = ("pruned", "early_stopped")
+"""Number of characters to reserve in a study's name for the suffixes of later rounds."""
+_SHORTENED_STATUSES = ("pruned", "early_stopped")
 """Statuses of trials that end before their planned length."""
 
 
@@ -27,9 +27,9 @@ class Space:
 
     spec: StudySpec
     inferred: Mapping[str, str]
-    """Entries for `Study.inferred`."""
+    """Entries for `Study.inferred`, which lists the inferred facts and their reasons."""
     warnings: tuple[str, ...]
-    """Warnings about trials whose values lie outside the declared search space."""
+    """Warnings about trials whose values are outside the declared search space."""
     decisions: tuple[Decision, ...] = ()
 
 
@@ -43,7 +43,7 @@ def build_space(
 ) -> Space:
     """Return the search space of a study. spec: study file that declares the space. block: curves of the objective.
 
-    roles: undeclared parameters whose role is known, such as those that others determine.
+    roles: undeclared parameters with a known role, such as parameters that follow from others.
     """
     params = [t.params for t in trials]
     stated, warnings = from_study_file.parameters(spec, params)
@@ -54,7 +54,7 @@ def build_space(
     inferred = {
         name: "range inferred from the trials" if parameter.searched else str(parameter.why)
         for name, parameter in guessed.items()
-        # Remaining entries describe the objective. A parameter that never varies needs no inference.
+        # The remaining entries describe the objective. The domain of a parameter that never varies need not be inferred.
         if name not in ("objective", "direction", *by_tuner) and (parameter.searched or name in roles)
     }
     name = (experiment.name or "study")[: MAX_NAME - _RESERVED]
@@ -66,13 +66,13 @@ def build_space(
 
 
 def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Objective) -> int | None:
-    """Return the planned length of training, from the trials that ran to their end; None if it is unknown.
+    """Return the planned length of training, from the trials that trained to their end; None if it is unknown.
 
-    If these trials planned different lengths, the best trial's length counts. If every trial was pruned or stopped early, the
-    longest trial gives a lower bound.
+    If these trials planned different lengths, the length of the best trial is used. If every trial was pruned or stopped early,
+    the longest trial gives a lower bound of the planned length.
     """
     ends = {t.index: axes.length(c) for t in trials if len(c := block.curve(t.index))}
-    whole = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _CUT_SHORT]
+    whole = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _SHORTENED_STATUSES]
     if whole:
         planned = [t.fact("max_train_steps") for t in whole]
         if len({d for d in planned if d >= 1}) > 1:
@@ -88,9 +88,8 @@ def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Obje
 def _parameters_of_tuner(
     experiment: Experiment, trials: Sequence[Trial], inferred: Mapping[str, Parameter]
 ) -> dict[str, Parameter]:
-    """Return the searched parameters that a tuner declares in the runs' tags; the trials show the conditions under which they
-    exist.
-    """
+    """Return the parameters to search that a tuner declares in the runs' tags; the trials show the conditions under which these
+    parameters exist."""
     runs = {run.id: run for run in experiment.runs}
     found = declared.parameters([runs[t.id] for t in trials], [t.params for t in trials])
     return {

@@ -1,6 +1,6 @@
 """Determines how each trial ended, from tags, the process's status and the curves of all trials.
 
-Tags take precedence, so that users can overrule a decision with the tag `advisor.status` on the run.
+Tags take precedence, so that users can change a decision with the tag `advisor.status` on the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from advisor.tracking.study.launch_failures import find_launch_failures
 from advisor.tracking.study.memory import find_memory_failures
 from advisor.tracking.study.silent_failures import ObjectiveCosts, TrialEnd, find_silent_failures, read_costs
 
-_TAGGED: tuple[Status, ...] = (
+_TAG_STATUSES: tuple[Status, ...] = (
     "complete",
     "early_stopped",
     "pruned",
@@ -34,9 +34,8 @@ _TAGGED: tuple[Status, ...] = (
     "infeasible",
     "no_data",
 )
-"""Statuses that are accepted from a tag. "stopped" is left out because a hook does not know why a training ended early, and a
-hook's "complete" is left out because a tuner may have shortened the planned length.
-"""
+"""Statuses that are accepted from a tag. "stopped" is omitted because a training hook does not know why the training ended
+early; the hook's "complete" is omitted because a tuner may have shortened the planned length."""
 _ERROR_WORDS = frozenset("error errors exception traceback failure note".split())
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|outofmemory|\boom\b|resource_exhausted|cannot allocate memory|memoryerror", re.I
@@ -46,16 +45,16 @@ _OVERRULE = f"the tag `{contract.TAG_STATUS}` on a run"
 
 @dataclass(frozen=True, slots=True)
 class TrialEnds:
-    """The end statuses of a study's trials, and the decisions about them."""
+    """How the trials of a study ended, and the decisions about this."""
 
     ends: tuple[TrialEnd, ...]
-    """End of each trial, shape (trials,)."""
+    """How each trial ended, shape (trials,)."""
     errors: Mapping[int, str]
-    """Error text by trial, if one was logged; it starts with "out of memory" if memory ran out."""
+    """Error text by trial, for trials that logged one; it starts with "out of memory" if memory ran out."""
     decisions: tuple[Decision, ...]
 
 
-def find_ends(
+def find_trial_ends(
     runs: Sequence[Run],
     blocks: Mapping[str, CurveBlock],
     objective: Objective,
@@ -71,7 +70,7 @@ def find_ends(
     ends = {
         i: end
         for i, run in enumerate(runs)
-        if (end := _stated_end(run, objective.metric, i in errors, len(costs.curves[i]))) is not None
+        if (end := _end_from_tags(run, objective.metric, i in errors, len(costs.curves[i]))) is not None
     }
     stops = _guard_stops(runs)
     ends |= {i: _stopped_end(runs[i], stop) for i, stop in stops.items()}
@@ -80,7 +79,7 @@ def find_ends(
     ends |= {i: TrialEnd("no_data", "its launch failed") for i in launches}
     silent = set(crashed) - errors.keys() - set(launches)
     lacking, of_memory = find_memory_failures(blocks, params, silent, [run.started for run in runs])
-    ends |= {i: TrialEnd("infeasible", "it probably ran out of memory") for i in lacking}
+    ends |= {i: TrialEnd("infeasible", "the trial probably ran out of memory") for i in lacking}
     rest = [i for i in range(len(runs)) if i not in ends]
     failed = find_silent_failures(blocks, costs, rest, _logged_chance_cost(runs, objective), _validation_examples(runs))
     rest = [i for i in rest if i not in failed]
@@ -91,15 +90,15 @@ def find_ends(
     each = tuple(known[i] if i in known else TrialEnd(_process_status(runs[i])) for i in range(len(runs)))
     decisions = (
         *_decisions(each, set(failed), patience, stops),
-        *_launch_failures(len(runs), [errors.get(i, "") for i in launches]),
+        *_launch_failure_decision(len(runs), [errors.get(i, "") for i in launches]),
         *of_memory,
-        *_failed_evaluations(each, costs),
+        *_failed_evaluations_decision(each, costs),
     )
     return TrialEnds(each, errors | lacking, decisions)
 
 
 def _logged_chance_cost(runs: Sequence[Run], objective: Objective) -> float | None:
-    """Return the cost of random guessing that the adapters logged; None if they logged none."""
+    """Return the cost of random guessing that a training hook logged; None if no hook logged it."""
     for run in runs:
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
             value = float(json.loads(run.tags[contract.TAG_CHANCE])[objective.metric])
@@ -108,19 +107,19 @@ def _logged_chance_cost(runs: Sequence[Run], objective: Objective) -> float | No
 
 
 def _validation_examples(runs: Sequence[Run]) -> float:
-    """Return the largest number of validation examples that a run states; infinity if none does."""
+    """Return the largest number of validation examples that any run states; infinity if no run states it."""
     sizes = [as_number(run.tags.get(contract.TAG_N_VALID, "")) for run in runs]
     return max((size for size in sizes if size > 0), default=math.inf)
 
 
-def _stated_end(run: Run, objective: str, error: bool, evaluations: int) -> TrialEnd | None:
+def _end_from_tags(run: Run, objective: str, error: bool, evaluations: int) -> TrialEnd | None:
     """Return the end of the trial according to tags or the process's status; None if only the curves can show how it ended."""
     tag = run.tags.get(contract.TAG_STATUS)
     if tag in (None, "infeasible") and _was_pruned(run):
         return TrialEnd("pruned")
-    for status in _TAGGED:
+    for status in _TAG_STATUSES:
         if status == "no_data" and evaluations and run.tags.get(contract.TAG_OBJECTIVE, objective) != objective:
-            continue  # the training or its study file named another objective, which was never logged
+            continue  # the training or its study file named a different objective, which was never logged
         if tag == status and not (status == "complete" and contract.TAG_SCHEMA in run.tags):
             return TrialEnd(status)
     if run.status in ("RUNNING", "SCHEDULED"):
@@ -133,23 +132,23 @@ def _stated_end(run: Run, objective: str, error: bool, evaluations: int) -> Tria
 
 
 def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
-    """Return the records of the trials that the guard stopped, by trial. A trial that still reached its planned end is complete."""
+    """Return the guard's records, by trial, about the trials that it stopped. A trial that the guard stopped but that still
+    reached its planned end is complete."""
     stopped = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) != "complete"]
     records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_STOPPED))) for i in stopped)
     return {i: stop for i, stop in records if stop is not None}
 
 
 def _stopped_end(run: Run, guard_stop: GuardStop) -> TrialEnd:
-    """Return the end of a trial that the guard stopped. Such a run may look like a crash until the launcher has recorded the
-    guard's stop.
-    """
+    """Return the end of a trial that the guard stopped. A run that the guard stopped may look like a crash until the launcher
+    has recorded the stop."""
     tag = run.tags.get(contract.TAG_STATUS)
     status: Status = "diverged" if "diverged" in (tag, guard_stop.status) else "pruned"
     return TrialEnd(status, f"the guard stopped it at step {guard_stop.step:,}: {guard_stop.reason}")
 
 
 def _was_pruned(run: Run) -> bool:
-    """Return True if a tag says that a tuner pruned the run: `state: TrialState.PRUNED`, or an error `TrialPruned`."""
+    """Return whether a tag says that a tuner pruned the run: `state: TrialState.PRUNED`, or an error `TrialPruned`."""
     return any(
         (v.upper().endswith("PRUNED") and words_of(k)[-1:] in (["state"], ["status"]))
         or ("TrialPruned" in v and _ERROR_WORDS & set(words_of(k)))
@@ -158,7 +157,7 @@ def _was_pruned(run: Run) -> bool:
 
 
 def _error_text(run: Run) -> str:
-    """Return the error text in the run's tags, starting with "out of memory" if memory ran out; empty without one."""
+    """Return the error text in the run's tags, which starts with "out of memory" if memory ran out; empty if there is none."""
     texts = [
         v for k, v in run.tags.items() if v.strip() and _ERROR_WORDS & set(words_of(k)) and "note" not in words_of(k)
     ]
@@ -168,7 +167,7 @@ def _error_text(run: Run) -> str:
 
 
 def _process_status(run: Run) -> Status:
-    """Return the status of a trial whose curves show no failure, from the status of its process."""
+    """Return the status of a trial whose curves show no failure, derived from the status of its process."""
     if run.status == "FAILED":
         return "infeasible"
     return "stopped" if run.status == "KILLED" or run.tags.get(contract.TAG_STATUS) == "stopped" else "complete"
@@ -182,8 +181,8 @@ def _find_shortened_trials(
     trials: Sequence[int],
     length_is_searched: bool,
 ) -> tuple[dict[int, TrialEnd], short_runs.Patience | None]:
-    """Return which of these trials stopped early or were pruned, and the patience of early stopping if there is one."""
-    mask = short_runs.short_trials(costs, params)
+    """Return which of these trials stopped early or were pruned, and the patience of early stopping if it was detected."""
+    mask = short_runs.find_short_trials(costs, params)
     ways: dict[Status, list[int]] = {"complete": [], "stopped": [], "infeasible": []}
     for trial in trials:
         ways[_process_status(runs[trial])].append(trial)
@@ -199,7 +198,9 @@ def _find_shortened_trials(
         blocks, costs, params, (failed, killed), finished=finished, length_is_searched=length_is_searched
     ):
         step = int(costs.curves[trial].steps[-1])
-        found[trial] = TrialEnd("pruned", f"it ended at step {step:,} behind the trials that went on")
+        found[trial] = TrialEnd(
+            "pruned", f"it ended at step {step:,} with a worse result than the trials that continued"
+        )
     return found, patience
 
 
@@ -212,13 +213,13 @@ def _decisions(
     patience: short_runs.Patience | None,
     guard_stops: Mapping[int, GuardStop],
 ) -> list[Decision]:
-    """Return the decisions: one for each kind of ending that was read from the curves, one for all pruned trials, and one for the
-    trials that the guard stopped."""
+    """Return the decisions: one for each kind of end that the curves show, one for all pruned trials, and one for the trials
+    that the guard stopped."""
     statuses = Counter(end.status for end in ends)
     decisions = []
     if pruned := statuses["pruned"]:
         guessed = any(end.status == "pruned" and end.reason and t not in guard_stops for t, end in enumerate(ends))
-        how = ": they ended behind the trials that went on, without an error" if guessed else ""
+        how = ": they ended with worse results than the trials that continued, without an error" if guessed else ""
         if guarded := sum(ends[t].status == "pruned" for t in guard_stops):
             how = " by the guard" if guarded == pruned else f", {guarded} of them by the guard"
         verb = "was" if pruned == 1 else "were"
@@ -227,12 +228,12 @@ def _decisions(
             "Pruning can hide settings that start slowly."
         )
         decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
-    decisions += _stopped_by_guard(len(ends), list(guard_stops.values()))
+    decisions += _guard_stop_decision(len(ends), list(guard_stops.values()))
     if patience is not None:
         text = (
             f"{len(patience.trials)} of {len(ends)} trials stopped early, {patience.evaluations} evaluations after their best "
             f"{patience.metric}. If you keep checkpoints, train to the planned end and choose the best one afterwards: early "
-            "stopping is then needless, and the curves show how long to train."
+            "stopping is then unnecessary, and the curves show how long to train."
         )
         decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
     for status, words in (("diverged", "diverged"), ("not_learned", "learned nothing")):
@@ -244,31 +245,31 @@ def _decisions(
     return decisions
 
 
-def _stopped_by_guard(trials: int, guard_stops: Sequence[GuardStop]) -> list[Decision]:
-    """Return the decision on the trials that the guard stopped, the most frequent reason first."""
+def _guard_stop_decision(trials: int, guard_stops: Sequence[GuardStop]) -> list[Decision]:
+    """Return the decision about the trials that the guard stopped, with the most frequent reason first."""
     if not guard_stops:
         return []
     reasons = Counter(stop.predicate for stop in guard_stops).most_common()
     text = (
         f"The guard stopped {len(guard_stops)} of {trials} trials: {', '.join(f'{n} {predicate}' for predicate, n in reasons)}. "
-        "`advisor run … --continue TRIAL` takes up one of them again."
+        "`advisor run … --continue TRIAL` continues one of them."
     )
     return [Decision(topic="status", text=text)]
 
 
-def _launch_failures(trials: int, errors: Sequence[str]) -> list[Decision]:
+def _launch_failure_decision(trials: int, errors: Sequence[str]) -> list[Decision]:
     if not errors:
         return []
     example = next((f", with {error!r}" for error in errors if error), "")
     text = (
-        f"{len(errors)} of {trials} trials ended before their first step{example}. No hyperparameter causes that, so they do not "
-        "count as failures of the search space. Fix the cause; then `advisor run` with the same study trains them again."
+        f"{len(errors)} of {trials} trials ended before their first step{example}. No hyperparameter causes this, so they do not "
+        "count as failures of the search space. Fix the cause; then `advisor run` with the same study trains these trials again."
     )
     return [Decision(topic="status", text=text)]
 
 
-def _failed_evaluations(ends: Sequence[TrialEnd], costs: ObjectiveCosts) -> list[Decision]:
-    """Return the decision to ignore evaluations that are not finite, in trials whose training went on afterwards."""
+def _failed_evaluations_decision(ends: Sequence[TrialEnd], costs: ObjectiveCosts) -> list[Decision]:
+    """Return the decision to ignore non-finite evaluations in trials whose training continued after them."""
     trained = [c for end, c in zip(ends, costs.curves, strict=True) if end.status not in ("diverged", "infeasible")]
     missing = [len(c) - len(c.finite) for c in trained if len(c) > len(c.finite) > 0]
     if not missing:
@@ -279,5 +280,5 @@ def _failed_evaluations(ends: Sequence[TrialEnd], costs: ObjectiveCosts) -> list
         else f"1 evaluation of {costs.metric} is"
     )
     where = f"{len(missing)} trials" if len(missing) > 1 else "1 trial"
-    text = f"{many} not finite, in {where} whose training went on. They are left out; check the evaluation for these steps."
+    text = f"{many} not finite, in {where} whose training continued. They are omitted; check the evaluation at these steps."
     return [Decision(topic="status", text=text)]

@@ -16,18 +16,19 @@ MIN_TRIALS = 3
 studies of fixed length.
 """
 MIN_EVALUATIONS = 3
-"""Minimum number of evaluations of a trial that stopped at a target."""
-MIN_RATIO = 1.1
-"""Minimum ratio of the longest to the shortest trial that stopped at a target. At a smaller ratio, the trials count as equally long
-and their results are compared. Our choice.
-"""
+"""Minimum number of evaluations in a trial that stopped at a target."""
+MIN_LENGTH_RATIO = 1.1
+"""Minimum ratio of the longest to the shortest trial that stopped at a target. If the ratio of the lengths is smaller, the
+trials count as equally long, and their results are compared. Our choice."""
 FULL = 0.9
-"""Minimum length, as a share of the longest trial, at which a trial that never reached the target had enough time to reach it."""
+"""Minimum length, as a fraction of the longest trial, at which a trial that never reached the target had enough time to reach
+it."""
 
 
 def add_target(study: Study) -> Study:
-    """Return the study with a warning and the target at which its trials stopped; unchanged if there is no such target."""
-    reached = _stopped_at_target([t for t in study.trials if study.comparable[t.index]], study)
+    """Return the study with a warning and the target at which its trials stopped; return it unchanged if there is no such
+    target."""
+    reached = _find_trials_at_target([t for t in study.trials if study.comparable[t.index]], study)
     if not reached:
         return study
     ends = sorted((int(study.cost_curve(t).finite.steps[-1]), t.name) for t in reached)
@@ -41,10 +42,9 @@ def add_target(study: Study) -> Study:
     return replace(study, target=target, warnings=(*study.warnings, text))
 
 
-def _stopped_at_target(trials: list[Trial], study: Study) -> list[Trial]:
-    """Return the trials that ended at their first evaluation beyond a common level, if all other trials had the time to reach that
-    level.
-    """
+def _find_trials_at_target(trials: list[Trial], study: Study) -> list[Trial]:
+    """Return the trials that ended at their first evaluation beyond a common level, if all other trials had enough time to
+    reach that level."""
     curves = [
         (t, c)
         for t in trials
@@ -69,15 +69,15 @@ def _stopped_at_target(trials: list[Trial], study: Study) -> list[Trial]:
 
 
 def _ended_as_planned(trial: Trial, curve: Curve) -> bool:
-    """Return True if no further evaluation would have fitted into the trial's planned steps."""
+    """Return whether the trial's planned steps had no room for another evaluation."""
     interval = float(np.diff(curve.steps).max())
     return float(curve.steps[-1]) + interval > trial.fact("max_train_steps")  # False if the plan is unknown
 
 
 def _lengths_differ(curves: Sequence[tuple[Trial, Curve]]) -> bool:
-    """Return True if steps, evaluations and examples all differ: equal epochs differ in steps if batch sizes differ."""
+    """Return whether steps, evaluations and examples all differ: after equal epochs, the steps differ if batch sizes differ."""
     steps = np.array([float(c.steps[-1]) for _, c in curves])
     examples = steps * np.array([parameter_kinds.batch_size(t) for t, _ in curves])
     evaluations = np.array([float(len(c)) for _, c in curves])
     measures = [steps, evaluations, *([examples] if np.isfinite(examples).all() else [])]
-    return all(len(set(m)) >= MIN_TRIALS and m.max() >= MIN_RATIO * m.min() for m in measures)
+    return all(len(set(m)) >= MIN_TRIALS and m.max() >= MIN_LENGTH_RATIO * m.min() for m in measures)

@@ -17,7 +17,7 @@ _PARENT_TAG = "mlflow.parentRunId"
 
 @dataclass(frozen=True, slots=True)
 class TrialRuns:
-    """The selected runs of an experiment."""
+    """The runs of an experiment that are trials."""
 
     indices: IntArray
     """Indices of the trials in `Experiment.runs`."""
@@ -25,18 +25,18 @@ class TrialRuns:
 
 
 def find_trial_runs(experiment: Experiment, objective: str) -> TrialRuns:
-    """Return the runs that are trials, and warnings with the number of excluded runs."""
+    """Return the runs that are trials, and warnings that count the excluded runs."""
     indices = _without_parents(experiment, objective)
     warnings = []
     if parents := len(experiment.runs) - len(indices):
-        subject = "run holds others together and is" if parents == 1 else "runs hold others together and are"
+        subject = "run is the parent of other runs and is" if parents == 1 else "runs are parents of other runs and are"
         warnings.append(f"{parents:,} {subject} not counted as a trial.")
     if evaluations := _find_evaluation_runs(experiment, indices):
         indices = [i for i in indices if i not in evaluations]
         subject = (
-            "run holds one evaluation and no parameters, and is"
+            "run contains one evaluation and no parameters, and is"
             if len(evaluations) == 1
-            else "runs hold one evaluation each and no parameters, and are"
+            else "runs contain one evaluation each and no parameters, and are"
         )
         warnings.append(f"{len(evaluations):,} {subject} not counted as a trial.")
     return TrialRuns(np.array(indices, dtype=np.int64), tuple(warnings))
@@ -56,10 +56,11 @@ def _without_parents(experiment: Experiment, objective: str) -> list[int]:
 
 
 def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
-    """Return True if a parent run is a trial: its children vary a hyperparameter that the parent logged, or vary no hyperparameter.
+    """Return whether a parent run is a trial: its children vary a hyperparameter that the parent logged, or vary no
+    hyperparameter.
 
-    Children that vary no hyperparameter are folds or repeats. A sweep's parent run is not a trial, even if it logs the sweep's best
-    value.
+    Child runs that vary no hyperparameter are folds or repeats of their parent. A sweep's parent run is not a trial, even if it
+    logs the sweep's best value.
     """
     trials = inference.parse_params([run.params for run in children])
     names = {name for trial in trials for name in trial}
@@ -70,8 +71,8 @@ def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
 def _find_evaluation_runs(experiment: Experiment, indices: Sequence[int]) -> set[int]:
     """Return the indices of runs that a tool created only to evaluate a trained model.
 
-    Such runs have no parameters and one point per metric, while the experiment's trials have parameters and longer curves. A trial
-    that a launcher has just created has no parameters for a moment either, but it has the tag `TAG_TRIAL`.
+    Evaluation runs have no parameters and one point per metric, while the experiment's trials have parameters and longer
+    curves. A trial that a launcher has just created also has no parameters for a moment, but it has the tag `TAG_TRIAL`.
     """
     without_params = {
         i for i in indices if not experiment.runs[i].params and contract.TAG_TRIAL not in experiment.runs[i].tags

@@ -1,4 +1,5 @@
-"""Determines the hyperparameters, the seed and the facts of each trial, from adapters or the run's parameters."""
+"""Determines the hyperparameters, the seed and the facts of each trial, from the tags of our training hooks or from the run's
+parameters."""
 
 from __future__ import annotations
 
@@ -17,29 +18,27 @@ from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import axes, declared, from_params, from_study_file, inference
 from advisor.tracking.study.curves import Curves
 from advisor.tracking.study.roles import ParameterRoles, parameter_roles
-from advisor.tracking.study.status import TrialEnds, find_ends
+from advisor.tracking.study.status import TrialEnds, find_trial_ends
 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """The trials of a study."""
-
     trials: tuple[Trial, ...]
     spec: StudySpec | None
     """Study file that declares the search space of the trials; None if there is none."""
     unit: StepUnit
-    """Value for `Study.unit`."""
+    """Value for `Study.unit`, the unit of the logged steps."""
     warnings: tuple[str, ...]
     roles: ParameterRoles
-    """Roles of hyperparameters that others determine, or that are the length of training under an unusual name."""
+    """Roles of parameters that follow from others, or that are the length of training under an unusual name."""
     decisions: tuple[Decision, ...] = ()
-    """Decisions about the parameters, and about the ends of the trials."""
+    """Decisions about the parameters and about how the trials ended."""
 
 
 def build_trials(
     experiment: Experiment, indices: IntArray, curves: Curves, objective: Objective, spec: StudySpec | None
 ) -> Trials:
-    """Return the trials for the runs with these indices. spec: study file that the user passed."""
+    """Return the trials for the runs with the given indices. spec: study file that the user passed."""
     runs = [experiment.runs[i] for i in indices]
     params = inference.parse_params([run.params for run in runs], with_none=declared.choices_with_none(runs))
     spec = spec or from_study_file.find_spec(experiment, params)
@@ -49,11 +48,11 @@ def build_trials(
     last_steps = axes.last_steps(blocks)
     fixed_roles = {*(spec.parameters if spec is not None else ()), *declared.parameters(runs, params)}
     roles = parameter_roles(params, fixed_roles, (last_steps + start.steps).tolist())
-    how = find_ends(runs, blocks, objective, params, lengths=roles.lengths)
+    how = find_trial_ends(runs, blocks, objective, params, lengths=roles.lengths)
     names = _distinct_names(runs)
     facts = _all_facts(runs, params, roles, how, last_steps, start)
-    counts_epochs = axes.counts_epochs(last_steps, params)
-    if counts_epochs:  # the last step is one less than the number of epochs if steps count from 0
+    are_steps_epochs = axes.are_steps_epochs(last_steps, params)
+    if are_steps_epochs:  # if steps count from 0, the last step is one less than the number of epochs
         _add_epochs(facts, params)
     trials = tuple(
         Trial(
@@ -71,8 +70,8 @@ def build_trials(
         )
         for i, run in enumerate(runs)
     )
-    by_epoch = all(fact.get("step_unit") == "epoch" for fact in facts) or counts_epochs
-    warnings = ["Metrics were logged by epoch: every step in this report is an epoch."] if by_epoch else []
+    by_epoch = all(fact.get("step_unit") == "epoch" for fact in facts) or are_steps_epochs
+    warnings = ["Metrics were logged by epoch, so every step in this report is an epoch."] if by_epoch else []
     decisions = (*roles.decisions, *how.decisions)
     return Trials(trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), roles, decisions)
 
@@ -85,26 +84,27 @@ def _all_facts(
     last_steps: IntArray,
     start: axes.StepOffsets,
 ) -> list[dict[str, str]]:
-    """Return the facts of each trial: first facts that adapters logged, then facts that parameters, curves and errors show."""
+    """Return facts about each trial: first the facts that training hooks logged, then the facts that parameters, curves and
+    errors show."""
     facts = [_logged_facts(run) for run in runs]
     ends = last_steps + start.steps
     _add_stated_facts(facts, params, ends.tolist())
     _add_lengths(facts, roles)
-    _count_from_start(facts, ends, start.steps)
+    _shift_planned_steps(facts, ends, start.steps)
     for i, error in how.errors.items():
         facts[i].setdefault("error", error)
     return facts
 
 
 def _add_lengths(facts: Sequence[dict[str, str]], roles: ParameterRoles) -> None:
-    """Add the planned steps that a parameter states under another name to each trial's entry in `facts`, shape (trials,)."""
+    """Add the planned steps that a parameter with another name states to each trial's entry in `facts`, shape (trials,)."""
     for known, steps in zip(facts, roles.steps, strict=True):
         if steps is not None:
             known.setdefault("max_train_steps", str(steps))
 
 
 def _add_epochs(facts: Sequence[dict[str, str]], params: Sequence[Mapping[str, Value]]) -> None:
-    """Add the planned epochs to each trial's entry in `facts`, shape (trials,), as its planned steps."""
+    """Add the planned number of epochs, as planned steps, to each trial's entry in `facts`, shape (trials,)."""
     for known, epochs in zip(facts, axes.planned_epochs(params), strict=True):
         if epochs >= 1:
             known.setdefault("max_train_steps", f"{epochs:.0f}")
@@ -122,7 +122,7 @@ def _logged_facts(run: Run) -> dict[str, str]:
 def _add_stated_facts(
     facts: Sequence[dict[str, str]], params: Sequence[Mapping[str, Value]], last_steps: Sequence[int]
 ) -> None:
-    """Add facts that only a trial's parameters state to its entry in `facts`, shape (trials,)."""
+    """Add facts that only the trial's parameters state to its entry in `facts`, shape (trials,)."""
     for known, trial, steps in zip(facts, params, from_params.max_train_steps(params, last_steps), strict=True):
         if steps is not None:
             known.setdefault("max_train_steps", str(steps))
@@ -130,8 +130,9 @@ def _add_stated_facts(
             known.setdefault("batch_size", f"{size:.0f}")
 
 
-def _count_from_start(facts: Sequence[dict[str, str]], last_steps: IntArray, starts: IntArray) -> None:
-    """Count the planned steps from the start of each trial if its logged steps, shape (trials,), begin later and reach the plan."""
+def _shift_planned_steps(facts: Sequence[dict[str, str]], last_steps: IntArray, starts: IntArray) -> None:
+    """Subtract the first logged step from a trial's planned steps if the plan is about as large as the last logged step or
+    larger, because the plan then includes the first step. Arrays have shape (trials,)."""
     for known, last, start in zip(facts, last_steps.tolist(), starts.tolist(), strict=True):
         planned = from_params.parse_count(known.get("max_train_steps", ""))
         if start and planned >= 0.9 * last:
@@ -150,14 +151,13 @@ def _seed(run: Run) -> int | None:
 
 
 def _is_seed(words: Sequence[str]) -> bool:
-    """Return True if a parameter with these words in its name seeds the whole training (seed, random_state), unlike data_seed."""
+    """Return whether a parameter whose name has these words seeds the whole training (seed, random_state), unlike data_seed."""
     return words[-2:] == ["random", "state"] or (words[-1:] == ["seed"] and "data" not in words)
 
 
 def _distinct_names(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the runs. Equal names are followed by the start of each run's id, which is as long as needed for the
-    names to differ.
-    """
+    """Return the names of the runs; if several runs have the same name, append the beginning of each run's id. The beginning of
+    the id is long enough for the names to differ."""
     by_name: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         by_name[run.name or run.id].append(run.id)
@@ -167,7 +167,7 @@ def _distinct_names(runs: Sequence[Run]) -> list[str]:
 
 
 def _distinct_length(ids: Sequence[str]) -> int:
-    """Return the minimum length, from 6, at which the starts of these ids differ."""
+    """Return the smallest length, from 6, at which the beginnings of these ids differ."""
     return next(
         (n for n in range(6, max(map(len, ids))) if len({id[:n] for id in ids}) == len(ids)), max(map(len, ids))
     )

@@ -17,7 +17,7 @@ from advisor.model.finding import Verdict
 from advisor.model.space import Value
 from advisor.model.spec import Sampler, StudySpec
 from advisor.planning.blocks import Block, Search, Trained, leader
-from advisor.planning.blocks.spaces import observations, steps_of
+from advisor.planning.blocks.spaces import observations, steps_per_trial
 from advisor.planning.sampling.adaptive import suggest
 from advisor.planning.sampling.halton import sample
 from loop.contenders import SearchResult
@@ -45,7 +45,7 @@ def one_round(task: Task, seed: int) -> SearchResult:
     update = {"sampler": Sampler(seed=seed), "trials": ROUND_TRIALS[seed % len(ROUND_TRIALS)]}
     start = task.start.model_copy(update=update)
     trials = list(loop._train_block(Block("explore", start), ()).trained)
-    following = loop.next_study(start, trials, task.legal)
+    following = loop.next_study(start, trials, task.supported_study)
     if following is not None and following.searched and not following.probe and following.sampler.kind != "adaptive":
         block = loop._train_block(Block("extend", following), trials)
         loop._judge(following, block.trained)
@@ -90,7 +90,7 @@ class _AdvisedSearch:
         """Train the trials of the block and return the block with them."""
         trials = list[Trained]()
         for params in self._draw_settings(block.spec, lambda: [*earlier, *trials]):
-            setting = Setting(params, steps_of(block.spec), dict(block.spec.schedule or {}))
+            setting = Setting(params, steps_per_trial(block.spec), dict(block.spec.schedule or {}))
             trials.append(self._train(setting, block.spec.probe))
         if block.kind != "repeat":
             best = min(map(leader.mean, leader.settings([*earlier, *trials])), default=math.nan)
@@ -129,9 +129,9 @@ class _AdvisedSearch:
         self.log.append(f"{', '.join(fired) or 'nothing fired'} → {following.goal if following else 'no study'}")
         return following
 
-    def legal(self, spec: StudySpec, _before: StudySpec, /) -> StudySpec:
+    def supported_study(self, spec: StudySpec, _before: StudySpec, /) -> StudySpec:
         """Return the study without the fields that the task does not support."""
-        return self.task.legal(spec)
+        return self.task.supported_study(spec)
 
     def _judge(self, space: StudySpec, trials: Sequence[Trained]) -> None:
         """Judge, by its trials, the predictions made for a study."""
@@ -155,6 +155,6 @@ def _summary(spec: StudySpec) -> str:
         f"{n} {p.low:g}..{p.high:g}" if p.numeric else f"{n} {list(p.options)}"
         for n, p in spec.searched.items()
     ]  # fmt: skip
-    return f"{', '.join(parts) or 'one setting'}, {steps_of(spec)} steps" + (
+    return f"{', '.join(parts) or 'one setting'}, {steps_per_trial(spec)} steps" + (
         f", {dict(spec.schedule)}" if spec.schedule else ""
     )

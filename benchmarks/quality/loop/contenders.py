@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from advisor.model.space import Value, hard_limits
+from advisor.model.space import Value, limits_of_name
 from advisor.model.spec import Parameter, StudySpec
 from loop.task import Setting, Task
 
@@ -62,13 +62,13 @@ def widened_space(task: Task) -> StudySpec:
     parameters = {
         n: _widen_parameter(n, p) if p.searched and p.numeric else p for n, p in task.start.parameters.items()
     }
-    return task.legal(task.start.model_copy(update={"parameters": parameters}))
+    return task.supported_study(task.start.model_copy(update={"parameters": parameters}))
 
 
 def _widen_parameter(name: str, parameter: Parameter) -> Parameter:
     assert parameter.low is not None
     assert parameter.high is not None
-    floor, ceiling = hard_limits(name, parameter.type)
+    floor, ceiling = limits_of_name(name, parameter.type)
     if parameter.scale == "log":
         low, high = parameter.low / WIDER, parameter.high * WIDER
     else:

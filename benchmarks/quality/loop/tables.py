@@ -146,7 +146,7 @@ class TableTask:
     def _grid_point(self, params: Mapping[str, Value]) -> tuple[int, ...]:
         return tuple(_nearest_index(name, choices, params[name]) for name, choices in self._grid_axes.items())
 
-    def legal(self, spec: StudySpec) -> StudySpec:
+    def supported_study(self, spec: StudySpec) -> StudySpec:
         """Move the ends of ranges to grid points, and drop hyperparameters that the table lacks, unless a formula uses them."""
         formulas = " ".join(p.formula or "" for p in spec.parameters.values())
         parameters = {n: p for n, p in spec.parameters.items() if n not in self._grid_axes and n in formulas}

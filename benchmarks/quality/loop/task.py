@@ -74,5 +74,5 @@ class Task(Protocol):
         """Return (expected cost of the setting that the search with this seed chose, standard deviation of its cost between
         training seeds)."""
 
-    def legal(self, spec: StudySpec) -> StudySpec:
+    def supported_study(self, spec: StudySpec) -> StudySpec:
         """Return the study without fields that the training does not support."""

@@ -88,7 +88,7 @@ class TrainingTask:
         costs = [cost if np.isfinite(cost) else FAILED_COST[self.training.objective] for cost in costs]
         return float(np.mean(costs)), float(np.std(costs, ddof=1))
 
-    def legal(self, spec: StudySpec) -> StudySpec:
+    def supported_study(self, spec: StudySpec) -> StudySpec:
         """Return the study without hyperparameters that neither the training nor a formula uses."""
         formulas = " ".join(p.formula or "" for p in spec.parameters.values())
         parameters = {n: p for n, p in spec.parameters.items() if n in HYPERPARAMETERS or n in formulas}

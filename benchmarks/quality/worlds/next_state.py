@@ -192,7 +192,7 @@ def _changes_too_much(outcome: Outcome) -> bool:
     if outcome.report is None:
         return True
     finding = next((f for f in outcome.fired("curve-overfitting")), None)
-    if finding is None or not outcome.report.next_studies or outcome.report.reason_deferred(finding):
+    if finding is None or not outcome.report.next_studies or outcome.report.deferral_reason(finding):
         return False
     before = outcome.report.spec
     for spec in (n.spec for n in outcome.report.next_studies):

@@ -1,4 +1,4 @@
-"""The rule `batch-changed`."""
+"""Implements the rule `batch-changed`."""
 
 from __future__ import annotations
 
@@ -21,39 +21,37 @@ class BatchChanged(Rule):
     """The batch size, the optimizer or the model changed between studies, and the learning rate was not tuned again.
 
     ## What it looks at
-    The trials of several studies that are rounds of one tuning effort, in the order in which they began. For each round, the rule
-    compares the batch size, optimizer and model that all its trials share, and counts the learning rates tried. A change counts if
-    the earlier round tuned the learning rate and the later one did not. `space-tuned-batch` covers batch sizes that differ within
-    one round.
+    The rule compares the studies of one tuning effort in the order in which they began. For each study, the rule reads the
+    batch size, optimizer and model that all trials share, and counts the learning rates tried. A change between two studies
+    counts if the earlier study tuned the learning rate and the later one did not. The rule `space-tuned-batch` covers batch
+    sizes that differ within one study.
 
     ## Why it matters
     The best learning rate, momentum and regularisation depend on the batch size, and even more on the optimizer and model. With
-    the old values, a new round measures how poorly they fit the new setup, not what the change brings.
+    the old values, the new study shows how poorly these values fit, not the benefit of the new batch size, optimizer or model.
 
     ## What to do
     Tune the optimizer's hyperparameters and the regularisation again for the new batch size, optimizer or model before you draw
-    conclusions from that round. Choose the batch size early, by throughput, and keep it.
+    conclusions from the new study. Choose the batch size early, by throughput, and keep it.
 
     ## How sure
-    Confidence is 0.9, because the rule only counts and needs no estimate. It cannot see changes that were not logged, such as other
-    data.
+    Confidence is 0.9, because the rule only counts and estimates nothing. The rule cannot see changes that were not logged,
+    such as other data.
     """
 
     playbook = "Changing the batch size requires re-tuning most hyperparameters"
     goal = "sampling"
 
     settings: Count = 3
-    """Minimum number of learning rates in a tuned round; with fewer, there is no best rate with a worse one on each side."""
+    """Minimum number of learning rates for a study to count as tuned: the best rate needs a worse one on each side."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding for each round that changed the batch size or a related setting without tuning the learning
-        rate again.
-        """
         rounds = _trials_by_study(study)
         if len(rounds) < 2:
-            parent = f", and none is of its parent {study.spec.parent}" if study.spec.parent else ""
+            parent = f", and none belongs to its parent study {study.spec.parent}" if study.spec.parent else ""
             raise MissingData(
-                f"the trials are of one study{parent}; to compare rounds, log them into one experiment and note the study of each "
+                f"all trials belong to one study{parent}; to compare studies, log them into one experiment and record the "
+                "study of each "
                 "trial, as the advisor's training hook does",
                 needs="design",
             )
@@ -71,10 +69,12 @@ class BatchChanged(Rule):
         rate_counts: tuple[int, int],
         later: list[Trial],
     ) -> Finding:
-        """`names`: names of the earlier and the later study; `rate_counts`: number of learning rates in each."""
+        """`names` holds the names of the earlier and the later study, `rate_counts` the number of learning rates in each
+        study."""
         old_rates, new_rates = rate_counts
         message = say(
-            "From study {earlier} to {later}, {changes}. Only {after} {were} tried there, after {before} before.",
+            "From study {earlier} to {later}, {changes}. Only {after} {were} tried in the later study, and {before} in the "
+            "earlier one.",
             earlier=Name(names[0]),
             later=Name(names[1]),
             changes=joined(changes, " and "),
@@ -94,8 +94,11 @@ class BatchChanged(Rule):
             trials=later,
             evidence=table(
                 ("changes", joined(changes)),
-                ("learning rates tried before and after", say("{n} and {m}", n=old_rates, m=new_rates)),
-                ("minimum of a tuned round", self.settings),
+                (
+                    "learning rates tried in the earlier and the later study",
+                    say("{n} and {m}", n=old_rates, m=new_rates),
+                ),
+                ("minimum number of learning rates in a tuned study", self.settings),
             ),
             changes=(*_search_rate(study, later, str(message)), Advise(text=str(action))),
         )
@@ -111,7 +114,7 @@ def _trials_by_study(study: Study) -> Mapping[str, list[Trial]]:
 
 
 def _changed(earlier: list[Trial], later: list[Trial]) -> list[Message]:
-    """Return a clause for each setting that has a single value within each of the two rounds and differs between the rounds."""
+    """Return a clause for each setting that has one value in each of the two studies and differs between them."""
     changes = []
     for name, value_of in (("batch size", _batch_size), ("optimizer", _optimizer), ("model", _model)):
         old_values, new_values = {value_of(t) for t in earlier}, {value_of(t) for t in later}
@@ -137,13 +140,12 @@ def _model(trial: Trial) -> str | None:
 
 
 def _rates(trials: list[Trial]) -> set[Value]:
-    """Return the learning rates that the trials tried."""
     rates = {v for t in trials for n, v in t.params.items() if is_learning_rate(n)}
     return rates or {t.facts["optimizer.learning_rate"] for t in trials if "optimizer.learning_rate" in t.facts}
 
 
 def _search_rate(study: Study, later: list[Trial], why: str) -> list[Change]:
-    """Return a change that searches at least one decade around the later round's learning rates."""
+    """Return a change that searches at least one decade around the learning rates of the later study."""
     for name, parameter in study.spec.parameters.items():
         used = [v for t in later if (v := as_number(t.params.get(name))) > 0]
         if is_learning_rate(name) and used and not parameter.options:

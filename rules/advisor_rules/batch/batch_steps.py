@@ -1,4 +1,4 @@
-"""The rule `batch-steps`."""
+"""Implements the rule `batch-steps`."""
 
 from __future__ import annotations
 
@@ -19,28 +19,32 @@ from advisor.stats.steps_to_target import StepsComparison, compare_steps
 
 
 class BatchSteps(Rule):
-    """Larger batches no longer save steps in proportion: beyond some batch size, training needs more examples to reach a target.
+    """Larger batches no longer save steps in proportion: beyond some batch size, training needs more examples to reach a
+    target.
 
     ## What it looks at
-    The number of examples (or epochs) that trials of each batch size need until the objective reaches a target: 95 % of the way
-    from the start of training to the result of the worst batch size. If the objective itself counts epochs or steps to a target,
-    each of its values is a repeat. Each batch size is represented by the median over the repeats of its best setting or, without
-    repeats, by the best of its settings. Scaling is perfect if the number of examples stays the same: twice the batch size then
-    needs half of the steps.
+    The rule compares how many examples (or epochs) each batch size needs until the objective reaches a target: 95 % of the way
+    from the start of training to the result of the worst batch size. If the objective itself is a number of epochs or steps to
+    a target, each trial counts as one measurement of that number. Each batch size is represented by the median over the repeats
+    of its best setting or, without repeats, by the best of its settings. Scaling is perfect if the number of examples stays the
+    same: twice the batch size then needs half of the steps.
 
     ## Why it matters
-    Beyond some batch size, each doubling costs more compute than it saves time, and in the end it saves no time at all. Below that
-    size, a larger batch is faster at the same cost, if the hardware allows it.
+    Beyond some batch size, each doubling costs more compute than it saves time, and in the end it saves no time at all. As long
+    as twice the batch size needs half of the steps, a larger batch is faster at the same cost, if the hardware has spare
+    capacity.
 
     ## What to do
-    Choose the batch size with the shortest time to the target. If times were not logged, multiply the steps by the time per step
-    (`batch-throughput`). The finding is a warning if still larger batches were tried. To spend the least compute, use the largest
-    batch size before the number of examples grows. Compare batch sizes only with the learning rate tuned for each.
+    Choose the batch size with the shortest time to the target. If times were not logged, multiply the steps by the time per
+    step (see the rule `batch-throughput`). The finding is a warning if still larger batches were tried. To spend the least
+    compute, use the largest batch size that needs no more examples to the target than smaller ones. Compare batch sizes only if
+    the learning rate was tuned for each of them.
 
     ## How sure
     The test permutes the values over the batch sizes; confidence is one minus the p-value. In simulations, if all batch sizes
-    needed equally many examples, the rule fired in at most 6 % of studies. If the largest size needed at least twice as many, it
-    fired in all studies with repeats, and in 33, 60 and 95 % of studies with 3, 5 and 10 random learning rates per batch size.
+    needed equally many examples, the rule fired in at most 6 % of studies. If the largest batch size needed at least twice as
+    many examples as the others, the rule fired in all simulated studies with repeats, and in 33, 60 and 95 % of studies with 3,
+    5 and 10 random learning rates per batch size.
     """
 
     playbook = "Choosing the batch size to minimize training time"
@@ -48,30 +52,30 @@ class BatchSteps(Rule):
     explains = Relation(
         rules=("batch-throughput",),
         shares="study",
-        because="The batch size is chosen by the time to the target, and larger batches reach it later despite their speed.",
+        because="Larger batches reach the target later although they process more examples per second, so the time to the "
+        "target decides.",
         min_severity="warning",
     )
 
     material: Factor = 1.2
-    """Maximum number of examples to the target with nearly perfect scaling, as a multiple of the smallest batch size's number. Our
-    choice: with 1.2, twice the batch size saves 40 % of the steps instead of half.
+    """Maximum number of examples to the target at which scaling counts as nearly perfect, as a multiple of the number that the
+    smallest batch size needs. We chose 1.2, at which twice the batch size saves 40 % of the steps instead of 50 %.
     """
     target: Share = 0.95
-    """Target as a share of the gain of the worst batch size. Our choice: a target closer to the plateau of the curve is reached at
-    a step that chance decides."""
+    """Target value of the objective, as a share of the improvement that the worst batch size reaches. We chose a target away
+    from the plateau of the curve, because noise decides at which step a curve reaches its plateau."""
     values: Count = 6
     """Minimum total number of trials over all batch sizes, either of different settings or repeats of one setting."""
     false_alarms: Share = 0.05
-    """Probability, per study, of a finding if all batch sizes need equally many examples."""
+    """Maximum probability of a finding in a study whose batch sizes all need equally many examples."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the batch size."""
         race = targets.compare_batch_sizes(study, self.target)
         count = sum(len(g.needed) for g in race.groups)
         if count < self.values:
             raise MissingData(
                 f"{len(race.groups)} batch sizes have {count} trials to compare; the rule needs {self.values} or more, such as 3 "
-                "seeds each, to exclude chance",
+                "seeds per batch size, to exclude chance",
                 needs="design",
             )
         scales = compare_steps([g.needed for g in race.groups], race.statistic)
@@ -85,15 +89,15 @@ class BatchSteps(Rule):
         knee = float(sizes[: int(np.argmin(near_perfect))].max())
         seconds = np.array([g.seconds for g in race.groups])
         fastest = float(sizes[int(np.nanargmin(seconds))]) if np.isfinite(seconds).all() else math.nan
-        message, action = _message(name, race, scales, knee), _action(fastest, knee)
+        message, action = _message(name, race, scales, knee), _choose_action(fastest, knee)
         change: Change = Advise(text=str(action))
         if math.isfinite(fastest) and name in study.searched and name is not None and fastest.is_integer():
             change = FixParameter(
-                parameter=name, value=int(throughput.usable_size(study, name, fastest)), why=str(message)
+                parameter=name, value=int(throughput.usable_batch_size(study, name, fastest)), why=str(message)
             )
         axis: tuple[Evidence, ...] = ()
         if name:
-            line = Line(value=knee, label="scales up to here")
+            line = Line(value=knee, label="scaling is nearly perfect up to here")
             axis = (AxisEvidence(parameter=name, caption=action, lines=(line,)),)
         return self.finding(
             message,
@@ -116,9 +120,14 @@ class BatchSteps(Rule):
         ]
         test = say("{p} (limit {limit})", p=Probability(scales.p), limit=Number(self.false_alarms))
         limit = say(
-            "up to {factor} times the {unit} of the smallest batch", factor=Number(self.material), unit=race.unit
+            "up to {factor} times the {unit} of the smallest batch size", factor=Number(self.material), unit=race.unit
         )
-        return table(*rows, ("target", target), ("p-value of the difference", test), ("near perfect scaling", limit))
+        return table(
+            *rows,
+            ("target", target),
+            ("p-value of the difference between batch sizes", test),
+            ("near perfect scaling", limit),
+        )
 
 
 def _message(name: str | None, race: targets.BatchSizeComparison, scales: StepsComparison, knee: float) -> Message:
@@ -142,18 +151,21 @@ def _message(name: str | None, race: targets.BatchSizeComparison, scales: StepsC
     )
 
 
-def _action(fastest: float, knee: float) -> Message:
-    """Return the recommended action. `fastest`: batch size with the shortest time to the target; NaN if unknown."""
+def _choose_action(fastest: float, knee: float) -> Message:
+    """`fastest` is the batch size with the shortest time to the target, or NaN if unknown."""
     if fastest == knee:
         return say(
-            "Use a batch size of {size}: it reaches the target first and needs the least computing.", size=Number(knee)
+            "Use a batch size of {size}: it reaches the target first and needs the least compute.", size=Number(knee)
         )
-    least = say("{size} needs the least computing", size=Number(knee))
+    least = say("{size} needs the least compute", size=Number(knee))
     if math.isfinite(fastest):
         return say(
             "Use a batch size of {size}, which reaches the target first; {least}.", size=Number(fastest), least=least
         )
-    return say("Choose the batch size by the time to the target: steps times the time of a step; {least}.", least=least)
+    return say(
+        "Choose the batch size with the shortest time to the target (steps times the time per step); {least}.",
+        least=least,
+    )
 
 
 def _row(group: targets.BatchSizeGroup, level: float, unit: str) -> Message:

@@ -1,4 +1,4 @@
-"""The rule `batch-throughput`."""
+"""Implements the rule `batch-throughput`."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ from advisor.stats import saturation
 
 
 class BatchThroughput(Rule):
-    """From some batch size on, larger batches no longer train more examples per second, or they never did.
+    """From some batch size on, possibly from the smallest, larger batches hardly train more examples per second.
 
     ## What it looks at
-    The examples per second at each batch size, from the log or from the step time, over trials on one kind of device or in a
-    batch-size probe. While the device has spare capacity, doubling the batch size nearly doubles the throughput. A larger batch
-    helps if its throughput is at least 10 % higher, and by more than noise; the recommended batch size is the last one that helped.
+    The rule compares the examples per second at each batch size, which it reads from the log or derives from the step time. It
+    uses trials on one kind of device, or a batch-size sweep. While the device has spare capacity, doubling the batch size
+    nearly doubles the throughput. A larger batch helps if its throughput is at least 10 % higher, beyond noise; the recommended
+    batch size is the largest one that helped.
 
     ## Why it matters
-    The batch size determines how fast training is, and hardly affects how good a model can get. A larger batch helps only by its
-    higher throughput. If even the first doublings help little, the bottleneck is the data, the communication or the training loop.
+    The batch size determines how fast training is, and hardly affects the best result that a model can reach. A larger batch
+    helps only because it raises the throughput. If even the first doublings help little, the bottleneck is the data, the
+    communication or the training loop.
 
     ## What to do
-    Fix the batch size at the largest one before the plateau, and tune learning rate and regularisation for it. If throughput still
-    grows at the largest batch size and no size ran out of memory, measure larger sizes in a short sweep. If no doubling of the
-    batch size nearly doubled the throughput, find the bottleneck first and measure again.
+    Fix the batch size at the largest one before the plateau, and tune learning rate and regularisation for it. If throughput
+    still grows at the largest batch size and no size ran out of memory, measure larger sizes in a short sweep. If no doubling
+    of the batch size nearly doubled the throughput, find the bottleneck first and measure again.
 
     ## How sure
-    The noise of a throughput comes from ten segments of each run, or from the differences between runs of one size if those are
-    larger. Confidence is the probability of a plateau, which must be at least 95 %. In simulations, the rule reported no plateau or
-    bottleneck if the throughput grew, and at least 85 % of the plateaus that began at the fourth size.
+    The noise of each throughput is estimated from ten segments of each run, or from the differences between runs with the same
+    batch size if those are larger. Confidence is the probability of a plateau; a finding needs at least 95 %. In simulations,
+    the rule never fired while the throughput grew, and found at least 85 % of the plateaus that began at the fourth batch size.
     """
 
     playbook = "Choosing the batch size"
@@ -60,10 +62,9 @@ class BatchThroughput(Rule):
     the same limit.
     """
     false_alarms: Share = 0.05
-    """Probability of a false plateau if the throughput still grows."""
+    """Maximum probability of reporting a plateau although the throughput still grows."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
         speeds = throughput.throughputs(study)
         if len(speeds) < 2:
             raise MissingData(
@@ -77,29 +78,34 @@ class BatchThroughput(Rule):
                 "every step",
                 needs="timing",
             )
-        conclusion = self._conclude(study, speeds)
+        conclusion = self._conclude_from_throughput(study, speeds)
         if conclusion is not None:
             yield self._finding(study, speeds, conclusion)
 
-    def _conclude(self, study: Study, speeds: Sequence[throughput.Throughput]) -> _Conclusion | None:
+    def _conclude_from_throughput(
+        self, study: Study, speeds: Sequence[throughput.Throughput]
+    ) -> _ThroughputConclusion | None:
         sizes, rates = np.array([s.size for s in speeds]), [s.rate for s in speeds]
         alpha, last = self.false_alarms, len(speeds) - 1
         growth = saturation.growth(sizes, rates, material=self.material, doubling=self.doubling, alpha=alpha)
         if growth.never >= 1 - alpha and growth.chosen in (0, last):
             cause, action = _describe_bottleneck(study, speeds)
             what = say(
-                "No doubling of the batch size nearly doubles the throughput; the largest factor is {most}. {cause}",
+                "No doubling of the batch size nearly doubles the throughput; the largest increase is by a factor of {most}. "
+                "{cause}",
                 most=Number(growth.max_factor),
                 cause=cause,
             )
-            return _Conclusion(what, say(action), None, growth.never)
+            return _ThroughputConclusion(what, say(action), None, growth.never)
         if growth.saturated >= 1 - alpha:
-            return _plateau(speeds[growth.chosen], speeds[growth.chosen + 1], growth.saturated)
+            return _conclude_plateau(speeds[growth.chosen], speeds[growth.chosen + 1], growth.saturated)
         if growth.chosen < last:
             return None
-        return _still_growing(speeds[last], throughput.smallest_out_of_memory(study), 1 - alpha)
+        return _conclude_growth(speeds[last], throughput.smallest_out_of_memory(study), 1 - alpha)
 
-    def _finding(self, study: Study, speeds: Sequence[throughput.Throughput], conclusion: _Conclusion) -> Finding:
+    def _finding(
+        self, study: Study, speeds: Sequence[throughput.Throughput], conclusion: _ThroughputConclusion
+    ) -> Finding:
         name = next((n for n in study.searched if parameter_kinds.is_batch_size(n)), None)
         chosen = conclusion.use
         changes: list[Change] = [Advise(text=str(conclusion.action))]
@@ -121,14 +127,17 @@ class BatchThroughput(Rule):
             evidence=table(
                 *((f"batch size {Number(s.size)}", _row(s)) for s in speeds),
                 ("worth a larger batch", say("{more} more, beyond noise", more=Percent(self.material))),
-                ("a doubling that nearly doubles", say("a factor of at least {factor}", factor=Number(self.doubling))),
+                (
+                    "required increase for twice the batch size",
+                    say("a factor of at least {factor}", factor=Number(self.doubling)),
+                ),
             ),
             changes=changes,
         )
 
 
 @dataclass(frozen=True)
-class _Conclusion:
+class _ThroughputConclusion:
     """Conclusion from the throughput at different batch sizes, with the recommended batch size."""
 
     what: Message
@@ -141,7 +150,9 @@ class _Conclusion:
     """True if the throughput should be measured at even larger batch sizes."""
 
 
-def _plateau(best_speed: throughput.Throughput, next_speed: throughput.Throughput, probability: float) -> _Conclusion:
+def _conclude_plateau(
+    best_speed: throughput.Throughput, next_speed: throughput.Throughput, probability: float
+) -> _ThroughputConclusion:
     change = next_speed.examples_per_s / best_speed.examples_per_s - 1
     what = say(
         "Throughput stops growing at batch size {size}: {rate} examples/s there, {next} ({sign}{change}) at {larger}",
@@ -156,36 +167,36 @@ def _plateau(best_speed: throughput.Throughput, next_speed: throughput.Throughpu
         "Use a batch size of {size}, the largest before the plateau, and tune the learning rate for it.",
         size=Number(best_speed.size),
     )
-    return _Conclusion(what, action, best_speed, probability)
+    return _ThroughputConclusion(what, action, best_speed, probability)
 
 
-def _still_growing(largest: throughput.Throughput, out_of_memory: float, probability: float) -> _Conclusion:
-    """Return the conclusion if the throughput still grows at the largest batch size.
+def _conclude_growth(largest: throughput.Throughput, out_of_memory: float, probability: float) -> _ThroughputConclusion:
+    """Return the conclusion for a throughput that still grows at the largest batch size.
 
-    out_of_memory: smallest batch size that ran out of memory; NaN if there is none.
+    `out_of_memory` is the smallest batch size that ran out of memory, or NaN if there is none.
     """
     size, larger = Number(largest.size), not out_of_memory > largest.size
     limit = "was tried" if larger else say("fits: {out} ran out of memory", out=Number(out_of_memory))
     what = say("Throughput still grows at batch size {size}, the largest that {limit}", size=size, limit=limit)
     more = ", or try larger ones" if larger else ""
     action = say("Use a batch size of {size}{more}, and tune the learning rate for it.", size=size, more=more)
-    return _Conclusion(what, action, largest, probability, larger)
+    return _ThroughputConclusion(what, action, largest, probability, larger)
 
 
 def _describe_bottleneck(study: Study, speeds: Sequence[throughput.Throughput]) -> tuple[Message, str]:
-    """Return (sentence about the measured cause of the step time, without its full stop; action)."""
+    """Return (sentence about the measured cause of the step time, recommended action). The sentence has no full stop."""
     times = [t for s in speeds for trial in s.trials[:4] if (t := timing.read(study, trial)) is not None]
     waited = float(np.median([t.waited.value for t in times] or [0.0]))
     blocked = float(np.median([t.blocked.value for t in times if t.blocked is not None] or [0.0]))
     if waited > timing.MAX_INPUT_SHARE:
         cause = say("The steps wait for data {share} of their time", share=Percent(waited))
-        return cause, "Speed up the input pipeline, then measure again."
+        return cause, "Speed up the input pipeline, then measure the throughput again."
     if blocked > timing.MAX_HOST_SHARE:
         cause = say("The GPU waits for the training loop {share} of the time", share=Percent(blocked))
-        return cause, "Do not wait for the device in every step, then measure again."
+        return cause, "Do not wait for the device in every step, then measure the throughput again."
     unknown = "" if times else ", or waits for something that was not measured"
     return (
-        say("The device is busy from the smallest size on{unknown}", unknown=unknown),
+        say("The device is busy even at the smallest batch size{unknown}", unknown=unknown),
         "Profile a few steps. A larger batch makes training faster only if the throughput grows with it.",
     )
 

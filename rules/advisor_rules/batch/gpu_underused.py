@@ -1,4 +1,4 @@
-"""The rule `gpu-underused`."""
+"""Implements the rule `gpu-underused`."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ class GpuUnderused(Rule):
     """The GPU is idle for much of the training, and neither the data nor the training loop explains it.
 
     ## What it looks at
-    The GPU utilisation: the share of the time in which the GPU computed anything. It is sampled during training; the first sample
-    is left out. It must be low in most of the trials. If the steps wait for data or for the training loop, `input-bound` and
-    `host-sync` report that instead. Peak memory shows whether a larger batch fits.
+    The rule reads the GPU utilisation: the share of the time in which the GPU computes anything. The utilisation is sampled
+    during training; the first sample is left out. The utilisation must be low in most of the trials. If the steps wait for data
+    or for the training loop, the rules `input-bound` and `host-sync` report these waits instead. Peak memory shows whether a
+    larger batch fits.
 
     ## Why it matters
-    Each piece of work is too small for the device, which finishes it before the next one is queued. Trials take longer than needed.
-    A high utilisation does not prove the opposite, because one small kernel after another counts as full utilisation.
+    Each kernel is too small for the device, which finishes it before the next one is queued. A high utilisation does not prove
+    that the GPU is used well, because a sequence of small kernels also counts as full utilisation.
 
     ## What to do
-    If memory is free, raise the batch size: measure the throughput at doubled sizes until it stops growing. Otherwise compile the
-    model or use fused optimizers and kernels, then profile.
+    If memory is free, raise the batch size: measure the throughput at doubled sizes until it stops growing. Otherwise compile
+    the model or use fused optimizers and kernels, then profile.
 
     ## How sure
-    The standard error of a trial's mean utilisation comes from ten segments of its samples. The mean utilisation must be below the
-    limit with 95 % probability in most trials; confidence is the median of that probability. If the mean of all trials is exactly
-    the limit,
-    at most 5 % of simulated studies raised a finding. A trial needs at least 4 samples, about 20 seconds of training.
+    The standard error of a trial's mean utilisation is estimated from ten segments of its samples. The mean utilisation must be
+    below the limit with 95 % probability in most trials; confidence is the median of this probability over the trials. If the
+    mean utilisation of every trial equals the limit, at most 5 % of simulated studies raised a finding. A trial needs at least
+    4 samples, about 20 seconds of training.
     """
 
     playbook = "Choosing the batch size"
@@ -46,14 +47,14 @@ class GpuUnderused(Rule):
     probes = frozenset({"batch-size"})
 
     least: Share = 0.6
-    """Minimum GPU utilisation, as a share of the time. Our choice is a low limit: efficient training reaches at least 0.9."""
+    """Minimum GPU utilisation, as a share of the time. We chose a low limit, because efficient training reaches at least
+    0.9."""
     room: Share = 0.5
-    """Maximum used share of the memory at which a batch twice as large fits."""
+    """Maximum share of memory in use at which a batch twice as large fits."""
     false_alarms: Share = 0.05
-    """Probability of a finding in a trial whose utilisation is exactly the limit."""
+    """Maximum probability that a trial whose utilisation equals the limit counts as underused."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
         utilisations = [
             (t, u) for t in study.trials if study.ended[t.index] and (u := _idle_share(study, t)) is not None
         ]
@@ -72,7 +73,7 @@ class GpuUnderused(Rule):
         yield self._finding(study, underused, len(utilisations), memory)
 
     def _finding(self, study: Study, low: list[tuple[Trial, Ratio]], judged_count: int, memory: float) -> Finding:
-        """`memory`: share of the device's memory that is used; NaN if unknown."""
+        """`memory` is the used share of the device's memory, or NaN if unknown."""
         middle, metric = low[len(low) // 2][1], study.signals["device_utilisation"]
         computing = Percent(1 - middle.value)
         action = _ACTIONS["larger batch" if memory <= self.room else "larger pieces"]
@@ -107,8 +108,8 @@ class GpuUnderused(Rule):
             ),
             table(
                 ("trials judged", say("{judged} ({low} below the limit)", judged=judged_count, low=len(low))),
-                ("share of the time computing", with_error(1 - middle.value, middle.error)),
-                ("largest share of the memory used", Percent(memory) if math.isfinite(memory) else "not logged"),
+                ("share of the time in which the GPU computes", with_error(1 - middle.value, middle.error)),
+                ("largest used share of the memory", Percent(memory) if math.isfinite(memory) else "not logged"),
                 ("limit", limit_text(self.least, self.false_alarms, "missed")),
             ),
         )
@@ -116,12 +117,13 @@ class GpuUnderused(Rule):
 
 _ACTIONS = {
     "larger batch": "Raise the batch size: measure the throughput at doubled sizes until it stops growing or memory is full.",
-    "larger pieces": "Compile the model or use fused kernels, and profile a few steps: the pieces of work are too small.",
+    "larger pieces": "Compile the model or use fused kernels, and profile a few steps, because each kernel is too small.",
 }
 
 
 def _idle_share(study: Study, trial: Trial) -> Ratio | None:
-    """Return the share of the time in which the trial's device was idle; None if there are too few samples of the utilisation."""
+    """Return the share of the time in which the trial's device was idle; None if there are too few samples of the
+    utilisation."""
     values = study.curve(trial, "device_utilisation").finite.values[1:]
     if len(values) < 4:
         return None

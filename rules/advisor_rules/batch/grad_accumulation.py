@@ -1,4 +1,4 @@
-"""The rule `grad-accumulation`."""
+"""Implements the rule `grad-accumulation`."""
 
 from __future__ import annotations
 
@@ -22,36 +22,37 @@ class GradAccumulation(Rule):
     """Gradients are accumulated over several micro-batches, although nothing shows that memory requires it.
 
     ## What it looks at
-    The number of micro-batches over which the trials accumulate the gradient of one step, and the peak memory of their tensors as a
-    share of the device's memory. A batch that is k times as large takes at most k times the memory, so a small peak shows that a
-    larger batch fits. The rule is quiet if nearly half of the memory is used, or if a batch up to twice as large ran out of
-    memory.
+    The rule reads the number of micro-batches over which the trials accumulate the gradient of one step. It also reads the peak
+    memory of the trials' tensors, as a share of the device's memory. A batch that is k times as large takes at most k times the
+    memory, so a small peak shows that a larger batch fits. The rule is quiet if nearly half of the memory is used, or if a
+    batch up to twice as large ran out of memory.
 
     ## Why it matters
-    Accumulation imitates a larger batch without its throughput, because the device still computes small batches. A step takes
-    longer by the factor by which the number of steps falls.
+    Accumulation imitates a larger batch without its throughput, because the device still computes small batches. Accumulation
+    saves steps, but each step takes longer by the same factor.
 
     ## What to do
-    Process the whole batch at once, or in as few micro-batches as fit. The optimizer sees the same gradient, so nothing has to be
-    tuned again. The exception is batch norm, whose statistics come from the examples that are processed together.
+    Process the whole batch at once, or in as few micro-batches as fit. The optimizer sees the same gradient, so nothing has to
+    be tuned again. The exception is batch norm, whose statistics come from the examples that are processed together.
 
     ## How sure
-    Gradient accumulation is a logged fact. Confidence is 0.95 if the logged memory shows that a larger batch fits. Otherwise it is
-    0.6: on a CPU, or without the hook, the available memory is unknown.
+    The log states whether gradients are accumulated, so nothing is estimated. Confidence is 0.95 if the logged memory shows
+    that a larger batch fits. Otherwise confidence is 0.6, because the available memory is unknown on a CPU or without the
+    training hook.
     """
 
     playbook = "Choosing the batch size"
     goal = "efficiency"
 
     usable: Share = 0.9
-    """Maximum usable share of the device's memory. Our choice; fragmentation and other processes take the remaining memory."""
+    """Maximum share of the device's memory that a batch can use. We chose this share because fragmentation and other processes
+    take the remaining memory."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
         ended_trials = [t for t in study.trials if study.ended[t.index]]
         if not any("schema" in t.facts or "micro_batches" in t.facts or _parameter(t) for t in ended_trials):
             raise MissingData(
-                "it is unknown whether gradients are accumulated; log the number of micro-batches a step, as "
+                "it is unknown whether gradients are accumulated; log the number of micro-batches per step, as "
                 "gradient_accumulation_steps or the fact micro_batches (the advisor's training hook counts them)",
                 needs="facts",
             )
@@ -77,8 +78,8 @@ class GradAccumulation(Rule):
         fit: float,
         peak: float,
     ) -> Finding:
-        """parts: micro-batches per step; micro_batch_size: examples in a micro-batch; fit: number of micro-batches that fit into
-        memory together; peak: maximum share of the device's memory that was used.
+        """parts: micro-batches per step; micro_batch_size: examples in a micro-batch; fit: number of micro-batches that fit
+        into memory together; peak: maximum share of the device's memory that was used.
         """
         peak_is_known, size_is_known = math.isfinite(peak), math.isfinite(micro_batch_size)
         fewer = math.ceil(parts / fit)
@@ -91,7 +92,7 @@ class GradAccumulation(Rule):
         )
         action = say(
             "{take}{unless}.",
-            take=_larger_parts(fewer, parts * micro_batch_size),
+            take=_larger_parts_text(fewer, parts * micro_batch_size),
             unless="" if peak_is_known else ", unless memory is too small for it",
         )
         return self.finding(
@@ -102,11 +103,13 @@ class GradAccumulation(Rule):
             subject=_parameter(accumulating[0]),
             trials=accumulating,
             evidence=_evidence(parts, size_is_known, peak_is_known, micro_batch_size, peak, fit),
-            changes=self._changes(accumulating, str(action), fewer, micro_batch_size * parts, f"{what}."),
+            changes=self._build_changes(accumulating, str(action), fewer, micro_batch_size * parts, f"{what}."),
         )
 
-    def _changes(self, which: list[Trial], action: str, fewer: int, batch_size: float, why: str) -> tuple[Change, ...]:
-        """Return the changes that fix batch size and accumulation; if trials differ in these values, return advice as text."""
+    def _build_changes(
+        self, which: list[Trial], action: str, fewer: int, batch_size: float, why: str
+    ) -> tuple[Change, ...]:
+        """Return the changes that set batch size and accumulation, or advice as text if trials differ in these values."""
         parameter, size = (
             _parameter(which[0]),
             next((n for n in which[0].params if parameter_kinds.is_batch_size(n)), None),
@@ -114,14 +117,14 @@ class GradAccumulation(Rule):
         shared = parameter and size and len({(t.params.get(parameter), t.params.get(size)) for t in which}) == 1
         if not shared or parameter is None or size is None or not (batch_size / fewer).is_integer():
             return (Advise(text=action),)
-        same_batch = f"The same batch of {plain_number(batch_size)} in {count(fewer, 'part')}."
+        same_batch = f"Compute the same batch of {plain_number(batch_size)} in {count(fewer, 'part')}."
         return (
             FixParameter(parameter=parameter, value=fewer, why=why),
             FixParameter(parameter=size, value=int(batch_size / fewer), why=same_batch),
         )
 
 
-def _larger_parts(fewer: int, batch_size: float) -> Message:
+def _larger_parts_text(fewer: int, batch_size: float) -> Message:
     """Return the advice to make fewer micro-batches; batch_size: examples per step, NaN if unknown."""
     if fewer > 1:
         return say("Accumulate over {fewer} larger micro-batches", fewer=fewer)
@@ -130,7 +133,7 @@ def _larger_parts(fewer: int, batch_size: float) -> Message:
 
 
 def _trials(accumulating: list[Trial], ended_count: int) -> Item:
-    """Return a phrase for the number of trials that accumulate gradients among the ended trials."""
+    """Return a phrase with the number of ended trials that accumulate gradients."""
     if ended_count == 1:
         return Name(accumulating[0].name)
     if len(accumulating) == ended_count:
@@ -151,9 +154,12 @@ def _evidence(
             ("micro-batches a step", Number(parts)),
             ("examples at once", Number(micro_batch_size) if size_is_known else "unknown"),
             (
-                "largest share of the device's memory",
+                "largest used share of the device's memory",
                 say("{peak}", peak=Percent(peak) if peak_is_known else "not logged"),
             ),
-            ("micro-batches that fit at once", say("at least {n}", n=Number(fit)) if peak_is_known else say("unknown")),
+            (
+                "number of micro-batches that fit into memory at once",
+                say("at least {n}", n=Number(fit)) if peak_is_known else say("unknown"),
+            ),
         ),
     )

@@ -1,4 +1,4 @@
-"""The rule `host-sync`."""
+"""Implements the rule `host-sync`."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ class HostSync(Rule):
     """The GPU is idle between steps although its data is ready: the training loop and the GPU wait for each other.
 
     ## What it looks at
-    The time from one step to the next, minus the time in which the GPU computed and the time spent waiting for data. If the host
-    only queues work, it runs ahead of the device and leaves no such gap. Single long steps that contain an evaluation are left out.
-    The gap must be large in most of the trials.
+    The rule measures the time from one step to the next, minus the time in which the GPU computed and the time spent waiting
+    for data. A host that only queues work runs ahead of the device and leaves no idle time between steps. Single long steps
+    that contain an evaluation are left out. This idle time must be a large share of the step time in most of the trials.
 
     ## Why it matters
-    Reading a loss with `.item()`, printing it or branching on it makes the host wait until the device is done. The device is then
-    idle until the host has queued the next step.
+    Reading a loss with `.item()`, printing it or branching on it makes the host wait until the device is done. After such a
+    wait, the device is idle until the host has queued the next step.
 
     ## What to do
-    Keep losses and metrics on the device and read them only every few steps, or pass the tensor to the logger, which copies it
-    without waiting. Look for `.item()`, `.cpu()`, `print`, `if loss > ...` and synchronous copies in the loop; then profile.
+    Keep losses and metrics on the device and read them only every few steps, or pass tensors to the advisor's logger, which
+    copies them without waiting. Look for `.item()`, `.cpu()`, `print`, `if loss > ...` and synchronous copies in the loop; then
+    profile.
 
     ## How sure
-    The standard error of a trial's idle share comes from ten segments of its steps. In most trials the share must exceed the limit
-    with 95 % probability. Confidence is the median of that probability, times 0.9, because slow work on the host causes the same
-    gap. If the idle share of all trials is exactly the limit, at most 7 % of simulated studies raised a finding. The rule cannot
-    detect a loop that waits in the middle of a step.
+    The standard error of a trial's idle share is estimated from ten segments of its steps. In most trials, the idle share must
+    exceed the limit with 95 % probability. Confidence is the median of this probability over the trials, times 0.9, because
+    slow work on the host causes the same gap. If the idle share of every trial equals the limit, at most 7 % of simulated
+    studies raised a finding. The rule cannot detect a loop that waits in the middle of a step.
     """
 
     playbook = "Optimizing the input pipeline"
@@ -50,20 +51,19 @@ class HostSync(Rule):
     most: Share = timing.MAX_HOST_SHARE
     """Maximum share of the time in which the device is idle although its data is ready. Our choice."""
     false_alarms: Share = 0.05
-    """Probability of a finding in a trial whose idle share is exactly the limit."""
+    """Maximum probability that a trial whose idle share equals the limit counts as exceeding the limit."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
         if not any(timing.on_gpu(t) for t in study.trials):
             raise MissingData(
                 "no trial is known to have trained on a GPU, and only a GPU waits for the training loop; the advisor's training "
-                "hook notes the device and times it",
+                "hook records the device and its computing time",
                 needs="gpu",
             )
         times = [(t, t.blocked) for t in timing.step_times_of_study(study) if t.blocked is not None]
         if not times:
             raise MissingData(
-                "no trial on a GPU logged the time of its steps, the waits for data and the device's computing; take the batches "
+                "no trial on a GPU logged its step times, its waits for data and the device's computing times; take the batches "
                 "from log.batches(loader) of the advisor's training hook, which logs train/compute_time_s",
                 needs="timing",
             )
@@ -98,8 +98,8 @@ class HostSync(Rule):
                 ),
                 table(
                     ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(waiting))),
-                    ("idle with data there, share of the time", with_error(idle.value, idle.error)),
-                    ("waiting for data, share of the time", Percent(middle.waited.value, 1)),
+                    ("share of the time idle although data is ready", with_error(idle.value, idle.error)),
+                    ("share of the time spent waiting for data", Percent(middle.waited.value, 1)),
                     ("limit", limit_text(self.most, self.false_alarms)),
                 ),
             ),

@@ -1,4 +1,4 @@
-"""The rule `input-bound`."""
+"""Implements the rule `input-bound`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from advisor.model.study import Study
 from advisor_rules.batch._shares import limit_text, trials_text, with_error
 
 MIN_WAIT = 1e-3
-"""Minimum wait per step on a CPU, in seconds. Receiving a batch from a worker process takes 0.1 to 2 ms, so shorter waits show no
-problem.
+"""Minimum wait per step on a CPU, in seconds. Receiving a batch from a worker process takes 0.1 to 2 ms, so shorter waits show
+no problem.
 """
 
 
@@ -25,22 +25,23 @@ class InputBound(Rule):
     """The training steps wait for their data.
 
     ## What it looks at
-    The time that steps wait for the data loader, as a share of the total step time, without the first steps. If GPU computation was
-    timed, only waiting while the GPU is idle counts. The share must be large in most of the trials. On a CPU, waits below 1 ms a
-    step do not count, because worker processes would cost as much.
+    The rule measures the time that steps wait for the data loader, as a share of the step time; the first steps are left out.
+    If GPU computation was timed, only waiting while the GPU is idle counts. The waiting share must be large in most of the
+    trials. On a CPU, waits below 1 ms a step do not count, because receiving batches from worker processes takes as long.
 
     ## Why it matters
-    The device is idle while a step waits. Every trial of the study takes longer by that share, and a larger batch does not help.
+    The device is idle while a step waits. Every trial of the study takes longer by the share of time spent waiting, and a
+    larger batch does not help.
 
     ## What to do
-    If the loader has no workers, load data in background processes. If the waits come in bursts at the starts of epochs, keep the
-    workers alive between epochs and prefetch more. If each step waits despite workers, add workers or reduce their work: preprocess
-    once and store the result, drop unused fields, keep the data near the machine. Then profile.
+    If the loader has no workers, load data in background processes. If the waits come in bursts at the starts of epochs, keep
+    the workers alive between epochs and prefetch more. If each step waits despite workers, add workers or reduce their work:
+    preprocess once and store the result, drop unused fields, keep the data near the machine. Then profile.
 
     ## How sure
-    The standard error of a trial's waiting share comes from ten segments of its steps, so that drift counts as noise. In most
-    trials the share must exceed the limit with 95 % probability; confidence is the median of that probability. If the waiting share
-    of all trials is exactly the limit, at most 7 % of simulated studies raised a finding.
+    The standard error of a trial's waiting share is estimated from ten segments of its steps, so that drift counts as noise. In
+    most trials, the waiting share must exceed the limit with 95 % probability; confidence is the median of this probability
+    over the trials. If the waiting share of every trial equals the limit, at most 7 % of simulated studies raised a finding.
     """
 
     playbook = "Optimizing the input pipeline"
@@ -54,12 +55,12 @@ class InputBound(Rule):
     )
 
     most: Share = timing.MAX_INPUT_SHARE
-    """Maximum share of the time spent waiting for data. Small CPU networks with data in memory and no workers reach 0.18."""
+    """Maximum share of the time spent waiting for data. Small CPU networks with data in memory and no workers reach a share of
+    0.18."""
     false_alarms: Share = 0.05
-    """Probability of a finding in a trial whose waiting share is exactly the limit."""
+    """Maximum probability that a trial whose waiting share equals the limit counts as exceeding the limit."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
         times = timing.step_times_of_study(study)
         if not times:
             raise MissingData(
@@ -80,7 +81,7 @@ class InputBound(Rule):
         waited, step = middle.waited, Number(1e3 * middle.seconds, unit="ms")
         wait, metric = Number(1e3 * waited.value * middle.seconds), study.signals["data_wait"]
         workers = timing.loader_facts(middle.trial).get("workers")
-        action = _action(middle)
+        action = _choose_action(middle)
         return self.finding(
             say(
                 "The steps of {trials} wait for data {share} of their time ({wait} of {step} a step){workers}.",
@@ -98,13 +99,13 @@ class InputBound(Rule):
             evidence=(
                 curve_plot(
                     (study.signals["data_wait"], study.signals["step_time"]),
-                    say("A step takes {step}, and waits for data during {wait} of them.", step=step, wait=wait),
+                    say("A step takes {step}and waits for data for {wait}.", step=step, wait=wait),
                     [t.trial for t in bound[:5]],
                 ),
                 table(
                     ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(bound))),
                     ("share of the time spent waiting", with_error(waited.value, waited.error)),
-                    ("share of this time in the longest tenth of the waits", Percent(middle.bursts)),
+                    ("share of the waiting time in the longest tenth of the waits", Percent(middle.bursts)),
                     ("limit", limit_text(self.most, self.false_alarms)),
                 ),
             ),
@@ -112,8 +113,8 @@ class InputBound(Rule):
         )
 
 
-def _action(times: timing.StepTimes) -> str:
-    """Return the most promising remedy for the measured waits."""
+def _choose_action(times: timing.StepTimes) -> str:
+    """Return the most promising way to shorten the measured waits for data."""
     loader = timing.loader_facts(times.trial)
     if loader.get("workers") == 0:
         return "Load batches in background processes: give the loader workers, and pinned memory for a GPU."
@@ -121,7 +122,5 @@ def _action(times: timing.StepTimes) -> str:
         keep = "" if loader.get("persistent_workers") else "keep the loader's workers alive from epoch to epoch, and "
         return f"Even out the waits, which come in bursts: {keep}prefetch more batches."
     if loader.get("workers"):
-        return (
-            "Give the loader more workers, or each of them less to do: preprocess once, keep the data near the machine."
-        )
+        return "Give the loader more workers, or reduce their work: preprocess once, keep the data near the machine."
     return "Prefetch batches in the background, preprocess once instead of in every epoch, and keep the data near the machine."

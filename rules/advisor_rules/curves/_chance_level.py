@@ -1,5 +1,5 @@
-"""Determines the chance level (the score of a model that learned nothing) and tests whether trials are better. The chance level is
-a known level, or else a trial's first evaluation.
+"""Determines the chance level (the score of a model that learned nothing) and tests whether trials score better than this
+level. If the chance level is unknown, a trial's first evaluation is used instead.
 """
 
 from __future__ import annotations
@@ -23,31 +23,29 @@ from advisor.stats.curve import MIN_POINTS, noise, point_rise, rise_over_lowest
 _REGRESSION_WORDS = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
 _ZERO_CHANCE_WORDS = set("mcc kappa r2 pearson spearman corr correlation".split())
 _PRECISION_WORDS = {"pr", "prc", "precision", "recall"}
-"""Words in names of metrics that are areas under a precision-recall curve. Random guessing scores the share of positive examples in
-these metrics.
-"""
+"""Words that mark a metric as an area under a precision-recall curve. Random guessing reaches an area under the
+precision-recall curve that equals the share of positive examples."""
 _ERROR_WORDS = {"error", "err"}
 _ENTROPY_WORDS = set("loss nll ce xent entropy crossentropy".split())
 _TRAINING_LOSSES: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
 _MIN_INTERVAL = 10
-"""Minimum interval between evaluations, in steps, at which an evaluation at step 0 counts as made before training. At shorter
-intervals, step 0 may be the end of the first epoch.
-"""
+"""Minimum number of steps between evaluations for an evaluation at step 0 to count as made before training. At shorter
+intervals between evaluations, step 0 may be the end of the first epoch."""
 _MAX_LOSS_RATIO = 1.5
-"""Maximum ratio of a falling loss to the loss of random guessing. At a larger ratio, the loss is not a mean over examples, but a
-sum, or has a different unit. Our choice.
+"""Maximum ratio of a falling loss to the loss of random guessing; a larger loss is not a mean over examples, but a sum, or has
+a different unit. Our choice.
 """
 _MIN_REPETITIONS = 3
-"""Minimum number of evaluations per distinct value at which the values count as shares of single classes. Our choice."""
+"""Minimum number of evaluations per distinct score for the scores to count as shares of single classes. Our choice."""
 _MIN_EQUAL_SHARE = 0.8
-"""Minimum share of equal evaluations at which a curve counts as constant."""
+"""Minimum share of equal evaluations for a curve to count as constant."""
 MATERIAL = 0.02
-"""Minimum fall of a training loss that shows that a trial learned, as a share of the loss."""
+"""Minimum relative fall of a training loss that shows that a trial learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChanceLevel:
-    """The score of a model that learned nothing, as a cost."""
+    """The score of a model that learned nothing, converted to a cost (lower is better)."""
 
     cost: float
     perfect: float
@@ -55,21 +53,23 @@ class ChanceLevel:
     error: float
     """Standard error of the cost of random guessing."""
     words: Message
-    """Phrase for the chance level, for use after "better than"."""
+    """Phrase for the chance levelthat completes "better than ..."."""
     known: bool = True
     """False if the trial's first evaluation is used because the chance level is unknown."""
     right: float = math.nan
-    """Share of right answers that random guessing gets, in the metric's unit; NaN if the metric does not count right answers."""
+    """Share of right answers that random guessing gets, in the metric's unit; NaN if the metric does not count right
+    answers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Skill:
+class SkillOverGuessing:
     """Gain of a trial's best level over random guessing."""
 
     trial: Trial
     level: ChanceLevel
     best: float
-    """Cost of the trial's best level, a median over a tenth of its evaluations; its lowest cost if there are few evaluations."""
+    """Cost of the trial's best level, a median over a tenth of its evaluations; its lowest cost if there are few
+    evaluations."""
     error: float
     """Standard error of the gain over random guessing."""
     p: float
@@ -85,7 +85,7 @@ class Skill:
         return (self.level.cost - self.best) / self.scale
 
     @property
-    def knows_perfect(self) -> bool:
+    def has_known_perfect(self) -> bool:
         """True if `scale` is the distance from random guessing to a perfect score."""
         return math.isfinite(self.level.perfect)
 
@@ -95,26 +95,27 @@ class Skill:
         return math.isfinite(self.level.right)
 
     def above(self, material: float, alpha: float) -> bool:
-        """Return True if the gain significantly exceeds `material` times the scale, or the share of answers that guessing gets
-        right if this share is lower.
+        """Return True if the gain significantly exceeds the smaller of `material` times the scale and the share of answers that
+        guessing gets right.
 
         If no perfect score is known, any significant gain counts.
         """
-        minimum = material * self.scale if self.knows_perfect else 0.0
+        minimum = material * self.scale if self.has_known_perfect else 0.0
         if self.counts_answers:
             minimum = min(minimum, self.level.right)
         gain = self.level.cost - self.best
         return self.p <= alpha and gain - self.error * float(stats.norm.isf(alpha)) > minimum
 
-    def chance_below(self, share: float) -> float:
+    def p_of_gain_below(self, share: float) -> float:
         """Return the probability that the true gain is less than `share` times the scale; only noise is taken into account."""
         if self.error <= 0:
             return float(self.share < share)
         return float(stats.norm.cdf((share - self.share) * self.scale / self.error))
 
 
-def skills(study: Study, trials: Sequence[Trial]) -> list[Skill]:
-    """Return the skill of each trial that can be compared with random guessing. If a chance level is known, all trials can."""
+def skills(study: Study, trials: Sequence[Trial]) -> list[SkillOverGuessing]:
+    """Return the skill of each trial that can be compared with random guessing. If a chance level is known, all trials can be
+    compared."""
     known_level, observed_level = (
         _known_level(study),
         _constant_level(study, trials) or _one_answer_level(study, trials),
@@ -129,27 +130,26 @@ def skills(study: Study, trials: Sequence[Trial]) -> list[Skill]:
     return [_skill_of_trial(study, trial, level) for trial, level in levels if level is not None]
 
 
-def _skill_of_trial(study: Study, trial: Trial, level: ChanceLevel) -> Skill:
+def _skill_of_trial(study: Study, trial: Trial, level: ChanceLevel) -> SkillOverGuessing:
     values = study.cost_curve(trial).finite.values[0 if level.known else 1 :]
     rise = rise_over_lowest(values, level.cost, level.error)
     results = study.costs[study.feasible]
     fallback_scale = max(abs(level.cost), float(np.ptp(results)), 1e-300)
     scale = max(level.cost - level.perfect, 1e-300) if math.isfinite(level.perfect) else fallback_scale
     if rise is not None:
-        return Skill(trial, level, rise.best_level, rise.error, rise.p, scale)
+        return SkillOverGuessing(trial, level, rise.best_level, rise.error, rise.p, scale)
     best = float(values.min())
     gain = level.cost - best
     chance = float(stats.norm.sf(gain / level.error)) if level.error > 0 else float(gain <= 0)
-    return Skill(trial, level, best, level.error, min(1.0, len(values) * chance), scale)
+    return SkillOverGuessing(trial, level, best, level.error, min(1.0, len(values) * chance), scale)
 
 
 # --- known levels of chance ------------------------------------------------------------------------------------------------------
 
 
 def _known_level(study: Study) -> ChanceLevel | None:
-    """Return the chance level, computed from the level, the number of classes or the class sizes that trials logged, or from the
-    metric's name.
-    """
+    """Return the chance level that the trials logged, or derive it from the number of classes, from the class sizes or from the
+    metric's name."""
     facts: dict[str, str] = {}
     for trial in study.trials:
         facts.update({k: v for k, v in trial.facts.items() if k not in facts})
@@ -187,9 +187,8 @@ def _in_other_unit(study: Study, entropy: float) -> bool:
 
 
 def _level_by_metric_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float] | None:
-    """Return the metric's values for (random guessing, a perfect model); None if unknown. shares: share of examples in each class,
-    possibly empty.
-    """
+    """Return the metric's values for (random guessing, a perfect model); None if unknown. `shares` holds the share of examples
+    in each class, or is empty."""
     words = set(words_of(metric))
     if words & {"auc", "auroc", "rocauc"} and not words & _PRECISION_WORDS:
         return 0.5 * unit, unit
@@ -223,11 +222,11 @@ def _level_with_error(study: Study, value: float, perfect: float, examples: floa
 
 
 def _constant_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
-    """Return the best class share at which the scores of two or more trials are constant after the first evaluation, because their
-    models always predict one class.
+    """Return the best class share at which two or more trials are constant after the first evaluation, because their models
+    always predict one class.
 
-    On a small validation set, a learning model may also score the same at each evaluation. We therefore also require that the
-    objective on training data is constant or that the training loss does not fall.
+    On a small validation set, a learning model may also score the same at each evaluation. The rule therefore also requires
+    that the objective on training data is constant or that the training loss does not fall.
     """
     costs = []
     for trial in trials:
@@ -250,8 +249,8 @@ def _one_answer_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | No
     """Return the best score of the trials if every score equals the share of one class, as if the model always predicted this
     class.
 
-    Such scores take few distinct values, which are shares of classes and therefore sum to at most 1. In addition, the training loss
-    must not end below the loss of always answering with one class.
+    Scores of models that always predict one class take few distinct values, which are shares of classes and therefore sum to at
+    most 1. In addition, the training loss must not end below the loss of always answering with one class.
     """
     counts: Counter[float] = Counter()
     trial_count, best = 0, math.inf
@@ -274,7 +273,8 @@ def _one_answer_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | No
 
 
 def _beats_one_answer(study: Study, trial: Trial, share: float) -> bool:
-    """Return True if the trial's training loss is unknown, or ends below the loss of always answering a class with this share."""
+    """Return True if the trial's training loss is unknown, or ends below the loss of always answering a class with this
+    share."""
     loss = training(study, trial)
     if loss is None or not set(words_of(loss[0])) & _ENTROPY_WORDS:
         return True
@@ -325,7 +325,7 @@ def _usual_first_evaluation(study: Study, trials: Sequence[Trial]) -> tuple[floa
 
 
 def training(study: Study, trial: Trial) -> tuple[str, Curve] | None:
-    """Return (name, curve) of a training loss logged as early as the first evaluation; None without one."""
+    """Return (name, curve) of a training loss logged as early as the first evaluation; None if there is none."""
     first = study.cost_curve(trial).finite.steps[:1]
     for signal in _TRAINING_LOSSES:
         curve = study.curve(trial, signal).finite

@@ -19,7 +19,7 @@ _MIN_RATIO, _MAX_RATIO = 1.5, 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Doubling:
+class TrialLengthPair:
     """A pair of trials with the same settings, one of which trained longer."""
 
     short: Trial
@@ -31,8 +31,9 @@ class Doubling:
     """Improvement as a share of the shorter trial's gain over its run."""
 
 
-def read(study: Study) -> list[Doubling]:
-    """Return the pairs of complete trials with equal settings whose planned lengths have a ratio of 1.5 to 4, best pair first."""
+def read(study: Study) -> list[TrialLengthPair]:
+    """Return the pairs of complete trials with equal settings whose planned lengths have a ratio of 1.5 to 4, best pair
+    first."""
     groups: dict[tuple[tuple[str, str], ...], list[tuple[int, Trial]]] = defaultdict(list)
     for trial in study.ranked():
         curve = study.cost_curve(trial).finite
@@ -54,14 +55,14 @@ def _declares_length(trial: Trial) -> bool:
     return math.isfinite(trial.fact("max_train_steps")) or any(counts_training(name) for name in trial.params)
 
 
-def _pair_trials(study: Study, short: Trial, long: Trial, ratio: float) -> Doubling:
+def _pair_trials(study: Study, short: Trial, long: Trial, ratio: float) -> TrialLengthPair:
     gain = float(study.costs[short.index] - study.costs[long.index])
     first = float(study.cost_curve(short).finite.values[0])
     first_gain = first - float(study.costs[short.index])
-    return Doubling(short, long, ratio, gain, gain / first_gain if first_gain > 0 else math.nan)
+    return TrialLengthPair(short, long, ratio, gain, gain / first_gain if first_gain > 0 else math.nan)
 
 
-def p_value(study: Study, pairs: list[Doubling]) -> float:
+def p_value(study: Study, pairs: list[TrialLengthPair]) -> float:
     """Return the one-sided p-value of the hypothesis that longer training gains nothing.
 
     The p-value is that of a paired t-test; for a single pair, the gain is compared with the noise of results.

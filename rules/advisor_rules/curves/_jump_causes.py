@@ -9,19 +9,20 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from advisor.computed.curves.step_noise import MIN_EVALUATIONS
-from advisor.computed.pipeline.validation import MAX_TIMES
+from advisor.computed.pipeline.validation import MAX_EXAMPLES_FACTOR
 from advisor.computed.steps.schedules import rate_at_end
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.space import FloatArray
 from advisor.model.study import Signal, Study, Trial
 
-_MAX_P = 0.05
+_MAX_P_VALUE = 0.05
 """Maximum median p-value at which training metrics count as jumping at the same steps as validation metrics."""
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss")
 
 
 def p_of_common_jumps(one: FloatArray, other: FloatArray) -> float:
-    """Return the one-sided p-value of common jumps of two curves (n,) at equal steps; NaN if they are too short or constant."""
+    """Return the one-sided p-value of the hypothesis that two curves (n,) jump independently; NaN if they are too short or
+    constant."""
     if len(one) < MIN_EVALUATIONS:
         return math.nan
     a, b = np.diff(one, 2), np.diff(other, 2)
@@ -62,7 +63,7 @@ def noise_remedy(
         why = "The learning rate does not decay, and validation jumps between late evaluations."
         return SetSchedule(schedule={"kind": "cosine"}, why=why), "the learning rate does not decay"
     p_values = [p for t in trials if not math.isnan(p := p_of_training_jumps(study, t))]
-    if p_values and np.median(p_values) <= _MAX_P:
+    if p_values and np.median(p_values) <= _MAX_P_VALUE:
         text = "Average the weights of the last steps (Polyak averaging) and evaluate the average, or raise the batch size."
         return Advise(text=text), "the model: training jumps together with validation"
     if study.kind == "reinforcement-learning":
@@ -79,8 +80,8 @@ def noise_remedy(
 
 
 def _advise_more_examples(times: float, examples: str = "validation examples") -> Advise:
-    """Return the advice to use `times` times as many examples; if that is impractical, return other advice."""
-    if times > MAX_TIMES:
+    """Return the advice to evaluate on `times` times as many examples, or other advice if so many examples are impractical."""
+    if times > MAX_EXAMPLES_FACTOR:
         instead = "Repeat the best settings with several seeds, or compare them by a metric with less noise"
         return Advise(text=f"{instead}: no realistic number of {examples} separates them.")
     number = max(math.ceil(times), 2)

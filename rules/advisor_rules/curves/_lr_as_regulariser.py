@@ -1,5 +1,5 @@
-"""Tests whether overfitting grows with the learning rate and with the fit of the training data, so that a low learning rate acts as
-a regulariser.
+"""Tests whether overfitting grows with the learning rate and with the fit of the training data, so that a low learning rate
+acts as a regulariser.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
 
 MIN_TRIALS = 5
-"""Minimum number of trials at which both rank correlations (with the learning rate and with the training cost) can be significant
-at the 5 % level.
+"""Minimum number of trials at which both rank correlations (with the learning rate and with the training cost) can be
+significant at the 5 % level.
 """
 MIN_EVALUATIONS = 6
 """Minimum number of evaluations of a trial to measure its overfitting."""
 _MAX_EXACT = 8
 """Maximum number of trials for an exact p-value; with more, Student's t is used."""
 _END_DIVISOR = 10
-"""Divisor of a training curve's number of points; the median of the resulting number of last points is the curve's final level."""
+"""The final level of a training curve is the median of its last points, as many as its length divided by this number."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,6 @@ class RateOverfits:
 
     @property
     def p(self) -> float:
-        """Larger of `p_rate` and `p_training`."""
         return max(self.p_rate, self.p_training)
 
 
@@ -61,7 +60,7 @@ def read_rate_overfits(study: Study, trials: list[Trial], *, material: float) ->
 
     Return None if there are too few trials or if no learning rate is searched.
 
-    material: minimum rise, as in `read_overfit`.
+    `material` is the minimum rise, as in `read_overfit`.
     """
     searched_rates = learning_rates(study)
     if searched_rates is None:

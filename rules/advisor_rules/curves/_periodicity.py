@@ -11,20 +11,20 @@ import numpy as np
 from advisor.computed.curves.overfit import Costs
 from advisor.model.space import as_number, words_of
 from advisor.model.study import Curve, Study, Trial
-from advisor_rules.curves._spectrum import MIN_POINTS, Periodicity, periodicity
+from advisor_rules.curves._spectrum import MIN_POINTS, Periodicity, find_periodicity
 
 _MIN_REGULAR_SHARE = 0.95
 """Minimum share of equal intervals between evaluations at which the evaluations count as evenly spaced."""
 _PEAKS_PER_EPOCH = (1, 2, 3)
 """Numbers of periods per epoch at which the epoch counts as the cause of the period."""
-_MAX_P = 0.05
+_MAX_P_VALUE = 0.05
 """Maximum p-value at which two curves count as having the same period."""
 _USUAL_MOMENTUM = 0.9
 """Momentum assumed for trials that did not log it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
+class CurvePeriod:
     """The strongest period of one validation curve."""
 
     trial: Trial
@@ -61,11 +61,11 @@ class Cycle:
             0,
         )
 
-    def shared_by(self, other: Cycle) -> bool:
+    def is_shared_by(self, other: CurvePeriod) -> bool:
         """Return True if the other curve has the same period, in epochs of its trial or in steps."""
         own = other.epoch / self.part if self.part and math.isfinite(other.epoch) else self.steps
-        same = periodicity(other.curve.values, apparent_period(own / other.every))
-        return same is not None and same.p <= _MAX_P
+        same = find_periodicity(other.curve.values, apparent_period(own / other.every))
+        return same is not None and same.p <= _MAX_P_VALUE
 
 
 def apparent_period(period: float) -> float:
@@ -75,11 +75,11 @@ def apparent_period(period: float) -> float:
     return 1 / distance if distance > 0 else math.inf
 
 
-def read_cycles(study: Study, trials: Sequence[Trial], curves: Sequence[tuple[str, Costs]]) -> list[Cycle]:
+def read_cycles(study: Study, trials: Sequence[Trial], curves: Sequence[tuple[str, Costs]]) -> list[CurvePeriod]:
     """Return the strongest period of each evenly spaced curve, smallest p-value first.
 
-    If the length of an epoch is known, half of the significance level is reserved for the period of an epoch. Trials with a cyclic
-    learning rate are left out, because their curves follow the learning rate.
+    If the length of an epoch is known, half of the significance level is reserved for the period of an epoch. Trials with a
+    cyclic learning rate are left out, because their curves follow the learning rate.
     """
     trials_without_cyclic_rate = [t for t in trials if not _has_cyclic_rate(study, t)]
     cycles = [
@@ -91,16 +91,16 @@ def read_cycles(study: Study, trials: Sequence[Trial], curves: Sequence[tuple[st
     return sorted((replace(c, p=min(1.0, c.p * len(cycles))) for c in cycles), key=lambda c: c.p)
 
 
-def _read(trial: Trial, metric: str, curve: Curve) -> Cycle | None:
+def _read(trial: Trial, metric: str, curve: Curve) -> CurvePeriod | None:
     every, epoch = _evaluation_interval(curve), trial.fact("steps_per_epoch")
-    strongest = periodicity(curve.values) if every else None
+    strongest = find_periodicity(curve.values) if every else None
     if every is None or strongest is None:
         return None
     epoch = epoch if epoch > 0 else math.nan
-    at_epoch = periodicity(curve.values, apparent_period(epoch / every)) if math.isfinite(epoch) else None
+    at_epoch = find_periodicity(curve.values, apparent_period(epoch / every)) if math.isfinite(epoch) else None
     best = at_epoch if at_epoch is not None and at_epoch.p <= strongest.p else strongest
     p = best.p if at_epoch is None else min(1.0, 2 * best.p)
-    cycle = Cycle(trial, metric, curve, every, best, epoch, p, blind=at_epoch is None and math.isfinite(epoch))
+    cycle = CurvePeriod(trial, metric, curve, every, best, epoch, p, blind=at_epoch is None and math.isfinite(epoch))
     return cycle if cycle.part or cycle.steps > _longest_momentum_period(trial) else replace(cycle, p=1.0)
 
 
@@ -118,7 +118,8 @@ def _evaluation_interval(curve: Curve) -> int | None:
 def _longest_momentum_period(trial: Trial) -> float:
     """Return the longest period, in steps, at which momentum alone can make a loss oscillate.
 
-    Weights oscillate like a spring with a damping rate of (1 - momentum) / 2 per step; oscillations with longer periods die out.
+    Weights oscillate like a spring with a damping rate of (1 - momentum) / 2 per step; oscillations with longer periods die
+    out.
     """
     values = [as_number(trial.facts.get(f"optimizer.{name}")) for name in ("momentum", "beta1")]
     for name, value in trial.params.items():

@@ -12,29 +12,28 @@ from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.stability import instability, loss_blowups, validation_check
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Signal, Study, Trial
-from advisor.stats.curve import Rise, end_rise
+from advisor.stats.curve import LevelRise, end_rise
 
 _LOSSES: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
 _MIN_RATE_RATIO = 1.5
 """Minimum ratio of a later learning rate to the learning rate at the lowest loss for the learning rate to count as raised."""
 _BLOCKS = 12
 """Maximum number of segments of the rising part of a curve."""
-_MIN_BLOCKS = 5
-"""Minimum number of segments. Four segments are in ascending order by chance with probability 1/24, which is too close to 5 %; five
-segments, with probability 1/120.
-"""
+_MIN_SEGMENTS = 5
+"""Minimum number of segments of the rising part of a curve. Four segments are in ascending order by chance with probability
+1/24, which is too close to 5 %; five segments are with probability 1/120."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowRise:
     """The rise of a curve from its lowest level to its last point."""
 
-    rise: Rise
+    rise: LevelRise
     """Rise from the lowest level to the level at the end, tested against noise."""
     p: float
-    """Larger of two p-values: of a test of the rise's size and of a test of its steadiness."""
+    """The larger of two p-values, for the size and for the steadiness of the rise."""
     steepest: float
-    """Largest share of the rise between two neighbours of up to 12 segments; near 1 for a jump."""
+    """Largest share of the rise between two neighbouring segments (of up to 12); near 1 for a jump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,8 @@ class TrainingRise:
     """Step at which the loss reaches its lowest level."""
     slow: SlowRise
     p: float
-    """p-value of a steady rise times the number of curves examined (Bonferroni); 1 if the rise is immaterial, a jump, or due to the
-    schedule.
+    """p-value of a steady rise times the number of curves examined (Bonferroni); 1 if the rise is immaterial, a jump, or due to
+    the schedule.
     """
     ended_above_start: bool
     improving: bool
@@ -62,18 +61,19 @@ class TrainingRise:
 
     @property
     def high(self) -> float:
-        """Level of the loss at its end."""
+        """Level of the loss at the end of the curve."""
         return self.slow.rise.level
 
 
-def read_rises(
+def measure_rises(
     study: Study, best: int, reach: float, *, material: float, visible: float, jump: float
 ) -> list[TrainingRise]:
-    """Measure the rises of the training losses of the `best` good trials. Results are ordered by trial, best first, then by
-    p-value.
+    """Measure the rises of the training losses of the best trials, at most `best` of them. Results are ordered by trial, best
+    first, then by p-value.
 
-    Raises MissingData if there is no good trial. material: minimum rise as a share of the curve's range. visible: minimum rise as a
-    share of the curve's lowest level. jump: maximum share of the rise in one segment; a larger share is a jump.
+    Raises MissingData if there is no good trial. `material` is the minimum rise as a share of the curve's range, `visible` the
+    minimum rise as a share of the curve's lowest level. If one segment holds more than the share `jump` of the rise, the rise
+    is a jump.
     """
     rises: list[TrainingRise] = []
     for trial in good_trials(study, reach)[:best]:
@@ -89,7 +89,7 @@ def _read(
     study: Study, trial: Trial, metric: str, curve: Curve, material: float, visible: float, jump: float
 ) -> TrainingRise | None:
     finite = curve.finite
-    slow = slow_rise(finite.values)
+    slow = measure_slow_rise(finite.values)
     if slow is None:
         return None
     rise = slow.rise
@@ -107,17 +107,16 @@ def _read(
 
 
 def _is_rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool:
-    """Return True if the learning rate was raised after the step."""
-    rates = instability.rates_at(study, trial, curve.steps.astype(float))
+    rates = instability.learning_rates_at(study, trial, curve.steps.astype(float))
     if rates is None:
         return False
     at = int((curve.steps <= step).sum()) - 1
     return float(rates[at:].max()) > _MIN_RATE_RATIO * float(rates[at])
 
 
-def slow_rise(values: FloatArray) -> SlowRise | None:
-    """Measure the rise of a finite curve (n,); None for fewer than 6 points. `p` is 1 if the rising part of the curve is too short
-    for a test.
+def measure_slow_rise(values: FloatArray) -> SlowRise | None:
+    """Measure the rise of a finite curve (n,); None for fewer than 6 points. `p` is 1 if the rising part of the curve is too
+    short for a test.
     """
     rise = end_rise(values)
     if rise is None:
@@ -125,7 +124,7 @@ def slow_rise(values: FloatArray) -> SlowRise | None:
     # Leave out the window with the lowest level, because it was selected for being low.
     later_part = values[rise.best + max(1, round(0.05 * len(values))) :]
     blocks = min(_BLOCKS, len(later_part) // 2)
-    if blocks < _MIN_BLOCKS or rise.height <= 0:
+    if blocks < _MIN_SEGMENTS or rise.height <= 0:
         return SlowRise(rise, 1.0, 1.0)
     levels = np.array([float(np.median(part)) for part in np.array_split(later_part, blocks)])
     increments = np.diff(np.concatenate([[rise.best_level], levels]))

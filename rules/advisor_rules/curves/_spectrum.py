@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.ndimage import uniform_filter1d
 
 from advisor.model.space import FloatArray, IntArray
-from advisor.stats.curve import HUGE
+from advisor.stats.curve import MAX_FINITE_VALUE
 
 MIN_POINTS = 32
 """Minimum number of points to fit a smooth spectrum."""
@@ -18,7 +18,7 @@ _MIN_CYCLES = 4
 """Minimum number of periods in the series; slower oscillations count as trend."""
 _MIN_PERIOD = 2.2
 """Minimum period, in points. Negatively autocorrelated noise oscillates with shorter periods."""
-_PADDING = 4
+_ZERO_PADDING_FACTOR = 4
 """Factor by which zero padding refines the frequencies of the periodogram."""
 _HARMONICS = (1, 2, 4)
 """Numbers of harmonics whose powers are added up; the test is made for each of these numbers."""
@@ -38,20 +38,21 @@ class Periodicity:
     """Share of the variance of the detrended point-to-point changes that repeats with the period."""
 
 
-def periodicity(values: FloatArray, period: float | None = None) -> Periodicity | None:
+def find_periodicity(values: FloatArray, period: float | None = None) -> Periodicity | None:
     """Return the strongest period of a finite, evenly spaced series (n,); None if the series is constant or has fewer than 32
     points.
 
-    period: known period to test, in points; if it is too short or too long for the series, return None. The tapered periodogram is
-    compared with a smooth spectrum, so that slow random drift is not mistaken for a period. The smooth spectrum is fitted to the
-    logarithm of the periodogram; it has a constant, a power of the frequency for long-memory noise, and a few cosines. The power of
-    a non-sinusoidal period is spread over its harmonics, so the powers of 1, 2 and 4 harmonics are added.
+    `period` is a known period to test, in points; the result is None if the period is too short or too long for the series. The
+    tapered periodogram is compared with a smooth spectrum, so that slow random drift is not mistaken for a period. The smooth
+    spectrum is fitted to the logarithm of the periodogram; it has a constant, a power of the frequency for long-memory noise,
+    and a few cosines. The power of a non-sinusoidal period is spread over its harmonics, so the powers of 1, 2 and 4 harmonics
+    are added.
     """
-    y = _prepare(values)
+    y = _detrend_changes(values)
     if y is None:
         return None
     n = len(y)
-    length = _PADDING * n
+    length = _ZERO_PADDING_FACTOR * n
     power = np.abs(np.fft.rfft(y * np.hanning(n + 2)[1:-1], length)) ** 2
     frequencies = np.arange(len(power)) / length
     ratio, freedom = _whiten(power, frequencies)
@@ -77,15 +78,16 @@ def periodicity(values: FloatArray, period: float | None = None) -> Periodicity 
     return Periodicity(strongest, min(1.0, tries * best), _explained_share(y, strongest))
 
 
-def _prepare(values: FloatArray) -> FloatArray | None:
-    """Return detrended point-to-point changes after the first tenth, in units of their local scatter; None for a constant series.
+def _detrend_changes(values: FloatArray) -> FloatArray | None:
+    """Return detrended point-to-point changes after the first tenth, in units of their local scatter; None for a constant
+    series.
 
-    Point-to-point changes are used, because a large fall of the curve would remain visible in residuals from a smooth curve. The
-    scatter is local, because curves become less noisy as they flatten.
+    Point-to-point changes are used, because a large fall of the curve would remain visible in residuals from a smooth curve.
+    The scatter is local, because curves become less noisy as they flatten.
     """
     if len(values) < MIN_POINTS:
         return None
-    y = np.clip(values, -HUGE, HUGE)
+    y = np.clip(values, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     if y.min() > 0 and y[: len(y) // 10 + 1].max() > 10 * np.median(y):
         y = np.log(y)
     moves = np.diff(y[len(y) // 10 :])
@@ -101,18 +103,18 @@ def _prepare(values: FloatArray) -> FloatArray | None:
 
 def _candidates(n: int, period: float | None) -> IntArray:
     """Return the indices of the fundamental frequencies to test, on the padded grid."""
-    slowest, fastest = _PADDING * _MIN_CYCLES, int(_PADDING * n / _MIN_PERIOD)
+    slowest, fastest = _ZERO_PADDING_FACTOR * _MIN_CYCLES, int(_ZERO_PADDING_FACTOR * n / _MIN_PERIOD)
     if period is None:
         return np.arange(slowest, fastest + 1)
     # Include half a frequency step on either side, because the period may drift slightly.
-    middle = _PADDING * n / period
-    indices = np.arange(math.floor(middle - _PADDING / 2), math.ceil(middle + _PADDING / 2) + 1)
+    middle = _ZERO_PADDING_FACTOR * n / period
+    indices = np.arange(math.floor(middle - _ZERO_PADDING_FACTOR / 2), math.ceil(middle + _ZERO_PADDING_FACTOR / 2) + 1)
     return indices[(indices >= slowest) & (indices <= fastest)] if slowest <= middle <= fastest else indices[:0]
 
 
 def _whiten(power: FloatArray, frequencies: FloatArray) -> tuple[FloatArray, float]:
     """Return (power divided by the smooth spectrum, number of independent values in the estimate)."""
-    independent = np.arange(_PADDING, len(power), _PADDING)
+    independent = np.arange(_ZERO_PADDING_FACTOR, len(power), _ZERO_PADDING_FACTOR)
     w = 2 * math.pi * frequencies
     cosines = 2 + (len(independent) >= 40) + (len(independent) >= 80) + (len(independent) >= 160)
     memory = np.log(np.maximum(4 * np.sin(w / 2) ** 2, 1e-12))

@@ -12,20 +12,20 @@ from scipy import stats
 from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Study, Trial
 
-_MIN_EPOCH = 20
+_MIN_EPOCH_STEPS = 20
 """Minimum number of steps per epoch; with this number, each compared part of an epoch has three losses."""
 _WINDOW = 0.15
 """Length of the parts of an epoch that are compared, as a share of the epoch."""
 _MAX_RATE_CHANGE = 0.01
 """Maximum relative change of the learning rate at which it counts as constant around the start of an epoch."""
 _MIN_ROUGHNESS = 0.3
-"""Minimum noise of the loss at the end of epochs, as a share of the noise at their start. If the logged loss is the mean over the
-epoch so far, its noise at the end is much lower.
+"""Minimum noise of the loss at the end of epochs, as a share of the noise at their start. If the logged loss is the mean over
+the epoch so far, its noise at the end is much lower.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Stairs:
+class EpochFalls:
     """Falls of one trial's training loss at the starts of epochs."""
 
     trial: Trial
@@ -39,15 +39,15 @@ class Stairs:
     """Excess as a share of the mean loss just before each start of an epoch, shape (epochs - 1,)."""
 
 
-def read(study: Study, trial: Trial) -> Stairs | None:
+def read(study: Study, trial: Trial) -> EpochFalls | None:
     """Return the falls of a trial's loss; None if its epochs are unknown, too few or too short, or if the learning rate or the
     logging causes the falls.
 
-    Epochs at whose start the learning rate changes in a step are left out. Losses that are the mean over the epoch so far are left
-    out, too.
+    Epochs at whose start the learning rate changes in a step are left out. Losses that are the mean over the epoch so far are
+    left out, too.
     """
     epoch, curve = trial.fact("steps_per_epoch"), study.curve(trial, "train_loss").finite
-    if study.unit != "step" or not epoch >= _MIN_EPOCH or not len(curve) or trial.facts.get("shuffle") == "false":
+    if study.unit != "step" or not epoch >= _MIN_EPOCH_STEPS or not len(curve) or trial.facts.get("shuffle") == "false":
         return None
     width = _WINDOW * epoch
     starts = np.arange(1, math.floor((curve.steps[-1] + 1) / epoch + 0.5)) * epoch
@@ -61,16 +61,16 @@ def read(study: Study, trial: Trial) -> Stairs | None:
     if known.sum() < 2 or _is_running_mean(curve.steps, curve.values, epoch):
         return None
     excess = falls[known] - control[known]
-    return Stairs(trial, epoch, falls[known], excess, excess / levels[known])
+    return EpochFalls(trial, epoch, falls[known], excess, excess / levels[known])
 
 
-def p_value(stairs: Iterable[Stairs]) -> float:
-    """Return the p-value of the hypothesis that falls at the starts of epochs are not larger than falls in the middle of epochs,
-    over all trials.
+def p_value(stairs: Iterable[EpochFalls]) -> float:
+    """Return the p-value of the hypothesis that falls at the starts of epochs are not larger than falls in the middle of
+    epochs, over all trials.
 
-    The p-value is that of a one-sided t-test of each excess divided by the loss just before it. Without this division, the decrease
-    of the falls as the loss decreases would count as noise. A curve whose fall slows down has a negative excess, so the test is
-    conservative.
+    The p-value is that of a one-sided t-test of each excess fall divided by the loss just before the fall. Without this
+    division, the decrease of the falls as the loss decreases would count as noise. A curve whose fall slows down has a negative
+    excess, so the test is conservative.
     """
     shares = np.concatenate([s.share for s in stairs])
     if len(shares) < 3 or not np.ptp(shares) > 0:

@@ -1,4 +1,4 @@
-"""The rule `curve-best-is-regularised-by-accident`; its documentation is the docstring of the class."""
+"""Implements the rule `curve-best-is-regularised-by-accident`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class CurveBestIsRegularisedByAccident(Rule):
     """The best trial wins because its low learning rate hampers training, while trials that train better overfit.
 
     ## What it looks at
-    The validation and training curves of the feasible trials, ordered by learning rate. Trials at a higher rate than the best
-    trial's are left out if they fit the training data no better than the best trial does. The rule fires if all of this holds:
+    The validation and training curves of the feasible trials, ordered by learning rate. Trials at a higher rate than that of
+    the best trial are left out if they fit the training data no better than the best trial does. The rule fires if all of this
+    holds:
 
     - the learning rate of the best trial is among the lowest, and the best trial does not overfit,
     - most of the trials at higher rates overfit,
@@ -30,19 +31,20 @@ class CurveBestIsRegularisedByAccident(Rule):
 
     ## Why it matters
     Anything that hampers training also regularises. A study without a proper regulariser prefers hampered trials, so a learning
-    rate that is too low looks like the best one. Searching even lower rates would make this worse and adapt all other
-    hyperparameters to it.
+    rate that is too low looks like the best one. Searching even lower learning rates would hamper training further and fit all
+    other hyperparameters to hampered training.
 
     ## What to do
-    Search a regulariser (dropout, weight decay, label smoothing) over the same learning rates. Keep the range of the learning rate
-    until then, and judge it again afterwards.
+    Search a regulariser (dropout, weight decay, label smoothing) over the same learning rates. Keep the range of the learning
+    rate until the regulariser is tuned, and judge the range again afterwards.
 
     ## How sure
-    Both relations are tested by rank correlation (exact for up to 8 trials). Confidence is 1 minus the larger p-value. In
-    simulations (150 studies of 5 to 32 trials for each case), the rule never fired if nothing overfits or if overfitting depends on
-    a regulariser. It fired in at most 1.3 % of studies if overfitting is unrelated to the rate, and in at most 5 % if all trials
-    overfit alike. If overfitting grows with the rate and the lowest rates win, it fired in 15 % of studies with 5 trials, 39 % with
-    8, 83 % with 16 and 94 % with 32.
+    Rank correlations (exact for up to 8 trials) test whether overfitting grows with the learning rate and with the training
+    fit. Confidence is 1 minus the larger p-value of the two tests. In simulations (150 studies of 5 to 32 trials for each
+    case), the rule never fired if nothing overfitted or if overfitting depended on a regulariser. The rule fired in at most 1.3
+    % of simulated studies if overfitting was unrelated to the learning rate, and in at most 5 % if all trials overfitted alike.
+    If overfitting grew with the learning rate and the lowest rates won, the rule fired in 15 % of simulated studies with 5
+    trials, 39 % with 8, 83 % with 16 and 94 % with 32.
     """
 
     playbook = "Examining the training curves"
@@ -56,21 +58,22 @@ class CurveBestIsRegularisedByAccident(Rule):
             because="The low learning rate is best only because it replaces a regulariser.",
         ),
         Relation(
-            rules=("curve-overfitting",), shares="study", because="The best trial wins because these trials overfit."
+            rules=("curve-overfitting",),
+            shares="study",
+            because="The best trial wins only because the other trials overfit.",
         ),
     )
 
     low: Share = 1 / 3
-    """Maximum rank of the best trial's learning rate, as a share of the trials, that counts as low. Our choice."""
+    """Maximum rank at which the best trial's learning rate counts as low, as a share of the number of trials. Our choice."""
     most: Share = 0.5
-    """Minimum share of the trials at higher learning rates that must overfit. Our choice."""
+    """Minimum share of trials that must overfit among those with a higher learning rate than the best trial. Our choice."""
     material: Share = 0.02
     """Minimum rise of the validation curve, as a share of the curve's range; `curve-overfitting` uses the same limit."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding, about the learning rate."""
         trials = study.ranked()
         if not any(len(study.train_cost_curve(t)) for t in trials):
             evaluated = sum(len(study.cost_curve(t)) >= MIN_EVALUATIONS for t in trials) >= MIN_TRIALS
@@ -82,7 +85,7 @@ class CurveBestIsRegularisedByAccident(Rule):
         read = read_rate_overfits(study, trials, material=self.material)
         if read is None:
             raise MissingData(
-                f"this needs {MIN_TRIALS} trials with a learning rate and {MIN_EVALUATIONS} evaluations each, and 3 different "
+                f"the rule needs {MIN_TRIALS} trials with a learning rate and {MIN_EVALUATIONS} evaluations each, and 3 different "
                 "learning rates",
                 needs="trials",
                 at_least=MIN_TRIALS,
@@ -141,7 +144,10 @@ class CurveBestIsRegularisedByAccident(Rule):
             "{own}; {theirs} in trials that overfit", own=Objective(float(read.levels[at])), theirs=Objective(theirs)
         )
         return table(
-            ("trials judged", say("{n}; {higher} at a higher rate than the best", n=len(read.rates), higher=higher)),
+            (
+                "trials judged",
+                say("{n}; {higher} at a higher rate than the best trial", n=len(read.rates), higher=higher),
+            ),
             ("training cost at the end", levels),
             ("p-value, overfitting grows with the learning rate", Probability(read.p_rate)),
             ("p-value, overfitting grows with the training fit", Probability(read.p_training)),

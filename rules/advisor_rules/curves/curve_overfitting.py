@@ -1,4 +1,4 @@
-"""The rule `curve-overfitting`; its documentation is the docstring of the class."""
+"""Implements the rule `curve-overfitting`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from advisor.computed.curves.overfit import (
     Costs,
     Overfit,
     PooledRise,
-    do_only_weak_settings,
+    best_trial_of_settings,
+    do_only_weak_settings_overfit,
     name_regularisers,
     pooled_rise,
     read_overfits,
     regulariser_changes,
-    setting_winners,
     significant_overfits,
     validation_curves,
 )
@@ -34,34 +34,34 @@ class CurveOverfitting(Rule):
     """Validation gets worse after its best step while training still improves.
 
     ## What it looks at
-    The validation curve of every feasible trial. The rule tests if the level at its end (the median of the last tenth) lies above
-    the lowest level before. The lowest of many noisy levels is partly low by chance, so the p-value is multiplied by the number of
-    levels.
-    The noise is estimated from the curve itself, over single points and over tenths of its length, so that drift is no rise. A
-    training metric (the objective on training data, or a loss) must fall over the same steps, and none may rise, because a trial
-    whose training gets worse too is unstable. The best trial of each scientific setting is tested first. If the objective is not a
-    loss, the validation loss is tested second, because it often rises although the accuracy does not fall.
+    The rule reads the validation curve of every feasible trial. The rule tests if the curve's final level (the median of the
+    last tenth) lies above its lowest earlier level. The lowest of many noisy levels is partly low by chance, so the p-value is
+    multiplied by the number of levels. The noise is estimated from the curve itself, over single points and over tenths of its
+    length, so that slow drift does not count as a rise. A training metric (the objective on training data, or a loss) must fall
+    over the same steps, and no training metric may rise: a trial whose training also gets worse is unstable and does not
+    overfit. The best trial of each scientific setting is tested first. If the objective is not a loss, the validation loss is
+    tested second, because it often rises although the accuracy does not fall.
 
-    With few evaluations, no single trial can show overfitting, but many trials together can. They overfit if most of them end worse
-    than they were at the same earlier point of the training (sign test), and if their training metric falls.
+    With few evaluations, no single trial can show overfitting, but many trials together can. Trials overfit together if most of
+    them end worse than at a common earlier point of the training (sign test), and if their training metric falls.
 
     ## Why it matters
-    If trials overfit, the study prefers anything that hampers training, such as a tiny learning rate or a small model. Scientific
-    settings can be compared fairly only if each is regularised well. If the regulariser is itself the scientific parameter and
-    only its
-    low settings overfit, the rule is quiet, because this is expected.
+    If trials overfit, the study prefers anything that hampers training, such as a tiny learning rate or a small model.
+    Scientific settings can be compared fairly only if each is regularised well. If the regulariser is itself the scientific
+    parameter and only its low settings overfit, the rule is quiet, because this is expected.
 
     ## What to do
-    Extend the range of one searched regulariser upwards. If none is searched, compare a few strengths of one, dropout or weight
-    decay, with none among them; change one at a time, so that the effect of each stays visible. Then check the number of steps
-    again, because regularised training usually needs more of them. Prefer that to a smaller model. Fine-tuned models overfit
-    within a few epochs; train them for fewer first.
+    Extend the range of one searched regulariser upwards. If no regulariser is searched, compare a few strengths of dropout or
+    weight decay, including zero; change one regulariser at a time, so that its effect stays visible. Then check the number of
+    steps again, because regularised training usually needs more steps. Prefer regularisation to a smaller model. Fine-tuned
+    models overfit within a few epochs; first train them for fewer epochs.
 
     ## How sure
-    Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg). It is multiplied by 0.6 if no
-    training metric was logged, because the trial may be unstable instead. In simulated studies of 1 or 10 trials that fall and
-    flatten, with a lag-1 autocorrelation of the noise up to 0.8, the rule fired in at most 1 %. A single trial that rises by 10 or
-    20 times its noise was found in 28 and 85 % with 10 evaluations, 93 and 100 % with 20, and always with 50.
+    Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg). Confidence is multiplied by 0.6
+    if no training metric was logged, because the trial may be unstable instead of overfitted. In simulated studies of 1 or 10
+    trials whose curves fall and flatten, with a lag-1 autocorrelation of the noise up to 0.8, the rule fired in at most 1 % of
+    studies. The rule found a rise of a single trial by 10 or 20 times its noise in 28 and 85 % of simulated studies with 10
+    evaluations, 93 and 100 % with 20, and always with 50.
     """
 
     playbook = "Examining the training curves"
@@ -71,7 +71,7 @@ class CurveOverfitting(Rule):
         Relation(
             rules=("ckpt-best-lost",),
             shares="trials",
-            because="The trial overfits after its best step, so its last step is worse.",
+            because="The trial overfits after its best step, so its last step is worse than its best one.",
             waits=False,
         ),
         Relation(
@@ -83,21 +83,20 @@ class CurveOverfitting(Rule):
     )
 
     material: Share = 0.02
-    """Minimum rise, as a share of the range of levels of the trial's own curve, and of that of the best trial's curve. Our choice.
-    """
+    """Minimum rise of a curve, as a share of the range of its own levels and of the range of the best trial's levels. Our
+    choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding: about the objective or, if the objective shows no overfitting, about the validation loss."""
         trials, objective = study.ranked(), study.spec.objective.metric
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-        winners = setting_winners(study, trials)
+        winners = best_trial_of_settings(study, trials)
         winner_indices = {t.index for t in winners}
         curves = validation_curves(study)
-        # The significance level is divided among the metrics and among three tests: of the best trials per setting, of the others,
-        # and of all trials together. With too few evaluations to test a single trial, only the last test is made.
+        # The significance level is divided among the metrics and among three tests: of the best trial of each setting, of all
+        # other trials, and of all trials together. With too few evaluations to test a single trial, only the last test is made.
         assessed = False
         for metric, costs in curves:
             overfits = read_overfits(study, trials, metric, costs, material=self.material)
@@ -108,17 +107,18 @@ class CurveOverfitting(Rule):
             # The curve of a trial that learned nothing has a small range, so its rise is also compared with the best trial's gain.
             gain = next((r.rise.gain for r in overfits if r.trial.index == trials[0].index), 0.0)
             significant = [h for h in significant if h.rise.height >= self.material * gain]
-            if significant and not do_only_weak_settings(study, [h.trial for h in significant], trials):
+            if significant and not do_only_weak_settings_overfit(study, [h.trial for h in significant], trials):
                 yield self._report(study, (metric, costs), significant, winners, len(trials))
                 return
             pooled = pooled_rise(study, trials, costs)
-            assessed = assessed or (pooled is not None and pooled.least_p <= level)
+            assessed = assessed or (pooled is not None and pooled.lowest_possible_p <= level)
             if pooled is not None and pooled.p <= level and self._is_material(study, pooled, trials, gain):
                 yield self._report_pooled(study, (metric, costs), pooled, winners)
                 return
         if not assessed:
             raise MissingData(
-                f"no trial has {MIN_POINTS} evaluations of {objective}, and too few trials have {MIN_POOLED}; evaluate more often",
+                f"no trial has {MIN_POINTS} evaluations of {objective}, and too few trials have {MIN_POOLED} of them; "
+                "evaluate more often",
                 needs="evaluations",
                 at_least=MIN_POINTS,
             )
@@ -126,14 +126,14 @@ class CurveOverfitting(Rule):
     def _is_material(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
         """Return True if the trials lose a material part of their gain, and not only at low strengths of a regulariser."""
         is_material = pooled.share >= self.material and pooled.height >= self.material * gain
-        return is_material and not do_only_weak_settings(study, pooled.rising, trials)
+        return is_material and not do_only_weak_settings_overfit(study, pooled.rising, trials)
 
     def _report_pooled(
         self, study: Study, look: tuple[str, Costs], pooled: PooledRise, winners: list[Trial]
     ) -> Finding:
         metric, costs = look
         objective, first = study.spec.objective.metric, pooled.rising[0]
-        action, changes = _remedy(study, costs, first, pooled.point * study.planned_steps(first))
+        action, changes = _choose_remedy(study, costs, first, pooled.point * study.planned_steps(first))
         leading = pooled.rising[0] in winners and metric == objective
         return self.finding(
             say(
@@ -170,7 +170,7 @@ class CurveOverfitting(Rule):
             table(
                 ("trials that end worse", say("{n} of {of}", n=len(pooled.rising), of=pooled.judged)),
                 ("median rise, share of the range", limited(Percent(pooled.share, 1), Percent(self.material))),
-                ("p-value of the signs", limited(Probability(pooled.p), self.false_alarms)),
+                ("p-value of the sign test", limited(Probability(pooled.p), self.false_alarms)),
             ),
         )
 
@@ -180,7 +180,7 @@ class CurveOverfitting(Rule):
         metric, costs = look
         top, objective = hits[0], study.spec.objective.metric
         leading = top.trial in winners
-        action, changes = _remedy(study, costs, top.trial, top.step)
+        action, changes = _choose_remedy(study, costs, top.trial, top.step)
         return self.finding(
             say(
                 "{rise}{context}",
@@ -220,10 +220,8 @@ class CurveOverfitting(Rule):
         )
 
 
-def _remedy(study: Study, costs: Costs, trial: Trial, best: float) -> tuple[Message, tuple[Change, ...]]:
-    """Return (action, changes). best: step at which the trial is best; fine-tuned models are advised to train only up
-    to this step.
-    """
+def _choose_remedy(study: Study, costs: Costs, trial: Trial, best: float) -> tuple[Message, tuple[Change, ...]]:
+    """Return (action, changes). Fine-tuned models should train only up to `best`, the step at which the trial is best."""
     if not is_fine_tuning(study) or not best > 0:
         changes = tuple(regulariser_changes(study, costs))
         action = "Try {regularisers} before you choose a smaller model."
@@ -267,8 +265,8 @@ def _context_sentences(hits: list[Overfit], feasible_count: int, metric: str, ob
 
 
 def _caveat_sentences(training: str | None, metric: str, objective: str) -> Message:
-    """Return sentences about a missing training metric, and about the objective if `metric` is not the objective."""
-    note = "" if training else " No training metric was logged, so it may be instability instead."
+    """Return sentences about a missing training metric, and about the objective if another metric overfits."""
+    note = "" if training else " so the cause may be instability instead of overfitting."
     if metric == objective:
         return say("{note}", note=note)
     return say("{note} The objective, {name}, does not get worse beyond noise.", note=note, name=Name(objective))

@@ -1,4 +1,4 @@
-"""The rule `curve-periodic`; its documentation is the docstring of the class."""
+"""Implements the rule `curve-periodic`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, limited, say
 from advisor.model.study import Study, Trial
 from advisor.model.words import number
-from advisor_rules.curves._periodicity import Cycle, read_cycles
+from advisor_rules.curves._periodicity import CurvePeriod, read_cycles
 from advisor_rules.curves._spectrum import MIN_POINTS
 
 
@@ -20,28 +20,29 @@ class CurvePeriodic(Rule):
     """A validation curve oscillates with a regular period.
 
     ## What it looks at
-    The objective and the validation loss of the best few trials, if they were evaluated at regular steps. A period counts if it
-    stands out from the spectrum of the curve's noise and explains a good part of the variation around the trend. If the length of
-    an epoch is known, its period is tested first. Any other period must occur in most of the trials. Two harmless causes are
-    excluded: a cyclic learning rate, and momentum, which can cause periods below 4 pi / (1 - momentum) steps. Such short periods
-    count only if they are an epoch, or a half or a third of one.
+    The rule reads the objective and the validation loss of the best few trials, if they were evaluated at regular steps. A
+    period counts if it stands out from the spectrum of the curve's noise and explains a good part of the variation around the
+    trend. If the length of an epoch is known, a period of one epoch is tested first. Any other period must occur in most of the
+    trials. Two harmless causes are excluded: a cyclic learning rate, and momentum, which can cause periods below 4 pi / (1 -
+    momentum) steps. Periods below this limit count only if they are an epoch, or a half or a third of an epoch.
 
     ## Why it matters
-    Random sampling has no period. A period of one epoch means that the model sees the same examples in the same order. Either the
-    training data are not shuffled, or only within a small buffer; or some training examples are also in the validation set, and the
-    model remembers them best just after training on them. In both cases, results depend on the step at which training ends.
+    Random sampling of training data causes no period. A period of one epoch means that the model sees the same examples in the
+    same order. The cause may be training data that are not shuffled, or only within a small buffer. Or some training examples
+    are also in the validation set, and the model remembers them best just after training on them. With a periodic curve,
+    results depend on the step at which training ends.
 
     ## What to do
     Check that the training loader shuffles all of the data in each epoch, and that no example is in both the training and the
-    validation set (also as a near duplicate, or as another record of the same person). Evaluating one shard of the validation data
-    after another also causes a period.
+    validation set (also as a near duplicate, or as another record of the same person). Evaluating one shard of the validation
+    data after another also causes a period.
 
     ## How sure
-    Confidence is 1 minus the p-value, corrected for all frequencies and curves, times 0.8 if the period is not an epoch. The test
-    needs 32 evaluations and 4 periods. In 300 simulated studies per design of falling curves without a period (40 to 500 points;
-    autocorrelated, heavy-tailed, decaying or rounded noise, random walks, outliers) the rule fired in 0 to 3 %, mostly below 1 %. A
-    sine with an amplitude of one standard deviation of the noise was found in 11 % of curves of 60 points and in 80 % of 150; with
-    twice that amplitude, in 60 and 100 %.
+    Confidence is 1 minus the p-value, corrected for all frequencies and curves, times 0.8 if the period is not an epoch. The
+    test needs 32 evaluations and 4 periods. In 300 simulated studies per design of falling curves without a period (40 to 500
+    points; autocorrelated, heavy-tailed, decaying or rounded noise, random walks, outliers) the rule fired in 0 to 3 % of
+    studies, mostly below 1 %. A sine with an amplitude of one standard deviation of the noise was found in 11 % of curves of 60
+    points and in 80 % of curves of 150 points; with twice this amplitude, in 60 and 100 %.
     """
 
     playbook = "Setting up periodic evaluations"
@@ -65,11 +66,10 @@ class CurvePeriodic(Rule):
     material: Share = 0.1
     """Minimum share of the variance around the trend that the period explains. Our choice."""
     false_alarms: Share = 0.02
-    """Maximum share of studies in which noise alone raises a finding. This limit is lower than in other rules, because a finding
-    starts a search for bugs."""
+    """Maximum share of studies in which noise alone raises a finding. This limit is lower than in other rules, because a
+    finding starts a search for bugs."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding about a period."""
         judged = read_cycles(study, study.ranked()[: self.best], validation_curves(study))
         if not judged:
             raise MissingData(
@@ -80,7 +80,7 @@ class CurvePeriodic(Rule):
             )
         count = len({c.trial.index for c in judged})
         for top in [c for c in judged if c.p <= self.false_alarms and c.strongest.share >= self.material][:1]:
-            alike = {c.trial.index: c.trial for c in judged if c is top or top.shared_by(c)}
+            alike = {c.trial.index: c.trial for c in judged if c is top or top.is_shared_by(c)}
             if top.part or 2 * len(alike) > count:
                 yield self._report(study, top, list(alike.values()), count)
                 return
@@ -88,10 +88,10 @@ class CurvePeriodic(Rule):
             first = judged[0]
             raise MissingData(
                 f"{first.metric} is evaluated every {first.every:,} steps and an epoch takes {number(first.epoch)}, so the "
-                "period of an epoch cannot show; evaluate several times an epoch"
+                "period of an epoch is not visible; evaluate several times an epoch"
             )
 
-    def _report(self, study: Study, top: Cycle, alike: list[Trial], judged_count: int) -> Finding:
+    def _report(self, study: Study, top: CurvePeriod, alike: list[Trial], judged_count: int) -> Finding:
         shuffled = top.trial.facts.get("shuffle", "")
         advice = _ADVICE.get(shuffled, _ADVICE[""])
         trial, others = Name(top.trial.name), len(alike) - 1
@@ -124,7 +124,7 @@ class CurvePeriodic(Rule):
             changes=(Advise(text=advice),),
         )
 
-    def _figures(self, study: Study, top: Cycle, alike: int, judged_count: int) -> FigureEvidence:
+    def _figures(self, study: Study, top: CurvePeriod, alike: int, judged_count: int) -> FigureEvidence:
         return table(
             ("trials judged", say("{judged}; {alike} have this period", judged=judged_count, alike=alike)),
             (
@@ -150,11 +150,11 @@ class CurvePeriodic(Rule):
         )
 
 
-def _steps(study: Study, cycle: Cycle) -> Number:
+def _steps(study: Study, cycle: CurvePeriod) -> Number:
     return Number(cycle.steps, 4, f"{study.unit}s")
 
 
-def _period_message(study: Study, cycle: Cycle) -> Message:
+def _period_message(study: Study, cycle: CurvePeriod) -> Message:
     """Return a text with the period in steps and as a part of an epoch."""
     steps, epoch = _steps(study, cycle), Number(cycle.epoch, 4)
     if not cycle.part:
@@ -167,7 +167,7 @@ def _period_message(study: Study, cycle: Cycle) -> Message:
     if abs(cycle.steps * cycle.part / cycle.epoch - 1) < 0.2:
         return say("{steps}, which is {part}", steps=steps, part=part)
     return say(
-        "{steps}, which is how {part} of {epoch} steps shows at this evaluation interval",
+        "{steps}, the apparent period of {part} of {epoch} steps at this evaluation interval",
         steps=steps,
         part=part,
         epoch=epoch,

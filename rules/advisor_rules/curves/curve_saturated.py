@@ -1,4 +1,4 @@
-"""The rule `curve-saturated`."""
+"""Implements the rule `curve-saturated`."""
 
 from __future__ import annotations
 
@@ -21,37 +21,39 @@ class CurveSaturated(Rule):
     """Training and validation curves were flat long before the training ended.
 
     ## What it looks at
-    The best few trials, at a constant learning rate. The rule finds the step after which the smoothed objective stays close to its
-    final level. This step, plus a margin, is the length that the trial needed. The rule fires if all of this holds in most of these
-    trials:
+    The rule examines the best few trials at a constant learning rate. The rule finds the step after which the smoothed
+    objective stays close to its final level. This step plus a margin is the length of training that the trial needed. The rule
+    fires if all of this holds in most of these trials:
 
     - a good part of the steps can be saved,
     - the upper confidence bound of the gain of the steps to drop is near zero,
     - the curve neither rises again nor still improves,
     - the cost on training data, if logged, is flat too (a cost that still falls may indicate overfitting).
 
-    A decaying learning rate keeps a curve flat by itself, so only the stretch at a constant rate counts. It must be at least 55 %
-    of the steps; the advice keeps the length of the decay after it. With a shorter stretch, the rule cannot judge. In that case,
-    train with the same schedule at half the length and compare.
+    A decaying learning rate keeps a curve flat by itself, so only steps at a constant learning rate count. At least 55 % of the
+    steps must be at a constant learning rate; the advice keeps the length of the decay after them. With fewer steps at a
+    constant learning rate, the rule cannot judge. If the rule cannot judge, train with the same schedule at half the length and
+    compare the results.
 
     ## Why it matters
-    Compute does not limit this study. The compute spent on steps without a gain could pay for more trials.
+    Flat curves show that compute does not limit the study. The compute spent on steps without a gain could pay for more trials.
 
     ## What to do
     Set `max_train_steps` to the length that the slowest of these trials needed, including the margin, and shorten the schedule
     equally. If you keep the best checkpoint, training too long only costs time. If in doubt, train longer.
 
-    If many trials were pruned, the rule cannot judge: early results selected trials that settle early.
+    If many trials were pruned, the rule cannot judge, because pruning by early results favours trials that settle early.
 
-    In two cases, the rule gives advice but does not shorten the training. If different settings reach the same value in the first 5
-    % of the steps, they may be stuck on a plateau. If the steps to drop could hide a gain larger than the lead of the best trial
-    and the noise between trials, short runs could rank the best settings wrongly.
+    In the following two cases, the rule gives advice but does not shorten the training. If different settings reach the same
+    value in the first 5 % of the steps, they may be stuck on a plateau. If the steps to drop could hide a gain larger than the
+    lead of the best trial and the noise between trials, short runs could rank the best settings wrongly.
 
     ## How sure
-    Confidence is 0.95 times the share of the best trials that agree. A trial counts only if the gain in the dropped steps is below
-    the threshold with 95 % confidence, so noise makes the rule quiet. In simulations (200 studies per design), the rule fired
-    in at most 0.5 % if curves fall or rise to the end. If curves of 50 evaluations settle within the first fifth, it fired in 99 %
-    with noise of 0.5 % of the gain, and in 72 % with noise of 2 %.
+    Confidence is 0.95 times the share of the best trials that settled early. A trial counts only if the gain in the dropped
+    steps is below the threshold with 95 % confidence, so noisy curves raise no finding. In simulations (200 studies per
+    design), the rule fired in at most 0.5 % of studies whose curves fall or rise to the end. If curves of 50 evaluations settle
+    within the first fifth, the rule fired in 99 % of simulated studies with noise of 0.5 % of the gain, and in 72 % with noise
+    of 2 %.
     """
 
     playbook = "Examining the training curves"
@@ -75,25 +77,27 @@ class CurveSaturated(Rule):
     )
 
     best: Count = 3
-    """Number of best trials to judge. The playbook asks to examine at least the best few trials."""
+    """Number of best trials to judge. The Deep Learning Tuning Playbook asks to examine at least the best few trials."""
     reach: Share = 0.1
     """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
     tolerance: Share = curve_tails.TOLERANCE
-    """Maximum distance from the final level, as a share of the run's gain; at least twice the noise is allowed. Our choice."""
+    """Maximum distance of a settled curve from its final level, as a share of the run's gain; at least twice the noise is
+    allowed. Our choice."""
     rest: Share = 0.05
-    """Maximum gain of the dropped steps (95 % bound), as a share of the run's gain; on training data, twice as much. Our choice."""
+    """Maximum gain of the dropped steps (95 % bound), as a share of the run's gain; on training data, twice this share is
+    allowed. Our choice."""
     margin: Factor = curve_tails.MARGIN
-    """Length of the next training as a multiple of the steps until the curves settle. Our choice is rather high, because a
-    training that is too short does more harm than one that is too long."""
+    """Length of the next training as a multiple of the steps until the curves settle. We chose a rather large multiple, because
+    a training that is too short does more harm than one that is too long."""
     saved: Share = 0.25
     """Minimum share of the steps that can be saved. Our choice."""
     material: Share = 0.01
-    """Minimum forecast gain of a trial that still improves, as a share of its gain; the same as in `curve-still-improving`."""
+    """Minimum forecast gain of a trial that still improves, as a share of its past gain; the same limit as in
+    `curve-still-improving`."""
     false_alarms: Share = 0.05
     """Maximum share of studies that raise a finding although the curves still fall."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding, about the study."""
         judged_endings = curve_tails.best_endings(
             study, self.best, self.reach, tolerance=self.tolerance, margin=self.margin
         )
@@ -112,10 +116,10 @@ class CurveSaturated(Rule):
         fewer = min(round_up((self.margin * settled.value + decay.value) * steps), steps)
         rest = Percent(max(0.0, *(e.plateau.rest for e in flat_endings)), 1)
         why = (
-            f"The slowest trial settled at {settled} of {study.length(steps)}. We train {self.margin:g} times as long as it needed"
-            + (f" and keep the decay, {decay} of the steps." if slowest.until < slowest.steps else ".")
+            f"The slowest trial settled at {settled} of {study.length(steps)}. We train {self.margin:g} times as long as this "
+            "trial needed" + (f" and keep the decay, {decay} of the steps." if slowest.until < slowest.steps else ".")
         )
-        action, changes = _advice(study, flat_endings, steps, fewer, why)
+        action, changes = _build_advice(study, flat_endings, steps, fewer, why)
         several = say("{flat} of the {judged} best trials are", flat=len(flat_endings), judged=judged_count)
         if len(flat_endings) == judged_count:
             several = say("The {judged} best trials are", judged=judged_count)
@@ -131,9 +135,9 @@ class CurveSaturated(Rule):
                 curves="training and validation" if any(e.train_plateau for e in flat_endings) else "validation",
                 rest_of=say("With a margin, everything after {fewer}", fewer=study.at(fewer))
                 if slowest.until == slowest.steps
-                else say("The rest of the stretch at a constant learning rate"),
+                else say("The remaining training at a constant learning rate"),
                 rest=rest,
-                bounds=_bound_text(study, flat_endings),
+                bounds=_format_gain_bound(study, flat_endings),
             ),
             action=action,
             severity="note",
@@ -156,17 +160,20 @@ class CurveSaturated(Rule):
         return table(
             ("trials judged", say("{judged}; {flat} settled early", judged=judged_count, flat=len(flat_endings))),
             ("share of the steps until settled", listed([Percent(e.settled) for e in flat_endings], 9)),
-            ("tolerance, share of the gain", listed([Percent(e.plateau.tolerance, 2) for e in flat_endings], 9)),
-            ("maximum gain of the rest", listed([Percent(max(e.plateau.rest, 0), 2) for e in flat_endings], 9)),
-            ("limits: gain of the rest, steps saved", limits),
+            ("tolerance, as a share of the gain", listed([Percent(e.plateau.tolerance, 2) for e in flat_endings], 9)),
+            (
+                "maximum gain of the remaining steps",
+                listed([Percent(max(e.plateau.rest, 0), 2) for e in flat_endings], 9),
+            ),
+            ("limits: gain of the remaining steps, steps saved", limits),
         )
 
 
-def _bound_text(study: Study, flat_endings: Sequence[CurveEnding]) -> Message:
-    """Return a clause on the largest possible gain of the dropped steps, in the objective's unit, and on the quantity with which it
-    is compared.
+def _format_gain_bound(study: Study, flat_endings: Sequence[CurveEnding]) -> Message:
+    """Return a clause on the largest possible gain of the dropped steps, in the objective's unit, and on the quantity with
+    which it is compared.
     """
-    unit, lead = Name(study.spec.objective.metric), curve_tails.lead_of_best(study)
+    unit, lead = Name(study.spec.objective.metric), curve_tails.difference_to_second_best(study)
     bound = say("{bound} of {metric}", bound=Number(curve_tails.late_gain_bound(study, flat_endings), 2), metric=unit)
     if curve_tails.are_on_one_plateau(study, flat_endings):
         level = Objective(study.objective_value(float(study.costs[flat_endings[0].trial.index])))
@@ -181,7 +188,7 @@ def _bound_text(study: Study, flat_endings: Sequence[CurveEnding]) -> Message:
     return say("{bound}; the best trial leads the next by {lead}", bound=bound, lead=Number(lead, 2))
 
 
-def _advice(
+def _build_advice(
     study: Study, flat_endings: Sequence[CurveEnding], steps: int, fewer: int, why: str
 ) -> tuple[Message, tuple[Change, ...]]:
     """Return (action, changes): shorten the training, or first check a possible cause of the flat curves."""
@@ -192,10 +199,10 @@ def _advice(
             "initialisation or a warmup."
         )
         return action, (Advise(text=str(action)),)
-    limit = max(curve_tails.lead_of_best(study), curve_tails.noise_bound(study, flat_endings))
+    limit = max(curve_tails.difference_to_second_best(study), curve_tails.noise_bound(study, flat_endings))
     if curve_tails.late_gain_bound(study, flat_endings) > limit:
         action = say(
-            "Before you shorten the training, train the two best settings for only {length} and see if the same one leads.",
+            "Before you shorten the training, train the two best settings for only {length} and check that the same setting leads.",
             length=length,
         )
         return action, (Advise(text=str(action)),)

@@ -1,4 +1,4 @@
-"""The rule `curve-staircase`."""
+"""Implements the rule `curve-staircase`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from advisor_rules.curves import _staircase
 
 _ACTION = (
     "Judge trials by validation data only, and try fewer epochs, more data or more regularisation: from the second epoch on, the "
-    "training loss measures memory."
+    "training loss measures memorisation."
 )
 
 
@@ -25,28 +25,30 @@ class CurveStaircase(Rule):
     """The training loss falls in steps at the starts of epochs, so the model memorises single examples.
 
     ## What it looks at
-    The training loss of batches in the five best trials, if an epoch is known to have 20 steps or more. At each
-    start of an epoch, the rule compares the mean of the last and of the next 15 % of an epoch, and subtracts what the same
-    comparison gives in the middle of the epochs before and after. The difference counts as a share of the loss just before,
-    because falls shrink with the loss. Three other causes look alike, and trials with them are left out: a learning rate that
-    changes at the starts of epochs, a loader without shuffling, and losses that are the mean of the epoch so far.
+    The rule reads the training loss of batches in the five best trials, if an epoch is known to have 20 steps or more. At each
+    start of an epoch, the rule measures how far the mean loss falls from the last 15 % of the old epoch to the first 15 % of
+    the new one. From this fall it subtracts the fall in the middle of the two epochs, measured in the same way. The difference
+    between the two falls is divided by the loss just before the start of the epoch, because falls shrink with the loss. Three
+    other causes produce the same steps, and trials with them are left out: a learning rate that changes at the starts of
+    epochs, a loader without shuffling, and losses that are the mean of the epoch so far.
 
     ## Why it matters
     With shuffled data, only one thing changes at the start of an epoch: the model has seen each example once more. If the loss
-    falls there at once, the model remembers single examples after one pass. Its training loss then says little about new data.
-    Language models that are fine-tuned for several epochs often show this.
+    falls at once at the start of an epoch, the model remembers single examples after one pass. The training loss of such a
+    model says little about new data. Language models that are fine-tuned for several epochs often show such falls.
 
     ## What to do
-    Compare trials by validation data only. If the validation loss rises, train for fewer epochs, use more data, lower the learning
-    rate or regularise. If it still falls, the staircase itself does no harm.
+    Compare trials by validation data only. If the validation loss rises, train for fewer epochs, use more data, lower the
+    learning rate or regularise. If the validation loss still falls, the staircase itself does no harm.
 
     ## How sure
-    The test is one-sided (t-test over all starts of epochs of these trials) and careful, because a curve that flattens falls less
-    at the start of an epoch than on average around it. In simulated curves with white, heavy-tailed or autocorrelated noise it
-    fired in 1 to 2 %. On recordings of seeds not used in development (`python benchmarks/quality/lm_rules.py`), it fired in 18 of
-    20 studies of models that can memorise and in none of 50 of models that do not. The two that it missed memorise in part, as
-    the one that it missed of ten such studies of other seeds (301 to 310). The confidence that the model memorises examples is
-    0.95. Only the validation loss shows whether this does harm, so it is a note.
+    The one-sided test (a t-test over all starts of epochs of these trials) is conservative, because a curve that flattens falls
+    less at the start of an epoch than on average around it. In simulated curves with white, heavy-tailed or autocorrelated
+    noise the rule fired in 1 to 2 % of studies. On recorded trainings with seeds not used in development (`python
+    benchmarks/quality/lm_rules.py`), the rule fired in 18 of 20 studies of models that can memorise and in none of 50 studies
+    of models that do not. The models of the two missed studies memorise only in part; so do those of the one study missed among
+    ten more (seeds 301 to 310). The confidence that the model memorises examples is 0.95. The finding is a note, because only
+    the validation loss shows whether memorising does harm.
     """
 
     playbook = "Examining the training curves"
@@ -62,24 +64,24 @@ class CurveStaircase(Rule):
     best: Count = 5
     """Maximum number of best trials to examine."""
     material: Share = 0.05
-    """Minimum mean fall at the start of an epoch, beyond the usual fall, as a share of the loss just before. Our choice."""
+    """Minimum mean fall at the start of an epoch, beyond the fall within epochs, as a share of the loss just before the start.
+    Our choice."""
     false_alarms: Share = 0.02
     """Maximum p-value, and so the maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
         stairs = [s for t in study.ranked()[: self.best] if (s := _staircase.read(study, t)) is not None]
         if not stairs:
             raise MissingData(
                 "no good trial shows two starts of epochs in its training loss; log the loss of each batch, and give the training "
                 "loader to the advisor's training hook, so that the length of an epoch is known",
-                needs=_missing_data(study),
+                needs=_describe_missing_data(study),
             )
         p, excess = _staircase.p_value(stairs), float(np.mean(np.concatenate([s.share for s in stairs])))
         if p <= self.false_alarms and excess >= self.material:
             yield self._finding(study, stairs, p, excess)
 
-    def _finding(self, study: Study, stairs: list[_staircase.Stairs], p: float, excess: float) -> Finding:
+    def _finding(self, study: Study, stairs: list[_staircase.EpochFalls], p: float, excess: float) -> Finding:
         metric = study.signals["train_loss"]
         return self.finding(
             say(
@@ -115,7 +117,7 @@ class CurveStaircase(Rule):
         )
 
 
-def _missing_data(study: Study) -> Lack:
+def _describe_missing_data(study: Study) -> Lack:
     """Return a text that says which data are missing: the training loss, the length of an epoch, or enough long epochs with
     shuffled data.
     """

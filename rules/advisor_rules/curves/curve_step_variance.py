@@ -1,4 +1,4 @@
-"""The rule `curve-step-variance`; its documentation is the docstring of the class."""
+"""Implements the rule `curve-step-variance`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from advisor.stats.curve import change_since
 from advisor.stats.heterogeneity import heterogeneity
 from advisor_rules.curves._jump_causes import noise_remedy
 
-_DETECTABLE = 1.96 * 2**0.5
+_DETECTABLE_DIFFERENCE = 1.96 * 2**0.5
 """Smallest detectable difference of two single values at 95 % confidence, in standard deviations of one value."""
 
 
@@ -28,29 +28,28 @@ class CurveStepVariance(Rule):
     """Validation jumps so much between evaluations that noise decides the ranking of the best trials.
 
     ## What it looks at
-    The best trial of each of the best settings; other seeds of a setting are not compared. The half of the trial's curve around
-    the best step is split into a smooth course and noise. All evaluations are redrawn 500 times from both, and the best step is
-    selected
-    again in each draw. The rule fires if another trial wins in most draws and most of the variance between the best values is
-    noise. If there is only one trial, the rule compares the smallest detectable difference between two such trials with the gain
-    from training. It is a note if other seeds of a setting differ as much, or if there are fewer settings than hyperparameters.
+    The rule compares the best trial of each of the best settings; other seeds of a setting are not compared. The half of the
+    trial's curve around the best step is split into a smooth course and noise. All evaluations are redrawn 500 times from the
+    smooth course and the noise, and the best step is selected again in each draw. The rule fires if another trial wins in most
+    draws and most of the variance between the best values is noise. If there is only one trial, the rule compares the smallest
+    detectable difference between two such trials with the gain from training. The finding is a note if repeats of one setting
+    differ as much as the settings do, or if there are fewer settings than hyperparameters.
 
     ## Why it matters
     A lucky or unlucky step decides the result of a trial, so the comparison of hyperparameters depends on chance. Production
-    training will not end at that lucky step.
+    training will not end at such a lucky step.
 
     ## What to do
-    Decay the learning rate if it is constant. If training metrics jump together with validation, use weight averaging over the last
-    steps or raise the batch size. Otherwise evaluate on more validation data: as noise falls with the square root of the number of
-    examples, the finding says how many times as many would separate the trials.
+    Decay the learning rate if it is constant. If training metrics jump together with validation, use weight averaging over the
+    last steps or raise the batch size. Otherwise evaluate on more validation data. Noise falls with the square root of the
+    number of examples, so the finding says how many times as many examples would separate the trials.
 
     ## How sure
     Confidence is the share of draws that another trial wins, at most 1 - 1 / n of n trials; for a single trial, it is the
-    probability that its noise exceeds the limit. Of three estimates of the noise, the lowest is used, so that bends of a curve do
-    not count as noise. In simulated studies with 50 evaluations, the rule fired in at most 1 % if trials differ by at least 2
-    standard
-    deviations of the noise. If all trials are equal and noise alone ranks them, it fired in 29 % with 2 trials, 67 % with 5 and
-    79 % with 20.
+    probability that its noise exceeds the limit. Of three estimates of the noise, the lowest is used, so that bends of a curve
+    do not count as noise. In simulated studies with 50 evaluations, the rule fired in at most 1 % of studies if trials differ
+    by at least 2 standard deviations of the noise. If all trials are equal and noise alone ranks them, the rule fired in 29 %
+    of studies with 2 trials, 67 % with 5 and 79 % with 20.
     """
 
     playbook = "Examining the training curves"
@@ -61,18 +60,19 @@ class CurveStepVariance(Rule):
     best: Count = 5
     """Number of best settings to compare."""
     keeps: Share = 0.5
-    """Minimum share of draws that the best trial must win in a reliable ranking. Our choice: half of them."""
+    """Minimum share of draws that the best trial must win for its ranking to count as reliable. We chose half of the draws."""
     reliable: Share = 0.5
-    """Minimum share of true differences in the variance between the best trials, for a reliable ranking. Our choice."""
+    """Minimum share of the variance between the best trials that must come from true differences in a reliable ranking. Our
+    choice."""
     blur: Share = 0.05
-    """Maximum detectable difference for a single trial, as a share of its gain. Our choice."""
+    """Maximum acceptable value of the smallest detectable difference if there is a single trial, as a share of the trial's
+    gain. Our choice."""
     constant: Share = 0.5
     """Minimum final learning rate, as a share of its peak, that counts as not decayed."""
     false_alarms: Share = 0.05
     """Maximum probability that chance alone raises a finding about a single trial."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding, about the objective."""
         trials = _best_of_each_setting(study)[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
@@ -98,7 +98,8 @@ class CurveStepVariance(Rule):
 
     def _report_several_trials(self, study: Study, trials: list[Trial], ranking: Ranking) -> Finding:
         message = say(
-            "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best of a trial by "
+            "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best value of "
+            "a trial by "
             "{noise} (standard deviation). If all settings were trained again, {best} would stay the best with a probability of "
             "{keeps}.",
             n=len(trials),
@@ -111,7 +112,7 @@ class CurveStepVariance(Rule):
         costs = study.costs[[t.index for t in trials]]
         test = heterogeneity(costs, np.full(len(costs), ranking.spread), self.false_alarms)
         rows = (
-            ("settings compared, the best trial of each", len(trials)),
+            ("compared settings, each by its best trial", len(trials)),
             ("noise between evaluations", ranking.noise),
             ("noise of a trial's best value", ranking.spread),
             (
@@ -119,7 +120,7 @@ class CurveStepVariance(Rule):
                 say("{share} of 500 (limit {limit})", share=Percent(ranking.keeps), limit=Percent(self.keeps)),
             ),
             (
-                "variance between trials that is not noise",
+                "share of the variance between trials that is not noise",
                 limited(Percent(ranking.reliability), Percent(self.reliable)),
             ),
             (
@@ -140,18 +141,18 @@ class CurveStepVariance(Rule):
         gain = float(curve.values[: int(np.argmin(curve.values)) + 1].max()) - float(curve.values.min())
         if fall is None or fall.p_fall > self.false_alarms or gain <= 0:
             raise MissingData(
-                "the only trial with a result does not end better, beyond its noise, than in its first tenth; this needs two "
+                "the only trial with a result does not end better, beyond its noise, than in its first tenth; the rule needs two "
                 "trials or more",
                 needs="trials",
                 at_least=2,
             )
-        probability = part.chance_above(self.blur * gain / _DETECTABLE)
+        probability = part.chance_above(self.blur * gain / _DETECTABLE_DIFFERENCE)
         if probability < 1 - self.false_alarms:
             return
-        detectable = _DETECTABLE * part.noise
+        detectable = _DETECTABLE_DIFFERENCE * part.noise
         message = say(
             "In the only trial with a result, {trial}, {metric} jumps by {noise} (standard deviation) between evaluations. Trials "
-            "must differ by {needed} to be told apart, which is {share} of all that training gained.",
+            "must differ by {needed} to be distinguished, which is {share} of all that training gained.",
             trial=Name(trial.name),
             metric=Name(study.spec.objective.metric),
             noise=Number(part.noise, 2),
@@ -215,5 +216,5 @@ def _remedy_of_ties(study: Study) -> str:
 
 def _best_of_each_setting(study: Study) -> list[Trial]:
     """Return the best trial of each setting, best first; all trials if there is only one setting."""
-    best = repeats.first_of_settings(study.ranked())
+    best = repeats.first_trial_of_settings(study.ranked())
     return best if len(best) > 1 else study.ranked()

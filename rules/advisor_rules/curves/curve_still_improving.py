@@ -1,4 +1,4 @@
-"""The rule `curve-still-improving`."""
+"""Implements the rule `curve-still-improving`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from advisor.model.space import round_up
 from advisor.model.study import Study
 from advisor.stats import trend
 from advisor_rules.curves import _doublings
-from advisor_rules.curves._doublings import Doubling
+from advisor_rules.curves._doublings import TrialLengthPair
 
 _DECAY_ADVICE = (
     "Spend the extra steps at a high learning rate: stretch a cosine decay over the new length; keep a linear decay as long as it "
@@ -32,35 +32,36 @@ class CurveStillImproving(Rule):
     """The best trials still improve when their training ends.
 
     ## What it looks at
-    The objective of the best few trials over the last fifth of their steps at a constant learning rate. Two tests decide if it
-    improves beyond its noise: a line through these evaluations (with wider errors for autocorrelated noise), and a sign test of
-    their differences. The forecast is the gain from doubling the training. The forecast follows from the slope and from its
-    decrease since the previous fifth of the steps. The rule fires if most of the best trials improve and the forecast is large
-    enough. Trials that
-    were cut short are left out.
+    The rule examines the objective of the best few trials over the last fifth of their steps at a constant learning rate. Two
+    tests decide if the objective improves beyond its noise: a line through these evaluations (with wider errors for
+    autocorrelated noise), and a sign test of their differences. The forecast is the gain expected from twice the steps. The
+    forecast follows from the slope of the curve and from the decrease of this slope since the previous fifth of the steps. The
+    rule fires if most of the best trials improve and the forecast is large enough. Trials that were cut short are left out.
 
-    A decay of the learning rate bends the end of a curve, which then falls although longer training would not help. So the rule
-    needs a stretch at a constant rate over at least 55 % of the steps, as before the decay at the end of a "warmup, stable, decay"
-    schedule. With a cosine or linear decay to zero, it cannot judge. In that case, train with the same schedule at half the length
-    and compare. If the schedule is unknown, the curves of all trials together must also slow down gradually, which happens only at
-    a constant rate. If the learning rate decays, the loss falls faster, keeps its pace to the end or stops falling abruptly. With
-    only one trial, the rate is assumed to be constant, and the finding says so.
+    A decay of the learning rate bends the end of a curve, which then falls although longer training would not help. The rule
+    therefore needs a constant learning rate over at least 55 % of the steps, as before the decay at the end of a "warmup,
+    stable, decay" schedule. With a cosine or linear decay to zero, the rule cannot judge. If the rule cannot judge, train with
+    the same schedule at half the length and compare the results. If the schedule is unknown, the curves of all trials together
+    must also slow down gradually, which happens only at a constant rate. With a decaying learning rate, the loss falls ever
+    faster, keeps falling evenly to the end, or stops falling abruptly. With only one trial, the rate is assumed to be constant,
+    and the finding says so.
 
     Trials with the same settings and different lengths directly show the effect of more steps, under any schedule. If there are
-    such trials, the rule compares them instead.
+    trials with the same settings and different lengths, the rule compares them instead of forecasting.
 
     ## Why it matters
-    Compute limits this study: longer training improves its results directly. Comparing trials too early may rank them wrongly.
+    If trials still improve, compute limits the study: longer training improves its results directly. Comparing trials too early
+    may rank them wrongly.
 
     ## What to do
-    Train longer, by a factor of 1.5 to 3 that follows from the curves. Stretch the learning-rate schedule too, because extra steps
-    at the tiny final rate of the old schedule are wasted. With a cosine decay, use the new length and the same base rate. With a
-    linear decay, keep its length and extend the constant part before it. Then tune the decay again.
+    Train longer, by a factor of 1.5 to 3 that follows from the curves. Stretch the learning-rate schedule too, because extra
+    steps at the tiny final rate of the old schedule are wasted. With a cosine decay, use the new length and the same base rate.
+    With a linear decay, keep the length of the decay and extend the constant part before it. Then tune the decay again.
 
     ## How sure
     Confidence is the probability, given the noise, that the forecast exceeds the threshold, multiplied by the share of the best
-    trials that still improve. The 90 % interval of the forecast contained the true value for 91 % of simulated curves, and for 82
-    to 92 % of real curves from five sources that were truncated at half their length (`benchmarks/quality/forecasts.py`; two
+    trials that still improve. The 90 % interval of the forecast contained the true value for 91 % of simulated curves, and for
+    82 to 92 % of real curves from five sources that were truncated at half their length (`benchmarks/quality/forecasts.py`; two
     constants were chosen on these real curves).
     """
 
@@ -83,13 +84,13 @@ class CurveStillImproving(Rule):
         Relation(
             rules=("space-undersampled",),
             shares="study",
-            because="The trials end while they still improve, so the best one may only be the fastest.",
+            because="The trials end while they still improve, so the best one may only be the fastest to learn.",
         ),
     )
 
     best: Count = curve_tails.BEST
-    """Number of best trials to judge. The playbook asks to examine at least the best few trials."""
-    reach: Share = curve_tails.REACH
+    """Number of best trials to judge. The Deep Learning Tuning Playbook asks to examine at least the best few trials."""
+    reach: Share = curve_tails.MAX_DISTANCE_FROM_BEST
     """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
     tail: Share = curve_tails.TAIL
     """Share of the steps that counts as the end of training; extended if it contains fewer than 5 evaluations. Our choice."""
@@ -100,7 +101,6 @@ class CurveStillImproving(Rule):
     trials must be significant."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding, about the study."""
         pairs = _doublings.read(study)
         if pairs:
             yield from self._report_pairs(study, pairs)
@@ -110,7 +110,7 @@ class CurveStillImproving(Rule):
         if improving_endings:
             yield self._finding(study, improving_endings, len(judged_endings))
 
-    def _report_pairs(self, study: Study, pairs: list[Doubling]) -> Iterator[Finding]:
+    def _report_pairs(self, study: Study, pairs: list[TrialLengthPair]) -> Iterator[Finding]:
         """Yield a finding if, at equal settings, longer trials are better beyond noise."""
         p, share = _doublings.p_value(study, pairs), float(np.median([pair.share for pair in pairs]))
         if p > self.false_alarms or not share > self.material:
@@ -159,7 +159,7 @@ class CurveStillImproving(Rule):
                 rate=_rate(improving_endings[0], judged_count),
                 metric=Name(study.spec.objective.metric),
                 forecast=forecast,
-                assumed=_assumption_text(study, improving_endings[0]),
+                is_rate_assumed=_assumption_text(study, improving_endings[0]),
             ),
             action=say(
                 "Lengthen the training from {steps} to {longer} first, and tune the learning-rate decay for the new length.",
@@ -212,10 +212,10 @@ class CurveStillImproving(Rule):
             ("trials judged", say("{judged}; {n} still improve", judged=judged_count, n=len(ends))),
             ("evaluations at the end", listed([f"{e.points:,}" for e in ends], 9)),
             ("gain at the end, ± standard error", listed(gains, 9)),
-            ("ratio to the gain just before", listed([Number(e.slowing, 2) for e in ends], 9)),
+            ("ratio to the gain just before the end", listed([Number(e.slowing, 2) for e in ends], 9)),
             ("p-value against a flat end", listed([Probability(e.p) for e in ends], 9)),
             ("forecast for twice the steps, 90 % interval", forecast),
-            ("this forecast as a share of the gain", listed([Percent(e.forecast, 1) for e in ends], 9)),
+            ("forecast as a share of the gain", listed([Percent(e.forecast, 1) for e in ends], 9)),
             ("limit of the p-value", self.false_alarms),
             ("minimum forecast", Percent(self.material, 1)),
         )
@@ -241,7 +241,7 @@ def _forecast_text(study: Study, ending: CurveEnding) -> Message:
 
 def _assumption_text(study: Study, ending: CurveEnding) -> Message | str:
     """Return the sentence on the assumed schedule; empty if the schedule is known."""
-    if not ending.assumed:
+    if not ending.is_rate_assumed:
         return ""
     decays = schedules.possible_decays(ending.trial)
     if decays:
@@ -250,10 +250,10 @@ def _assumption_text(study: Study, ending: CurveEnding) -> Message | str:
             " This assumes that the learning rate hardly falls; the effect of {names} on it is unknown.", names=names
         )
     if len(study.curve(ending.trial, "learning_rate")):
-        return " This assumes a constant learning rate: the logged ones do not cover the training."
+        return " This assumes a constant learning rate: the logged rates do not cover the training."
     return " This assumes a constant learning rate: none was logged."
 
 
 def _stays_constant(ending: CurveEnding) -> bool:
     """Return True if the learning rate of the trial is known to stay constant to the end."""
-    return not ending.assumed and ending.until >= ending.steps
+    return not ending.is_rate_assumed and ending.until >= ending.steps

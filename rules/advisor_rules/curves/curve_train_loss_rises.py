@@ -1,4 +1,4 @@
-"""The rule `curve-train-loss-rises`; its documentation is the docstring of the class."""
+"""Implements the rule `curve-train-loss-rises`."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from advisor.model.message import Message, Name, Number, Percent, Probability, l
 from advisor.model.space import is_learning_rate
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
-from advisor_rules.curves._slow_rises import TrainingRise, read_rises
+from advisor_rules.curves._slow_rises import TrainingRise, measure_rises
 
-_COMPARE = "Compare batches, labels and loss before {step} with those at the end."
+_COMPARE_BATCHES_ADVICE = "Compare batches, labels and loss before {step} with those at the end."
 
 
 class CurveTrainLossRises(Rule):
     """The training loss rises during training, in trials that did not simply diverge.
 
     ## What it looks at
-    The training loss of the best few trials, on batches and in evaluations. The level at its end must lie above the lowest level
-    before, and the rise must be steady, both beyond noise. The rise must be a material share of the curve's range and of the level
-    itself, because a loss near zero fluctuates. Four cases are excluded: a rise in one jump (`stability-mid`), a start that
-    blew up (`stability-early`), a loss that ends non-finite, and a rise while the learning rate was raised. The rule fires if the
-    best trial or most of the best few show a rise. If evaluations still improve, the finding is a note, because the definition of
-    the loss may have changed, for example when augmentation started.
+    The rule reads the training loss of the best few trials, on batches and in evaluations. The final level of the loss must lie
+    above its lowest level, and the rise must be steady, both beyond noise. The rise must be a material share of the curve's
+    range and of the level itself, because a loss near zero fluctuates. Four cases are excluded: a rise in one jump
+    (`stability-mid`), a start that blew up (`stability-early`), a loss that ends non-finite, and a rise while the learning rate
+    was raised. The rule fires if the best trial or most of the best few show a rise. If evaluations still improve, the finding
+    is a note, because the definition of the loss may have changed, for example when augmentation started.
 
     ## Why it matters
-    Training minimises this loss. If it rises slowly in trials that otherwise work, the cause is usually an unintended change in the
-    pipeline: labels or inputs drift, a loader yields other data after a restart, the loss is weighted differently, or gradients are
-    not cleared. No hyperparameter can compensate for such a bug.
+    Training minimises the training loss. If the loss rises slowly in trials that otherwise work, the cause is usually an
+    unintended change in the pipeline: labels or inputs drift, a loader yields other data after a restart, the loss is weighted
+    differently, or gradients are not cleared. No hyperparameter can compensate for such a bug.
 
     ## What to do
-    Find the bug before tuning: compare batches from before and after the lowest loss. If the data are correct, halve the learning
-    rate once. If the rise then disappears, its cause was slow instability.
+    Find the bug before tuning: compare batches from before and after the lowest loss. If the data are correct, halve the
+    learning rate once. If the rise then disappears, its cause was slow instability.
 
     ## How sure
     Confidence is 1 minus the p-value, which is multiplied by the number of curves judged. The noise is estimated from the curve
     itself, also over windows of a tenth of it. Steadiness is tested by Kendall's exact test over up to 12 segments. In 300
     simulated curves per design with 20 to 500 points, the rule fired in at most 1 % of flat or falling curves with a lag-1
-    autocorrelation up to 0.5, in at most 5 % with 0.8, and in up to 30 % of random walks. Among curves that rise by 5 or 10 times
-    their noise, it found 53 and 99 % with 20 points, and all with 200.
+    autocorrelation up to 0.5, in at most 5 % with 0.8, and in up to 30 % of random walks. Among curves that rise by 5 or 10
+    times their noise, the rule found 53 and 99 % with 20 points, and all with 200.
     """
 
     playbook = "Examining the training curves"
@@ -60,11 +60,11 @@ class CurveTrainLossRises(Rule):
     )
 
     best: Count = 3
-    """Number of best trials to judge. The playbook asks to examine at least the best few trials."""
+    """Number of best trials to judge. The Deep Learning Tuning Playbook asks to examine at least the best few trials."""
     reach: Share = 0.1
     """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
     material: Share = 0.1
-    """Minimum rise of the loss, as a share of the curve's range; the same as for instability. Our choice."""
+    """Minimum rise of the loss, as a share of the curve's range; the same limit as for instability. Our choice."""
     visible: Share = 0.02
     """Minimum rise of the loss, as a share of its lowest level. Our choice."""
     jump: Share = 0.75
@@ -73,8 +73,9 @@ class CurveTrainLossRises(Rule):
     """Maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding about a rising training loss."""
-        judged = read_rises(study, self.best, self.reach, material=self.material, visible=self.visible, jump=self.jump)
+        judged = measure_rises(
+            study, self.best, self.reach, material=self.material, visible=self.visible, jump=self.jump
+        )
         if not judged:
             raise MissingData(
                 f"no good trial logged {MIN_POINTS} training losses; log train/loss at every step", needs="train_loss"
@@ -93,14 +94,17 @@ class CurveTrainLossRises(Rule):
                 "Check whether the loss measures something else after {step}: augmentation, harder examples, weights."
             )
         elif not study.searched and any(map(is_learning_rate, top.trial.params)):
-            text = "Sweep the learning rate first. If the loss rises at lower rates, too, look for a bug: " + _COMPARE
+            text = (
+                "Sweep the learning rate first. If the loss rises at lower rates, too, look for a bug: "
+                + _COMPARE_BATCHES_ADVICE
+            )
         else:
-            text = "Look for a bug before you tune: " + _COMPARE
+            text = "Look for a bug before you tune: " + _COMPARE_BATCHES_ADVICE
         advice = say(text, step=study.at(top.step))
         return self.finding(
             _message(study, top, len(trials) - 1, judged_count, of_best=of_best),
             action=advice,
-            severity=_severity(top, of_best=of_best),
+            severity=_choose_severity(top, of_best=of_best),
             confidence=1 - top.p,
             subject=top.metric,
             trials=trials,
@@ -118,12 +122,12 @@ class CurveTrainLossRises(Rule):
                 limited(Percent(rise.share), Percent(self.material)),
             ),
             ("rise and its standard error", say("{rise}, {error}", rise=rise.height, error=rise.error)),
-            ("share of the rise in the steepest stretch", limited(Percent(top.slow.steepest), Percent(self.jump))),
+            ("share of the rise in the steepest segment", limited(Percent(top.slow.steepest), Percent(self.jump))),
             ("p-value, corrected for the number of curves", limited(Probability(top.p), self.false_alarms)),
         )
 
 
-def _severity(top: TrainingRise, *, of_best: bool) -> Severity:
+def _choose_severity(top: TrainingRise, *, of_best: bool) -> Severity:
     if top.improving:
         return "note"
     return "critical" if of_best and top.ended_above_start else "warning"
@@ -137,7 +141,9 @@ def _message(study: Study, top: TrainingRise, others: int, judged_count: int, *,
         low=Number(top.low, 4),
         step=study.at(top.step),
         high=Number(top.high, 4),
-        others=say(" So does that of {n} more of the best {judged} trials.", n=others, judged=judged_count)
+        others=say(
+            " The training losses of {n} more of the best {judged} trials rise as well.", n=others, judged=judged_count
+        )
         if others
         else "",
         improving=say(" Meanwhile, {name} still improves.", name=Name(study.spec.objective.metric))

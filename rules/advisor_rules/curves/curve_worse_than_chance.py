@@ -1,4 +1,4 @@
-"""The rule `curve-worse-than-chance`; its documentation is the docstring of the class."""
+"""Implements the rule `curve-worse-than-chance`."""
 
 from __future__ import annotations
 
@@ -18,39 +18,40 @@ from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE, SGD
 from advisor.model.words import setting
-from advisor_rules.curves._chance_level import Skill, learned, skills, training
+from advisor_rules.curves._chance_level import SkillOverGuessing, learned, skills, training
 
 
 class CurveWorseThanChance(Rule):
     """No trial is clearly better than guessing, or than the untrained model.
 
     ## What it looks at
-    The score of guessing on the objective. Trials may log it. Otherwise it follows from the classes, their sizes and the metric's
-    name: for an accuracy the share of the most frequent class, for a loss the entropy of the classes, for an AUC one half. If
-    several trials are constant at a better class share, the chance level is that share. If none of this is known, the chance level
-    is the evaluation before training (or a later one if the training loss had not fallen by then). The best level of each trial, a
-    median over a tenth of its evaluations, is compared with guessing. A trial is clearly better if it covers, beyond noise, 2 % of
-    the distance from guessing to a perfect score. If the metric is a share of right answers, the trial must double the share of
-    guessing, or cover a tenth of the distance. One trial that is clearly better makes the rule quiet.
+    The rule compares the trials with the score of guessing on the objective. Trials may log the score of guessing. Otherwise
+    the score of guessing follows from the classes, their sizes and the metric's name: for an accuracy the share of the most
+    frequent class, for a loss the entropy of the classes, for an AUC one half. If several trials are constant at a better class
+    share, the chance level is that share. If neither this score nor the classes are known, the chance level is the evaluation
+    before training (or a later one if the training loss had not fallen by then). The best level of each trial, a median over a
+    tenth of its evaluations, is compared with guessing. A trial is clearly better if it covers, beyond noise, 2 % of the
+    distance from guessing to a perfect score. If the metric is a share of right answers, the trial must double the share that
+    guessing gets right, or cover a tenth of the distance. One trial that is clearly better makes the rule quiet.
 
     ## Why it matters
-    If no trial learned anything, hyperparameters are not the reason. Part of the pipeline is broken, and tuning is useless until it
-    is fixed. The apparent best trial won by chance.
+    If no trial learned anything, hyperparameters are not the reason. Part of the pipeline is broken, and tuning is useless
+    until it is fixed. The apparent best trial won by chance.
 
     ## What to do
-    If training runs smoothly but learns next to nothing, the learning rates may be far too low, so the next study searches from
-    half a decade below the highest of them up to a decade above it. Otherwise, or if that does not help, train on one batch until
-    its loss is near zero. If that fails, check the loss, the gradients and the learning rates. If the loss of the best trial, or of
-    half of the trials, blew up, the learning rates are probably too high, so the next study searches the two decades below them. If
-    one batch works, check the data: labels that belong to other examples, inputs that are all alike, validation data prepared
-    differently.
+    If training runs smoothly but learns next to nothing, the learning rates may be far too low. The next study then searches
+    from half a decade below the highest tried rate to a decade above it. Otherwise, or if higher rates do not help, train on
+    one batch until its loss is near zero. If the loss on one batch stays high, check the loss, the gradients and the learning
+    rates. If the loss of the best trial, or of half of the trials, blew up, the learning rates are probably too high, so the
+    next study searches the two decades below them. If the loss on one batch falls to near zero, check the data: labels that
+    belong to other examples, inputs that are all alike, validation data prepared differently.
 
     ## How sure
-    Confidence is the probability, given the noise and the number of validation examples, that the best trial's true gain is below
-    twice the required gain; below one half, the rule is quiet. If a small gain is beyond noise, the finding is a warning. In
-    simulations (150 studies per design) with 1 to 12 trials whose losses fell by a tenth, the rule never fired if the noise was a
-    tenth of the fall, and fired in 0 to 1 % if it was a third to a half. If 1 to 50 trials learned nothing, on 40 to 10,000
-    examples, it fired in 97 to 100 %.
+    Confidence is the probability, given the noise and the number of validation examples, that the best trial's true gain is
+    below twice the required gain; a confidence below one half raises no finding. If a small gain is beyond noise, the finding
+    is a warning. In simulations (150 studies per design) with 1 to 12 trials whose losses fell by a tenth, the rule never fired
+    if the noise was a tenth of the fall, and fired in 0 to 1 % if it was a third to a half. If 1 to 50 trials learned nothing,
+    on 40 to 10,000 examples, the rule fired in 97 to 100 % of studies.
     """
 
     playbook = "Examining the training curves"
@@ -86,7 +87,7 @@ class CurveWorseThanChance(Rule):
         Relation(
             rules=("curve-train-loss-rises",),
             shares="trials",
-            because="The trial learned nothing; this is part of the same fault.",
+            because="The trial learned nothingbecause of the fault that affects all trials.",
         ),
         Relation(
             rules=("stability-early", "stability-mid", "stability-spikes"),
@@ -97,7 +98,7 @@ class CurveWorseThanChance(Rule):
         Relation(
             rules=("space-infeasible",),
             shares="study",
-            because="Trials fail everywhere in the space, and none of the others learned anything.",
+            because="Trials fail everywhere in the space, and none of the other trials learned anything.",
             effect_at="everywhere",
         ),
     )
@@ -107,12 +108,12 @@ class CurveWorseThanChance(Rule):
     material: Share = 0.02
     """Minimum gain, as a share of the distance from guessing to a perfect score. Our choice."""
     answers: Share = 0.1
-    """Minimum gain if the metric is a share of right answers with a known chance level; that level itself if lower. Our choice."""
+    """Minimum gain if the metric is a share of right answers with a known chance level; the chance level itself if it is lower.
+    Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which noise alone makes a trial that learned nothing better than guessing."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding about the study."""
         best_trials = study.ranked()[: self.trials]
         best_trials = trials_inside(study.spec, best_trials) or best_trials
         if not best_trials:
@@ -128,22 +129,22 @@ class CurveWorseThanChance(Rule):
                 needs="facts",
             )
         top = min(skills_read, key=lambda s: (s.best, s.trial.index))
-        if top.chance_below(2 * self._required_gain(top)) < 0.5:
+        if top.p_of_gain_below(2 * self._required_gain(top)) < 0.5:
             raise MissingData(
                 f"{metric} is too noisy to compare the best trial with guessing; evaluate on more examples"
             )
         yield self._report(study, top, len(best_trials), alpha)
 
-    def _required_gain(self, skill: Skill) -> float:
+    def _required_gain(self, skill: SkillOverGuessing) -> float:
         return self.answers if skill.counts_answers else self.material
 
-    def _report(self, study: Study, top: Skill, judged_count: int, alpha: float) -> Finding:
+    def _report(self, study: Study, top: SkillOverGuessing, judged_count: int, alpha: float) -> Finding:
         metric, guessed = study.spec.objective.metric, study.objective_value(top.level.cost)
         small_gain, unstable = top.above(0.0, alpha), _instability_text(study, top.trial)
         changes = _search_lower_rates(study) if unstable else _search_higher_rates(study, top, hardly=small_gain)
         advice = "train on a single batch until its loss is near zero, then check labels, inputs and evaluation."
         if unstable:
-            advice = f"Search learning rates that are orders of magnitude lower. If that does not help, {advice}"
+            advice = f"Search learning rates that are orders of magnitude lower. If lower rates do not help, {advice}"
         elif changes:
             advice = f"Search higher learning rates. If no trial learns there either, {advice}"
         else:
@@ -152,7 +153,7 @@ class CurveWorseThanChance(Rule):
             _message(study, top, judged_count, unstable=unstable),
             action=advice,
             severity="warning" if small_gain or (unstable and not changes) else "critical",
-            confidence=top.chance_below(2 * self._required_gain(top)),
+            confidence=top.p_of_gain_below(2 * self._required_gain(top)),
             subject=metric,
             trials=[top.trial],
             evidence=(
@@ -167,20 +168,21 @@ class CurveWorseThanChance(Rule):
             changes=(Advise(text=advice), *changes),
         )
 
-    def _figures(self, study: Study, top: Skill, judged_count: int, alpha: float) -> FigureEvidence:
+    def _figures(self, study: Study, top: SkillOverGuessing, judged_count: int, alpha: float) -> FigureEvidence:
         best, guessed = (Objective(study.objective_value(cost)) for cost in (top.best, top.level.cost))
         gain = say("{gain} (required: {limit})", gain=Percent(top.share, 2), limit=Percent(self._required_gain(top)))
         return table(
             ("trials judged", judged_count),
             ("best level, guessing", say("{best}, {guessed}", best=best, guessed=guessed)),
-            ("gain, as a share of the way to perfect", gain),
+            ("gain, as a share of the distance to a perfect score", gain),
             ("standard error of the gain", float(top.error)),
             ("p-value of the gain", limited(Probability(top.p), alpha)),
         )
 
 
 def _instability_text(study: Study, best: Trial) -> str:
-    """Return the start of a sentence that says that the best trial's loss or most trials blew up; empty if training was stable."""
+    """Return the start of a sentence that says that the best trial's loss or most trials blew up; empty if training was
+    stable."""
     if unstable_loss(study, best):
         return "Its loss"
     ended = [t for t in study.trials if study.ended[t.index]]
@@ -189,7 +191,7 @@ def _instability_text(study: Study, best: Trial) -> str:
     return f"The loss of {bad} of {len(ended)} trials" if 2 * bad >= len(ended) else ""
 
 
-def _message(study: Study, top: Skill, judged_count: int, *, unstable: str) -> Message:
+def _message(study: Study, top: SkillOverGuessing, judged_count: int, *, unstable: str) -> Message:
     metric, trial, loss = Name(study.spec.objective.metric), Name(top.trial.name), training(study, top.trial)
     falls = "falls" if learned(study, top.trial) else "hardly falls either"
     inside = "" if trials_inside(study.spec, study.ranked()[:1]) else " in the searched ranges"
@@ -203,7 +205,7 @@ def _message(study: Study, top: Skill, judged_count: int, *, unstable: str) -> M
         smoothed=", smoothed," if top.best > study.cost_curve(top.trial).finite.values.min() else "",
         best=Objective(study.objective_value(top.best)),
         where=say(", in {trial}", trial=trial) if judged_count > 1 else "",
-        way=way if top.share > 0 and top.knows_perfect else "",
+        way=way if top.share > 0 and top.has_known_perfect else "",
         training=say(" The training loss, {loss}, {falls}.", loss=Name(loss[0]), falls=falls)
         if loss and not unstable
         else "",
@@ -224,11 +226,11 @@ def _search_lower_rates(study: Study) -> tuple[Change, ...]:
     return (SetRange(parameter=rates[0], low=low, high=domain.low, scale="log", why=why),)
 
 
-def _search_higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Change, ...]:
+def _search_higher_rates(study: Study, top: SkillOverGuessing, *, hardly: bool) -> tuple[Change, ...]:
     """Return the change to search higher learning rates, if no trial failed and the loss hardly changed in training.
 
-    No change is returned if the learning rates already reach the usual rates of every optimizer, because too low rates are then not
-    the reason why no trial learns.
+    No change is returned if the learning rates already reach the usual rates of every optimizer, because too low rates are then
+    not the reason why no trial learns.
     """
     rates, failed = learning_rates(study), failures.failures(study)
     hardly_changes = hardly or (training(study, top.trial) is not None and not learned(study, top.trial))
@@ -244,5 +246,5 @@ def _search_higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Cha
     (low, high), _ = extended
     # Keep the highest tried rates in the range, because longer training or other hyperparameters may learn at these rates.
     low = max(low, round_significant((domain.high or low) / HALF_DECADE, 2))
-    why = f"No trial learned and none failed, so the rates may be far too low. We search {setting(low)} to {setting(high)}."
+    why = f"No trial learned and none failed, so learning rates may be far too low. We search {setting(low)} to {setting(high)}."
     return (SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why),)

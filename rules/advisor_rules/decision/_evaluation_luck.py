@@ -17,18 +17,18 @@ from advisor.stats.curve import smoothed
 MIN_NOISE_RATIO = 2.0
 """Minimum ratio of the best trial's noise between evaluations to the noise of the trial it is compared with."""
 _MAX_PROBABILITY = 0.05
-"""Maximum probability that the other trial is at least as good for a lead to count as more than luck."""
-_MAX_RIVALS = 10
+"""A lead counts as more than luck only if the other trial is at least as good with at most this probability."""
+_MAX_COMPARED_TRIALS = 10
 """Maximum number of trials after the best one, in the order of results, among which to search for a trial with less noise."""
 _DRAWS = 500
 _LEAD_VARIANCE = 0.94
-"""Variance of a lead due to chance, in units of the noise variance of one evaluation: 0.66 from the estimate of the smooth curve
-and 0.28 from the best of 20 evaluations.
+"""Variance of a lead due to chance, in units of the noise variance of one evaluation: 0.66 from the estimate of the smooth
+curve and 0.28 from the best of 20 evaluations.
 """
 
 
 @dataclass(frozen=True)
-class Luck:
+class EvaluationLuck:
     """The best trial, the best trial with less noisy evaluations, and the lead between the two that noise alone explains."""
 
     best: Trial
@@ -45,21 +45,22 @@ class Luck:
     """Probability that the other trial is at least as good: 0.5 if the lead is exactly the expected one."""
 
 
-def of_best(study: Study) -> Luck | None:
-    """Return the luck of the best trial; None if noise does not explain its lead over a trial with less noisy evaluations."""
+def of_best(study: Study) -> EvaluationLuck | None:
+    """Return the lead that noise explains; None if noise does not explain the best trial's lead over a trial with less noisy
+    evaluations."""
     best_first = study.ranked()
     if len(best_first) < 2 or (best_part := _best_half(study, best_first[0])) is None:
         return None
-    for rival in best_first[1 : _MAX_RIVALS + 1]:
+    for rival in best_first[1 : _MAX_COMPARED_TRIALS + 1]:
         rival_part = _best_half(study, rival)
         if rival_part is None or not 0 < MIN_NOISE_RATIO * _noise(rival_part) <= _noise(best_part):
             continue
         lead = float(study.costs[rival.index] - study.costs[best_first[0].index])
         luck = _expected_luck(best_part) - _expected_luck(rival_part)
         error = math.sqrt(_LEAD_VARIANCE) * math.hypot(_noise(best_part), _noise(rival_part))
-        # The posterior probability under a flat prior on the difference between the minima of the smooth curves.
+        # Use a flat prior on the difference between the minima of the two smooth curves.
         probability = float(stats.norm.cdf((luck - lead) / error))
-        found = Luck(best_first[0], rival, lead, luck, _noise(best_part), _noise(rival_part), probability)
+        found = EvaluationLuck(best_first[0], rival, lead, luck, _noise(best_part), _noise(rival_part), probability)
         return found if lead > 0 and probability > _MAX_PROBABILITY else None
     return None
 
@@ -69,8 +70,8 @@ def _best_half(study: Study, trial: Trial) -> step_noise.HalfAroundBest | None:
 
 
 def _noise(around: step_noise.HalfAroundBest) -> float:
-    """Return the standard deviation of one evaluation's noise. `HalfAroundBest.noise` alone is too low for this purpose, because it
-    is the lowest of several estimates.
+    """Return the standard deviation of one evaluation's noise. `HalfAroundBest.noise` alone is too low for this purpose,
+    because it is the lowest of several estimates.
     """
     return max(around.noise, float(np.std(around.rest)))
 
@@ -78,8 +79,8 @@ def _noise(around: step_noise.HalfAroundBest) -> float:
 def _expected_luck(around: step_noise.HalfAroundBest) -> float:
     """Return the expected difference between the minimum of the true smooth curve and the lowest evaluation.
 
-    The true curve is estimated by a single parabola, because local parabolas follow the noise and would pass close to the lowest
-    evaluation.
+    The true curve is estimated by a single parabola, because local parabolas follow the noise and would pass close to the
+    lowest evaluation.
     """
     points = around.course + around.rest
     course = smoothed(points, len(points) - 1 + len(points) % 2)

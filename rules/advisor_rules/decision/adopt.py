@@ -21,29 +21,31 @@ class Adopt(Rule):
     """The best setting is not shown to be better than the next best, or does not repeat with other seeds.
 
     ## What it looks at
-    The setting of the best trial, and the setting with the best mean among the others, each with its repeats (other seeds). First,
-    the rule checks if the repeats of the best setting agree, or if some fail or are worse than the next setting. Second, it tests
-    if the lead of the best setting's mean is larger than the variation between seeds explains, and large enough to matter. A run
-    that decided which setting to repeat does not count, and runs with the same seed are not repeats. Without repeats, the rule
-    checks if the best trial leads only because its evaluations vary most, since the best of many noisy values is a lucky one.
+    The rule compares the setting of the best trial with the setting that has the best mean among the others, each with its
+    repeats (other seeds). First, the rule checks if the repeats of the best setting agree, or if some fail or are worse than
+    the next setting. Second, it tests if the lead of the best setting's mean exceeds the variation between seeds, and large
+    enough to matter. A run whose result decided which setting to repeat is left out, and runs with the same seed are not
+    repeats. Without repeats, the rule checks if the best trial leads only because its evaluations vary most, since the best of
+    many noisy values is a lucky one.
 
     ## Why it matters
-    In many studies, one lucky seed wins. A change adopted for that reason is no improvement, and later results are compared with a
-    value that cannot be reached again.
+    In many studies, one lucky seed wins. A change adopted because of one lucky seed is no improvement, and later results are
+    compared with a value that cannot be reached again.
 
     ## What to do
-    Repeat the best trial and the next setting with enough other seeds to detect a lead of this size with 80 % probability. If more
-    than 20 repeats are needed, treat the two settings as equally good. If repeats fail, find the cause before any further
-    comparison. `advisor compare` decides between two trials, settings or studies and weighs added complexity.
+    Repeat the best trial and the next setting with enough other seeds to detect a lead of this size with 80 % probability. If a
+    setting would need more than 20 repeats, treat the two settings as equally good. If repeats fail, find the cause before any
+    further comparison. `advisor compare` decides between two trials, settings or studies and weighs added complexity.
 
     ## How sure
-    The lead is tested by Welch's t, with a permutation p-value from 3 and 4 repeats. If either setting ran once, the variance comes
-    from all repeated settings. Disagreeing repeats are found by the widest gap between them, compared with simulated normal
-    repeats. Confidence is the probability that a repetition of the comparison would again show no lead. In simulations (200 studies
-    per design), equal settings showed a lead in 0 to 6 %. With 4 or more repeats, the rule doubted a lead of 4 standard deviations
-    in 0 to 4 %, and one of 3 in 0 to 13 %. With 2 or 3 repeats, hardly any lead can be shown. Without repeats, confidence is the
-    probability, given the noise between evaluations, that the other trial is at least as good. In 76 findings on simulated studies
-    this probability was 0.69 on average, and the other trial was as good in 95 %.
+    The lead is tested by Welch's t-test, or by a permutation test if the settings have at least 3 and 4 repeats. If either
+    setting ran only once, the variance comes from all repeated settings. Repeats that disagree are found by the widest gap
+    between their results, compared with simulated normal repeats. Confidence is the probability that a repetition of the
+    comparison would again show no lead. In simulations (200 studies per design), equal settings showed a lead in 0 to 6 % of
+    studies. With 4 or more repeats, the rule doubted a true lead of 4 standard deviations in 0 to 4 % of simulated studies, and
+    a true lead of 3 standard deviations in 0 to 13 %. With 2 or 3 repeats, hardly any lead can be shown. Without repeats,
+    confidence is the probability, given the noise between evaluations, that the other trial is at least as good. In 76 findings
+    on simulated studies, this probability was 0.69 on average, and the other trial was in fact as good in 95 % of them.
     """
 
     playbook = "Determining whether to adopt a training pipeline change or hyperparameter configuration"
@@ -57,14 +59,13 @@ class Adopt(Rule):
     power: Share = 0.8
     """Probability with which the recommended number of repeats detects a lead of the measured size."""
     most: Count = 20
-    """Maximum number of repeats of a setting that is worth its cost; a lead that needs more is too small to matter."""
+    """Maximum number of repeats of a setting that is worth its cost; a lead that needs more repeats is too small to matter."""
     first: Count = 5
-    """Number of repeats to run if the variation between seeds is unknown; fewer cannot measure it."""
+    """Number of repeats to run if the variation between seeds is unknown; fewer repeats cannot measure this variation."""
     material: Share = repeats.MATERIAL
     """Minimum lead that matters, as a share of the result; for results between 0.5 and 1, as a share of the distance from 1."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding about the best setting."""
         tried = repeats.settings(study)
         best_first = study.ranked()
         trial_variance = repeats.trial_variance(tried)
@@ -84,18 +85,18 @@ class Adopt(Rule):
         if best is None:
             raise MissingData("no complete trial has the setting of the best trial", needs="full_length")
         rival = _best_other_setting(best, others)
-        behind = self._is_behind(best, rival)
+        behind = self._indices_behind(best, rival)
         if behind or best.failed:
             yield self._report_disagreeing_repeats(study, best, behind)
         elif rival is None:
-            raise MissingData("only one setting has a result, so none leads another", needs="trials", at_least=2)
+            raise MissingData("only one setting has a result, so no setting leads another", needs="trials", at_least=2)
         else:
             lead = difference.difference(best.fresh, rival.fresh, trial_variance)
             matters = repeats.material(study.objective_value(rival.mean), self.material)
             if not (lead.gain > matters and lead.p <= self.false_alarms):
                 yield self._report_no_lead(study, best, rival, lead, matters)
 
-    def _report_luck(self, study: Study, luck: _evaluation_luck.Luck) -> Finding:
+    def _report_luck(self, study: Study, luck: _evaluation_luck.EvaluationLuck) -> Finding:
         one, other = Name(luck.best.name), Name(luck.rival.name)
         metric = Name(study.spec.objective.metric)
         advice = say(
@@ -103,7 +104,7 @@ class Adopt(Rule):
             one=one,
             other=other,
         )
-        why = "its lead may be luck, and the variation between seeds is unknown"
+        why = "the lead of the best setting may be luck, and the variation between seeds is unknown"
         return self.finding(
             say(
                 "The best trial, {one}, leads {other}, the best one with steadier evaluations, by {lead}, but its own evaluations "
@@ -135,14 +136,14 @@ class Adopt(Rule):
             ),
         )
 
-    def _is_behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
-        """Return the indices of those repeats of the best setting that are far worse than its remaining repeats and worse than the
-        next best setting.
+    def _indices_behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
+        """Return the indices of those repeats of the best setting that are far worse than its remaining repeats and worse than
+        the next best setting.
         """
         gap = difference.widest_gap(best.costs)
         if gap is None or gap.p > self.false_alarms:
             return []
-        worse = [i for i in range(len(best.costs)) if (i in gap.minority) == gap.worse]
+        worse = [i for i in range(len(best.costs)) if (i in gap.smaller_group) == gap.worse]
         return [i for i in worse if rival is None or best.costs[i] > rival.mean]
 
     def _report_disagreeing_repeats(self, study: Study, best: repeats.Setting, behind: list[int]) -> Finding:
@@ -171,8 +172,8 @@ class Adopt(Rule):
             ),
             changes=(
                 Advise(
-                    text="Compare the curves of the runs that fail with those that do not (initialization, early instability, "
-                    "data order), and judge the setting by its typical run, not by its best one."
+                    text="Compare the curves of failed and successful runs (initialization, early instability, "
+                    "data order), and judge the setting by its typical run instead of its best run."
                 ),
             ),
         )
@@ -195,9 +196,8 @@ class Adopt(Rule):
     def _advice_without_lead(
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
     ) -> tuple[Message, tuple[Change, ...]]:
-        """Return (action, changes) if there is no significant lead: more runs of both settings if these can show a lead that
-        matters.
-        """
+        """Return (action, changes) if there is no significant lead: more runs of both settings if more runs can show a lead
+        that matters."""
         one = _value(study, best, rival) or Name(best.trials[0].name)
         other = _value(study, rival, best) or Name(rival.trials[0].name)
         needed = difference.repeats_needed(
@@ -212,7 +212,7 @@ class Adopt(Rule):
             never = f"{equal}: not even {{most}} {noun}s each would separate them."
             action = say(never, one=one, other=other, most=self.most)
             return action, (Advise(text=str(action)),)
-        advice = say(f"{equal} until one shows a lead that matters.", one=one, other=other)
+        advice = say(f"{equal} until one of them shows a lead that matters.", one=one, other=other)
         gap = Number(abs(lead.gain))
         why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {Number(lead.sd)})"
         repeat = RepeatTrial(parameters=dict(best.params), rivals=(dict(rival.params),), seeds=needed, why=why)
@@ -236,16 +236,15 @@ class Adopt(Rule):
             ("minimum lead that matters", say("{matters}", matters=Number(matters, 2))),
             (f"standard deviation between {noun}s", say("{sd}", sd=Number(lead.sd))),
             (
-                "probability of such a lead by chance",
+                "probability of a lead this large by chance",
                 say("{p} (limit {limit})", p=Probability(lead.p), limit=Probability(self.false_alarms)),
             ),
         )
 
 
 def _best_other_setting(best: repeats.Setting, others: Sequence[repeats.Setting]) -> repeats.Setting | None:
-    """Return the best of the other settings. If no other setting is better, prefer repeated settings, because the best of many
-    single runs is probably lucky.
-    """
+    """Return the best setting other than the one of the best trial. If no other setting has a better mean, prefer repeated
+    settings, because the best of many single runs is probably lucky."""
     best_first = sorted(others, key=lambda s: s.mean)
     repeated = [s for s in best_first if len(s.fresh) > 1]
     ahead = best_first and best_first[0].mean <= best.mean
@@ -253,7 +252,8 @@ def _best_other_setting(best: repeats.Setting, others: Sequence[repeats.Setting]
 
 
 def _value(study: Study, own: repeats.Setting, other: repeats.Setting) -> Message | None:
-    """Return the hyperparameter in which `own` differs from `other`, with its value; None if they differ in several."""
+    """Return the hyperparameter in which `own` differs from `other`, with its value; None if the settings differ in several
+    hyperparameters."""
     differing = [n for n in study.searched if own.params.get(n) != other.params.get(n)]
     if len(differing) != 1 or differing[0] not in own.params:
         return None
@@ -263,7 +263,6 @@ def _value(study: Study, own: repeats.Setting, other: repeats.Setting) -> Messag
 def _message(
     study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
 ) -> Message:
-    """Return sentences about the lead of the best setting and the variation between repeats."""
     own, other = (Objective(study.objective_value(s.mean)) for s in (best, rival))
     if abs(lead.gain) <= 0.01 * lead.sd:
         ahead = say(
@@ -278,7 +277,7 @@ def _message(
     return say(
         "{who} {ahead}: {own} against {other}, with {runs} and {repeats}{fresh}. "
         f"The standard deviation between {noun}s is {{sd}}. {{chance}}",
-        who=_value(study, best, rival) or say("The setting of {name}", name=Name(best.trials[0].name)),
+        who=_value(study, best, rival) or say("The setting of trial {name}", name=Name(best.trials[0].name)),
         ahead=ahead,
         own=own,
         other=other,
@@ -290,11 +289,11 @@ def _message(
     )
 
 
-def _evidence(luck: _evaluation_luck.Luck) -> tuple[Evidence, ...]:
+def _evidence(luck: _evaluation_luck.EvaluationLuck) -> tuple[Evidence, ...]:
     return (
         table(
             ("lead", say("{lead}", lead=Number(luck.lead))),
-            ("lead expected by luck", say("{luck}", luck=Number(luck.luck))),
-            ("probability that the other is as good", say("{p}", p=Probability(luck.probability))),
+            ("lead expected by chance", say("{luck}", luck=Number(luck.luck))),
+            ("probability that the other trial is as good", say("{p}", p=Probability(luck.probability))),
         ),
     )

@@ -1,4 +1,4 @@
-"""The rule `tuning-saturated`."""
+"""Implements the rule `tuning-saturated`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from advisor.model.words import count
 from advisor.stats import best_of, difference
 
 STOP = (
-    "Stop tuning in this space. Take the best setting, or the simplest of those as good, evaluate it on {data} once and deploy it; "
+    "Stop tuning in this space. Take the best setting, or the simplest of the equally good ones, evaluate it on {data} once "
+    "and deploy it; "
     "or change the question: another architecture, more steps, more data, a hyperparameter that was fixed."
 )
 
@@ -30,26 +31,27 @@ class TuningSaturated(Rule):
     """Further tuning in this space no longer pays: the expected gain from more trials is smaller than the noise.
 
     ## What it looks at
-    The best result, and the number of settings that are indistinguishable from it given the variation between seeds. If the best of
-    a random half of the trials is nearly always within noise of the best of all, doubling the number of trials would rarely gain
-    more than noise. The later half of the trials, or the last round if trials name their study, must not have gained more than
-    noise.
+    The rule counts the settings that are indistinguishable from the best result, given the variation between seeds. If the best
+    of a random half of the trials is nearly always within noise of the best of all, doubling the number of trials would rarely
+    gain more than noise. Moreover, the later half of the trials, or the last study if the trials belong to several, must not
+    have gained more than noise.
 
     ## Why it matters
-    The next trial might always be better. Once its expected gain is smaller than the variation between seeds, the time is better
-    spent on another question.
+    The next trial might always be better. Once the expected gain of another trial is smaller than the variation between seeds,
+    the time is better spent on another question.
 
     ## What to do
     Run one last adaptive search around the good trials, then stop tuning these hyperparameters in this space. Take the best
-    setting, or an equally good one that is simpler or cheaper, evaluate it on the test set once, and deploy it. Or change the
-    question: another architecture, more data, more steps, a hyperparameter that was fixed.
+    setting, or an equally good one that is simpler or cheaper, evaluate it on the test set once, and deploy it. You can also
+    change the question: another architecture, more data, more steps, a hyperparameter that was fixed.
 
     ## How sure
-    Trials in random or quasi-random order are exchangeable. So the probability that doubling the trials gains more than noise is at
-    most about the probability that all k settings within noise of the best lie in the same half: 1 in 2 to the power of k. A single
-    setting ahead of all others never suffices. Noise is the detectable difference of one more run of the best setting. On simulated
-    smooth responses of 1 to 6 hyperparameters with 10 to 50 trials, the rule fired wrongly in 0 to 5 % of studies. If the sampler
-    used earlier results, trials always cluster around the best, so the finding has a lower confidence.
+    Trials in random or quasi-random order are exchangeable, so the order of the results carries no information. The probability
+    that doubling the trials gains more than noise is therefore at most about the probability that all k settings within noise
+    of the best lie in the same half: 1 in 2 to the power of k. A single setting that leads all others by more than noise never
+    suffices. A difference counts as noise if it is smaller than the detectable difference of one more run of the best setting.
+    On simulated smooth responses of 1 to 6 hyperparameters with 10 to 50 trials, the rule fired wrongly in 0 to 5 % of studies.
+    If the sampler used earlier results, trials always cluster around the best, so the finding has a lower confidence.
     """
 
     playbook = "After exploration concludes"
@@ -61,12 +63,11 @@ class TuningSaturated(Rule):
     )
 
     fewest: Count = 10
-    """Minimum number of settings; the playbook uses this number to tune only a learning rate."""
+    """Minimum number of settings with a result; the tuning playbook spends as many on tuning only a learning rate."""
     false_alarms: Share = 0.05
     """Maximum probability that doubling the trials gains more than noise, and one-sided significance level of the noise."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding about the study."""
         tried = repeats.settings(study)
         variance = repeats.trial_variance(tried)
         if len(tried) < self.fewest or not study.searched:
@@ -99,7 +100,7 @@ class TuningSaturated(Rule):
         if gain <= variance[0] and chance <= self.false_alarms and len(pool) >= self.fewest:
             counts = _SettingCounts(as_good, len(pool), int(recent.sum()))
             finding = self._finding(study, best, variance[0], counts, gain, chance)
-            yield sampler.weaken_finding(finding) if sampler.used_earlier_results(study) else finding
+            yield sampler.weaken_finding(finding) if sampler.did_sampler_use_results(study) else finding
 
     def _finding(
         self, study: Study, best: repeats.Setting, sd: float, counts: _SettingCounts, gain: float, chance: float
@@ -109,14 +110,14 @@ class TuningSaturated(Rule):
         return self.finding(
             say(
                 f"{{alike}} of {{pool}} settings differ from the best one, {{best}}, by no more than noise ({deviation}: {{sd}}). "
-                "The last {recent} settings gained no more than that. As many trials again would hardly gain more.",
+                "The last {recent} settings gained no more than noise. As many trials again would hardly improve the result.",
                 alike=counts.alike,
                 pool=counts.pool,
                 best=Objective(study.objective_value(best.mean)),
                 sd=Number(sd, 2),
                 recent=counts.recent,
             ),
-            action=f"Make one last search where the good trials lie, then evaluate the best setting on {data} once and deploy it.",
+            action=f"Make one last search around the good trials, then evaluate the best setting on {data} once and deploy it.",
             severity="note",
             confidence=1 - chance,
             trials=best.trials[:1],
@@ -124,21 +125,21 @@ class TuningSaturated(Rule):
                 ("settings", say("{pool}", pool=counts.pool)),
                 ("settings as good as the best", say("{alike}", alike=counts.alike)),
                 (deviation, say("{sd}", sd=Number(sd))),
-                ("gain of the later trials", say("{gain}", gain=Number(max(gain, 0.0)))),
+                ("gain of the later trials over the earlier ones", say("{gain}", gain=Number(max(gain, 0.0)))),
                 (
-                    "probability that as many trials again gain more",
+                    "probability that as many new trials gain more than noise",
                     say("{p} (limit {limit})", p=Probability(chance), limit=Probability(self.false_alarms)),
                 ),
             ),
             changes=(
-                RunPlan(plan="exploit", why="Further tuning no longer pays: one last search where the good trials lie"),
+                RunPlan(plan="exploit", why="Further tuning no longer pays: one last search around the good trials"),
                 Advise(text=STOP.format(data=data)),
             ),
         )
 
 
 class _SettingCounts(NamedTuple):
-    """Numbers of settings: those within noise of the best setting, those compared, and recent ones."""
+    """Numbers of settings: within noise of the best setting, compared, and recent."""
 
     alike: int
     pool: int
@@ -146,5 +147,6 @@ class _SettingCounts(NamedTuple):
 
 
 def _recent_gain(costs_before: FloatArray, recent: FloatArray) -> float:
-    """Return the improvement of the best recent cost over the best earlier cost; 0 if recent settings brought no improvement."""
+    """Return the improvement of the best recent cost over the best earlier cost; 0 if recent settings brought no
+    improvement."""
     return max(float(costs_before.min() - recent.min()), 0.0) if len(costs_before) and len(recent) else 0.0

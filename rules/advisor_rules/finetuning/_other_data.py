@@ -1,4 +1,4 @@
-"""Finds evaluations on data other than the objective's, and tests whether they decline while the objective improves."""
+"""Finds evaluations on data other than that of the objective, and tests whether they get worse while the objective improves."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from advisor.stats.curve import noise
 
 MIN_POINTS = 6
 """Minimum number of evaluations to tell a decline from noise."""
-_PARTS = frozenset(
+_METRIC_PART_WORDS = frozenset(
     "kl recon reconstruction aux reg cls box classification total weighted balance router z token tokens chosen rejected reward "
     "rewards margin margins ema best last min max top smoothed std sd full".split()
 )
-"""Words in names of metrics that are a part or a variant of a metric, rather than the same metric computed on other data."""
-_DATA = frozenset(
+"""Words in names of metrics that mark a part or a variant of a metric on the same data."""
+_DATASET_WORDS = frozenset(
     "old new base source general original pretrain pretrained pretraining ood held heldout retain retained replay previous "
     "upstream wiki wikitext wikipedia".split()
 )
@@ -29,7 +29,7 @@ _DATA = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Decline:
+class MetricDecline:
     """The change of a metric in one trial while the objective improves."""
 
     trial: Trial
@@ -40,9 +40,8 @@ class Decline:
     share: float
     """Decline of the metric as a share of its first value; negative if the metric improved."""
     p: float
-    """Larger p-value of two tests: that the metric's later level lies below its first value, and that the objective improves
-    steadily.
-    """
+    """p-value of the decline: the larger p-value of two tests, that the metric's later level lies below its first value, and
+    that the objective improves steadily."""
 
 
 def other_metrics(study: Study) -> list[str]:
@@ -53,40 +52,39 @@ def other_metrics(study: Study) -> list[str]:
 
 
 def _is_on_other_data(name: str, objective: str, timed: Set[str]) -> bool:
-    """Return True if the two metric names differ by a word for a dataset. timed: datasets that Transformers evaluates: NAME in the
-    logged `eval_NAME_runtime`.
-    """
+    """Return True if the two metric names differ by a word for a dataset. `timed` holds the datasets that Transformers
+    evaluates: NAME in the logged `eval_NAME_runtime`."""
     if split_of(name) not in ("valid", "test") or name.endswith((".min", ".max")):
         return False
     same_quantity = quantity(name)[-1:] == quantity(objective)[-1:] and direction_of(name) == direction_of(objective)
     mine, other = (frozenset(words(n)) - SPLITS.keys() for n in (name, objective))
-    if not same_quantity or (mine ^ other) & _PARTS:
+    if not same_quantity or (mine ^ other) & _METRIC_PART_WORDS:
         return False
     added = mine - other
-    return bool(added & (_DATA | timed | _dataset_words(name)) or (added and (other - mine) & _DATA))
+    return bool(added & (_DATASET_WORDS | timed | _dataset_words(name)) or (added and (other - mine) & _DATASET_WORDS))
 
 
 def _dataset_words(name: str) -> frozenset[str]:
-    """Return the words of a dataset before a slash: "sums" for `eval_sums/loss`."""
+    """Return the dataset's words before the slash of a metric name: "sums" for `eval_sums/loss`."""
     parts = [part for part in name.split("/")[:-1] if split_of(part) and direction_of(part) is None]
     return frozenset(word for part in parts for word in quantity(part))
 
 
-def declines(study: Study, trials: Sequence[Trial], metric: str, tests: int) -> list[Decline]:
-    """Return the change of the metric in each trial with enough evaluations. tests: number of metrics tested."""
+def measure_declines(study: Study, trials: Sequence[Trial], metric: str, tests: int) -> list[MetricDecline]:
+    """Return the change of the metric in each trial with enough evaluations. `tests` is the number of metrics tested."""
     found = []
     sign = 1.0 if study.minimize else -1.0
     for trial in trials:
         curve, cost = study.metric(trial, metric).finite, study.cost_curve(trial).finite
         if min(len(curve), len(cost)) >= MIN_POINTS:
-            p_gain = trend.p_of_fall(cost.steps.astype(np.float64), cost.values)
+            p_gain = trend.p_value_of_fall(cost.steps.astype(np.float64), cost.values)
             found.append(_decline_of_trial(trial, curve.values, sign, p_gain, tests))
     return found
 
 
-def _decline_of_trial(trial: Trial, values: FloatArray, sign: float, p_gain: float, tests: int) -> Decline:
+def _decline_of_trial(trial: Trial, values: FloatArray, sign: float, p_gain: float, tests: int) -> MetricDecline:
     costs = sign * values
     first, late = MeanLevel(float(costs[0]), noise(costs), len(costs) - 3.0), mean_level(costs[len(costs) // 2 :])
     worse = (late.mean - first.mean) / abs(first.mean) if first.mean else 0.0
-    p = max(late.p_above_other(first), p_gain)
-    return Decline(trial, sign * first.mean, sign * late.mean, worse, min(1.0, tests * p))
+    p = max(late.p_value_above_other(first), p_gain)
+    return MetricDecline(trial, sign * first.mean, sign * late.mean, worse, min(1.0, tests * p))

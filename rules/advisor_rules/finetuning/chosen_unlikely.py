@@ -1,4 +1,4 @@
-"""The rule `chosen-unlikely`."""
+"""Implements the rule `chosen-unlikely`."""
 
 from __future__ import annotations
 
@@ -23,56 +23,58 @@ _ADVICE = (
     "as well."
 )
 _CONFIDENCE = 0.8
-"""Confidence before noise is considered. Both remedies prevented the fall of the best trials in our small studies, but the fall can
-be harmless if the answers come from a different model.
+"""Confidence before noise is considered. Both remedies prevented the fall of the best trials in our small studies, but the fall
+can be harmless if the answers come from a different model.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class _Fall:
+class _LogProbabilityFall:
     trial: Trial
     before: float
-    """Mean log probability at the start."""
+    """Mean log probability of the preferred answers at the start."""
     after: float
-    """Mean over the second half of the training."""
+    """Mean log probability of the preferred answers over the second half of the training."""
     p: float
-    """p-value of the test that the late cross-entropy exceeds the limit."""
+    """p-value of the hypothesis that the late cross-entropy does not exceed the limit."""
 
     @property
     def ratio(self) -> float:
-        """Ratio of the cross-entropy of the preferred answers to its first value. It does not depend on the answers' length."""
+        """Ratio of the cross-entropy of the preferred answers to its first value. The ratio does not depend on the length of
+        the answers."""
         return self.after / self.before
 
 
 class ChosenUnlikely(Rule):
-    """A training by preferences makes the preferred answers unlikely, which the share of ordered pairs does not show.
+    """Preference training makes the preferred answers unlikely, which the share of correctly ordered pairs does not show.
 
     ## What it looks at
-    The mean log probability of the preferred answers (TRL's `logps/chosen`), at evaluations if they log it. The rule compares the
-    second half of each trial with its own first evaluation, or with the first tenth of a training curve. It fires if the best
-    trial's is more than one and a half times as far below zero, beyond noise: this ratio of cross-entropies does not depend on the
-    length of the answers.
+    The rule reads the mean log probability of the preferred answers (TRL's `logps/chosen`), from evaluations if they log it.
+    The rule compares the second half of each trial with its own first evaluation, or with the first tenth of a training curve.
+    The rule fires if the best trial's late log probability is more than one and a half times as far below zero as its first,
+    beyond noise. This ratio of cross-entropies does not depend on the length of the answers.
 
     ## Why it matters
-    DPO rewards the distance between the two answers of a pair. The model can increase it by making both unlikely, the rejected one
-    faster. Accuracy and margin then keep rising, while the model moves probability to answers that are in no pair.
+    DPO rewards the distance between the two answers of a pair. The model can increase this distance by making both answers
+    unlikely, the rejected one faster. Accuracy and margin then keep rising, while the model moves probability to answers that
+    are in no pair.
 
     ## What to do
-    Watch the log probability of preferred answers beside the accuracy, and generate some answers. Lower the learning rate, train
-    fewer steps, raise beta, or add the loss of the preferred answers.
+    Watch the log probability of preferred answers beside the accuracy, and generate some answers. Lower the learning rate,
+    train for fewer steps, raise beta, or add the cross-entropy loss of the preferred answers.
 
     ## How sure
-    Pal et al. 2024 (arXiv:2402.13228) and Razin et al. 2024 (arXiv:2410.08847) describe this fall and its harm; Pang et al. 2024
-    (arXiv:2404.19733) find that the loss of the preferred answers prevents it. A small fall is usual and harmless. The limit of one
-    and a half is our choice. The p-value comes from a t-test over means of five blocks, against one and a half times the first
-    value. At evaluations this value counts as exact, because they see the same answers each time; in training, its error counts too
-    (Welch's test). On tiny models that TRL's DPOTrainer trained, whose preferred answers are the right ones (`finetuning.py --by
-    trl`, seeds 40 to 49, on which it was not developed), the rule fired in 20 of 20 studies with far too high rates or with a high
-    rate and a small beta. In the best trials of the first four seeds, the log probability went from -1 to -2.6 or less (median
-    -15). The rule fired in none of 30 studies of usual rates, of a large beta, and of the same high rates with the loss of the
-    preferred answers. So a lower rate and this loss both prevented the fall. At intermediate rates, whose best trial recovers in
-    part, few studies were seen. Confidence is 0.8 times one minus the p-value: larger models, and answers that come from another
-    model, were not measured.
+    Pal et al. 2024 (arXiv:2402.13228) and Razin et al. 2024 (arXiv:2410.08847) describe this fall and its harm; Pang et al.
+    2024 (arXiv:2404.19733) find that adding the loss of the preferred answers prevents it. A small fall of this log probability
+    is usual and harmless. We chose the limit of one and a half. The p-value comes from a t-test over means of five blocks,
+    which are compared with one and a half times the first value. For evaluations, the first value counts as exact, because they
+    see the same answers each time; for training values, its error is taken into account (Welch's test). On tiny models that
+    TRL's DPOTrainer trained, whose preferred answers are the right ones (`finetuning.py --by trl`, seeds 40 to 49, on which it
+    was not developed), the rule fired in 20 of 20 studies with far too high rates or with a high rate and a small beta. In the
+    best trials of the first four seeds, the log probability went from -1 to -2.6 or less (median -15). The rule fired in none
+    of 30 studies of usual rates, of a large beta, and of the same high rates with the loss of the preferred answers. So a lower
+    rate and this loss both prevented the fall. At intermediate rates, whose best trial recovers in part, few studies were seen.
+    Confidence is 0.8 times one minus the p-value: larger models, and answers that come from another model, were not measured.
     """
 
     playbook = "Examining the training curves"
@@ -87,7 +89,6 @@ class ChosenUnlikely(Rule):
     """Maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding."""
         if not study.has("chosen_logp"):
             raise MissingData("no trial logged the log probability of preferred answers", needs="design")
         if study.signals["chosen_logp"] == study.spec.objective.metric:
@@ -99,13 +100,15 @@ class ChosenUnlikely(Rule):
         if falls and falls[0] is found[0]:
             yield self._finding(study, falls, found)
 
-    def _finding(self, study: Study, falls: Sequence[_Fall], found: Sequence[_Fall]) -> Finding:
+    def _finding(
+        self, study: Study, falls: Sequence[_LogProbabilityFall], found: Sequence[_LogProbabilityFall]
+    ) -> Finding:
         first, metric, objective = falls[0], study.signals["chosen_logp"], study.spec.objective.metric
         action = say(_ADVICE, metric=Name(metric))
         return self.finding(
             say(
                 "The preferred answers become less likely in {trial}: their mean log probability, {metric}, goes from {before} to "
-                "{after}. The study ranks trials by {objective}. The same holds for {n} of {of}.",
+                "{after}. The study ranks trials by {objective}. The preferred answers also become less likely in {n} of {of}.",
                 trial=Name(first.trial.name),
                 metric=Name(metric),
                 before=Number(first.before),
@@ -122,8 +125,14 @@ class ChosenUnlikely(Rule):
             evidence=(
                 curve_plot((objective, metric), say("{metric} falls.", metric=Name(metric)), [f.trial for f in found]),
                 table(
-                    ("late cross-entropy, ratio to the first", limited(Number(first.ratio, 2), Number(self.most))),
-                    ("ratios of the best trials", joined(Number(f.ratio, 2) for f in found)),
+                    (
+                        "late cross-entropy as a multiple of the first",
+                        limited(Number(first.ratio, 2), Number(self.most)),
+                    ),
+                    (
+                        "ratios of late to first cross-entropy in the best trials",
+                        joined(Number(f.ratio, 2) for f in found),
+                    ),
                     ("p-value", limited(Probability(first.p), self.false_alarms)),
                 ),
             ),
@@ -131,17 +140,17 @@ class ChosenUnlikely(Rule):
         )
 
 
-def _fall(study: Study, trial: Trial, most: float) -> _Fall | None:
+def _fall(study: Study, trial: Trial, most: float) -> _LogProbabilityFall | None:
     """Return the change of the log probability in a trial; None for too few values, or for values that are not below zero."""
     entropy, metric = -study.curve(trial, "chosen_logp").finite.values, study.signals["chosen_logp"]
     if len(entropy) < MIN_POINTS:
         return None
-    # Each step of a training sees other answers.
+    # Each training step sees other answers, so the first value has an error.
     late = mean_level(entropy[len(entropy) // 2 :])
     if split_of(metric) == "valid":
         start, p = float(entropy[0]), late.p_above(most * float(entropy[0]))
     else:
         part = entropy[: max(len(entropy) // 10, 3)]
         start, error = float(part.mean()), float(part.std(ddof=1) / np.sqrt(len(part)))
-        p = late.p_above_other(MeanLevel(most * start, most * error, len(part) - 1.0))
-    return _Fall(trial, -start, -late.mean, p) if start > 0 else None
+        p = late.p_value_above_other(MeanLevel(most * start, most * error, len(part) - 1.0))
+    return _LogProbabilityFall(trial, -start, -late.mean, p) if start > 0 else None

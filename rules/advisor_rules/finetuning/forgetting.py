@@ -11,41 +11,43 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Name, Number, Percent, Probability, joined, limited, say
 from advisor.model.study import Study
 from advisor.model.usual_rates import is_fine_tuning
-from advisor_rules.finetuning._other_data import Decline, declines, other_metrics
+from advisor_rules.finetuning._other_data import MetricDecline, measure_declines, other_metrics
 
 _ADVICE = (
     "Decide how much you may lose on {metric}, and limit it in the next study: mix old data into the batches, lower the learning "
     "rate, or train a LoRA adapter instead of all weights."
 )
 _CONFIDENCE = 0.9
-"""Confidence before noise is considered: the decline is measured, but only the user can say if it matters."""
+"""Confidence of a finding without noise; below 1, because the decline is measured, but only the user can say if it matters."""
 
 
 class Forgetting(Rule):
     """While fine-tuning improves the objective, the model gets worse on other data.
 
     ## What it looks at
-    Other evaluations of the same quantity as the objective, on data with another name: with the objective `eval_new_accuracy`, the
-    metric `eval_old_accuracy`. The name must differ by a word for data such as "old", "base" or "wiki", or by a dataset: a part
-    before a slash (`eval_sums/loss`), or a name with an `eval_sums_runtime`, which Transformers logs. The rule compares the second
-    half of each trial with its own first evaluation. The other metric must be worse by a tenth of its first value, beyond noise,
-    while the objective improves steadily (rank correlation with the steps).
-    Both must hold in the best trial and in most of the best five. The rule judges studies that start from a pretrained model.
+    The rule reads other evaluations of the objective's quantity, on data with another name: for the objective
+    `eval_new_accuracy`, the metric `eval_old_accuracy`. The name must differ by a word for data such as "old", "base" or
+    "wiki", or by a dataset: a part before a slash (`eval_sums/loss`), or a name with an `eval_sums_runtime`, which Transformers
+    logs. The rule compares the second half of each trial with its own first evaluation. The other metric must be worse by a
+    tenth of its first value, beyond noise, while the objective improves steadily (rank correlation with the steps). Both
+    conditions must hold in the best trial and in most of the best five. The rule judges studies that start from a pretrained
+    model.
 
     ## Why it matters
-    Fine-tuning moves weights that other abilities depend on. The study ranks trials by the objective alone, so its best trial may
-    have lost most of what the model could do before.
+    Fine-tuning moves weights that other abilities depend on. The study ranks trials by the objective alone, so its best trial
+    may have lost most of what the model could do before.
 
     ## What to do
-    Decide what the model must still be able to do, and evaluate it. Mix data of the old kind into the batches, lower the learning
-    rate, stop earlier, or train a LoRA adapter. Choose the trial by both metrics.
+    Decide what the model must still be able to do, and evaluate it. Mix data that the model was trained on before into the
+    batches, lower the learning rate, stop earlier, or train a LoRA adapter. Choose the trial by both the objective and the
+    other metric.
 
     ## How sure
     Luo et al. 2023 (arXiv:2308.08747) find such forgetting in language models of 1 to 7 billion parameters; Biderman et al.
     2024 (arXiv:2405.09673) find that LoRA forgets less than full fine-tuning and learns less. Confidence is 0.9 times one minus
-    the larger p-value, corrected for the number of metrics. The limit of a tenth is our choice. The rule was measured on
-    classifiers of digits and on language models that TRL's SFTTrainer trains, all evaluated before the first step. The one false
-    alarm with TRL is a study that replays old texts, and whose loss on them still rose by 12 % in all three trials.
+    the larger p-value, corrected for the number of metrics. We chose the limit of a tenth. The rule was measured on classifiers
+    of digits and on language models that TRL's SFTTrainer trains, all evaluated before the first step. The one false alarm with
+    TRL is a study that replays old texts, and whose loss on them still rose by 12 % in all three trials.
     """
 
     playbook = "Examining the training curves"
@@ -56,19 +58,18 @@ class Forgetting(Rule):
     best: Points = 5
     """Number of best trials to judge. Our choice."""
     material: Share = 0.1
-    """Minimum decline, as a share of the first value. Our choice."""
+    """Minimum decline of the metric, as a share of its first value. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding for each metric that declines."""
         if not is_fine_tuning(study):
             raise MissingData("no trial is known to start from a pretrained model", needs="design")
         metrics = other_metrics(study)
         if not metrics:
             raise MissingData("no trial evaluated the objective's quantity on other data", needs="design")
         trials = study.ranked()[: self.best]
-        judged = {metric: declines(study, trials, metric, len(metrics)) for metric in metrics}
+        judged = {metric: measure_declines(study, trials, metric, len(metrics)) for metric in metrics}
         if not any(judged.values()):
             raise MissingData(
                 "no good trial evaluated often enough to tell a decline from noise; evaluate six times or more"
@@ -78,13 +79,14 @@ class Forgetting(Rule):
             if worse and worse[0].trial == found[0].trial and 2 * len(worse) > len(found):
                 yield self._finding(study, metric, worse, len(found))
 
-    def _finding(self, study: Study, metric: str, worse: Sequence[Decline], judged: int) -> Finding:
+    def _finding(self, study: Study, metric: str, worse: Sequence[MetricDecline], judged: int) -> Finding:
         first = worse[0]
         objective = study.spec.objective.metric
         action = say(_ADVICE, metric=Name(metric))
         return self.finding(
             say(
-                "While {objective} improves, {metric} of {trial} goes from {before} to {after}. It declines in {n} of {of}.",
+                "While {objective} improves, {metric} of {trial} goes from {before} to {after}. This metric also gets worse "
+                "in {n} of {of}.",
                 objective=Name(objective),
                 metric=Name(metric),
                 trial=Name(first.trial.name),
@@ -108,7 +110,7 @@ class Forgetting(Rule):
                 ),
                 table(
                     ("decline, share of the first value", limited(Percent(first.share), Percent(self.material))),
-                    ("declines of the best trials", joined(Percent(d.share) for d in worse)),
+                    ("decline of the metric in the best trials", joined(Percent(d.share) for d in worse)),
                     ("p-value", limited(Probability(first.p), self.false_alarms)),
                 ),
             ),

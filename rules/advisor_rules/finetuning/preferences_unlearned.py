@@ -42,24 +42,24 @@ class PreferencesUnlearned(Rule):
     """A training by preferences hardly changes the model, so its trials differ by chance only.
 
     ## What it looks at
-    The margin between the rewards of the preferred and the rejected answer (TRL's `rewards/margins`), divided by beta: the change
-    of the log-odds of the preferred against the rejected answer since the start of the training. The rule fires if the odds change
-    by less than a tenth, in training and in evaluations, in the second half of every trial.
+    The margin between the rewards of the preferred and the rejected answer (TRL's `rewards/margins`), divided by beta: the
+    change of the log-odds of the preferred against the rejected answer since the start of the training. The rule fires if the
+    odds change by less than a tenth, in training and in evaluations, in the second half of every trial.
 
     ## Why it matters
     The share of correctly ordered pairs counts a margin of 0.0001 as much as one of 10. If all rates are too low, this share is
-    often high from the first evaluation on and almost equal in all trials, which looks like a task that any rate solves. The loss
-    shows it: in DPO it stays at ln 2, about 0.693.
+    often high from the first evaluation on and almost equal in all trials, which looks like a task that any rate solves. The
+    loss shows it: in DPO it stays at ln 2, about 0.693.
 
     ## What to do
     Search higher learning rates. At such small changes, the log-odds change in proportion to the rate, so the proposed range is
-    where they would change by 0.1 to 10. It ends at rates that are unusual for the kind of training. If the trials are far shorter
-    than the real training, train longer instead.
+    where they would change by 0.1 to 10. It ends at rates that are unusual for the kind of training. If the trials are far
+    shorter than the real training, train longer instead.
 
     ## How sure
-    The change is logged, not estimated, and noise can only make it larger; the limit of a tenth is our choice. On tiny models that
-    TRL's DPOTrainer trained for 100 steps, the largest change was 0.024 at rates up to 4e-6, where the rule fires, and above 1 in
-    the best trials at rates from 1e-4 to 5e-3. These are few studies.
+    The change is logged, not estimated, and noise can only make it larger; the limit of a tenth is our choice. On tiny models
+    that TRL's DPOTrainer trained for 100 steps, the largest change was 0.024 at rates up to 4e-6, where the rule fires, and
+    above 1 in the best trials at rates from 1e-4 to 5e-3. These are few studies.
     """
 
     playbook = "Identifying bad search space boundaries"
@@ -167,8 +167,8 @@ def _shift(study: Study, trial: Trial) -> _Shift | None:
 
 
 def _search_higher_rates(study: Study, most: _Shift) -> tuple[Change, ...]:
-    """Return the change to search the rates at which the log-odds would change enough; empty if no learning rate was searched, or
-    if the rates already reach the usual ones."""
+    """Return the change to search the rates at which the log-odds would change enough; empty if no learning rate was searched,
+    or if the rates already reach the usual ones."""
     rates = learning_rates(study)
     if rates is None or most.nats <= 0:
         return ()

@@ -21,12 +21,13 @@ def is_adam(trial: Trial) -> bool:
 
 
 def is_adamw(trial: Trial) -> bool:
-    """Return True if the trial's weight decay is separate from the gradient and multiplied by the learning rate, as in AdamW."""
+    """Return True if the trial's weight decay is separate from the gradient and multiplied by the learning rate, as in
+    AdamW."""
     return any(optimizers.optimizer_of(name) == "adamw" for name in _names(trial))
 
 
 def _names(trial: Trial) -> Iterator[str]:
-    """Yield the trial's optimizer, from the hook's facts or else from a hyperparameter."""
+    """Yield the names of the trial's optimizer, from the training hook's facts or else from a hyperparameter."""
     noted = trial.facts.get("optimizer")
     if noted:
         yield noted
@@ -43,7 +44,8 @@ def epsilon(trial: Trial) -> float:
 
 
 def epsilon_parameter(study: Study) -> str | None:
-    """Return the name of the hyperparameter that sets Adam's epsilon: its name fits, and its values equal those of `epsilon`."""
+    """Return the name of the hyperparameter that sets Adam's epsilon: a hyperparameter with a suitable name whose values equal
+    those of `epsilon`."""
     return next((n for n in study.spec.parameters if _denotes_epsilon(n) and _has_values_of_epsilon(study, n)), None)
 
 
@@ -55,7 +57,7 @@ def is_epsilon(name: str) -> bool:
 
 
 def _denotes_epsilon(name: str) -> bool:
-    return optimizers.names_hyperparameter("epsilon", " ".join(_strip_optimizer_words(name)))
+    return optimizers.denotes_hyperparameter("epsilon", " ".join(_strip_optimizer_words(name)))
 
 
 def _has_values_of_epsilon(study: Study, name: str) -> bool:
@@ -86,8 +88,8 @@ def _strip_optimizer_words(name: str) -> list[str]:
 
 
 def counts_steps(trial: Trial) -> bool:
-    """Return True if the trial's facts state that its steps are optimizer steps, or its length in optimizer steps; otherwise, its
-    steps may be epochs.
+    """Return True if the trial's facts state that its steps are optimizer steps, or its length in optimizer steps; otherwise,
+    its steps may be epochs.
     """
     unit = trial.facts.get("step_unit")
     stated = any(trial.fact(name) >= 1 for name in ("max_train_steps", "steps_per_epoch"))

@@ -1,4 +1,4 @@
-"""The rule `adam-epsilon`."""
+"""Implements the rule `adam-epsilon`."""
 
 from __future__ import annotations
 
@@ -20,38 +20,40 @@ from advisor_rules.optimizer import _adam
 
 _MIN_NORMS = 20
 """Minimum number of logged gradient norms."""
-_SMALL = 1e-3
+_SUGGESTED_EPSILON_SHARE = 1e-3
 """Suggested epsilon of Adam, as a share of the typical gradient of one parameter."""
 
 
 class AdamEpsilon(Rule):
-    """Adam's epsilon is as large as the gradients, so Adam hardly adapts its steps to them.
+    """Adam's epsilon is as large as the gradients, so Adam hardly adapts its step sizes to the gradients.
 
     ## What it looks at
-    Adam divides by the root mean square of a parameter's gradients, plus epsilon. The rule compares epsilon with the root mean
-    square over all parameters: the logged gradient norm, after clipping, divided by the root of the number of trainable parameters,
-    as the median over the training. It looks at the five best trials that gained at least half of the best trial's gain, and fires
-    if epsilon is at least as large in most of them. It is quiet if epsilon is searched, because then the study compares its values.
+    Adam divides each update by the root mean square of a parameter's gradients, plus epsilon. The rule compares epsilon with
+    the typical gradient of a parameter: the logged gradient norm, after clipping, divided by the root of the number of
+    trainable parameters, as the median over the training. The rule examines the five best trials that reached at least half of
+    the best trial's gain. It fires if epsilon is at least as large as the typical gradient in most of them. The rule is quiet
+    if epsilon is searched, because then the study compares its values.
 
     ## Why it matters
-    If epsilon is as large as the gradient, updates are less than half as large as Adam's, and those of parameters with small
-    gradients are much smaller: training is close to SGD with a learning rate of learning rate / epsilon. The best learning rate
-    moves with the size of the gradient, which depends on the size of the model, the batch, clipping, and factors of the loss.
+    If epsilon is as large as the gradient, updates are less than half as large as without epsilon, and much smaller for
+    parameters with small gradients. Training is then close to SGD with the learning rate divided by epsilon. The best learning
+    rate then depends on the size of the gradient, which depends on the size of the model, the batch, clipping, and factors of
+    the loss.
 
     ## What to do
-    Lower epsilon to a thousandth of the typical gradient or less, and search the learning rate again: updates become larger. If
-    the gradients are tiny because the loss is divided by a large number, remove that factor. If the large epsilon is meant,
-    search it together with the learning rate.
+    Lower epsilon to a thousandth of the typical gradient or less, and search the learning rate again, because updates become
+    larger. If the gradients are tiny because the loss is divided by a large number, do not divide the loss. If the large
+    epsilon is intended, search it together with the learning rate.
 
     ## How sure
-    How much of Adam's update remains follows from its formula. The rule understates the effect, because most parameters have
-    gradients below the root mean square. According to arXiv 2309.14322, the default epsilon becomes too large for the gradients of
-    large transformers. In four pairs of
-    trainings of small language models, an epsilon of 1.3 to 1.8 times the gradient raised the validation loss by 0.14 to 0.22
-    at an unchanged learning rate, but after the learning rate was tuned again (it went up tenfold in two of four), the loss was
-    the same within 0.03. So it is a note, with a confidence of 0.6 times the share of the good trials that agree. On recordings
-    of seeds not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with a large
-    epsilon or a tiny factor of the loss and in none of 120 without.
+    The remaining share of Adam's update follows from its formula. The rule understates the effect, because most parameters have
+    gradients below the root mean square. According to arXiv 2309.14322, the default epsilon becomes too large for the gradients
+    of large transformers. In four pairs of trainings of small language models, an epsilon of 1.3 to 1.8 times the gradient
+    raised the validation loss by 0.14 to 0.22 at an unchanged learning rate. After the learning rate was tuned again, the loss
+    was the same within 0.03; in two of the four pairs, the rate went up tenfold. The finding is therefore a note, with a
+    confidence of 0.6 times the share of the good trials that agree. On recorded trainings with seeds not used in development
+    (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with a large epsilon or a tiny factor of the
+    loss and in none of 120 studies without these causes.
     """
 
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
@@ -65,14 +67,14 @@ class AdamEpsilon(Rule):
     )
 
     share: Factor = 1.0
-    """Minimum epsilon as a multiple of the typical gradient. At a multiple of 1, updates are at most half as large as Adam's."""
+    """Minimum epsilon as a multiple of the typical gradient. At a multiple of 1, updates are at most half as large as
+    Adam's."""
     best: Count = 5
     """Maximum number of best trials to examine."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
+    """Maximum distance of a good trial from the best trial, as a share of the best trial's gain over its run."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
         good = [t for t in good_trials(study, self.reach) if _adam.is_adam(t)][: self.best]
         if not good:
             raise MissingData("no good trial is known to use Adam", needs="design")
@@ -89,7 +91,7 @@ class AdamEpsilon(Rule):
 
     def _finding(self, study: Study, large: list[_EpsilonAndGradient], judged: int) -> Finding:
         typical, epsilon = (float(np.median([getattr(e, key) for e in large])) for key in ("gradient", "epsilon"))
-        smaller = 10.0 ** math.floor(math.log10(_SMALL * typical))
+        smaller = 10.0 ** math.floor(math.log10(_SUGGESTED_EPSILON_SHARE * typical))
         message = say(
             "Adam's epsilon, {epsilon}, is larger than the typical gradient of a parameter, {gradient}, in {n} of {judged}, so "
             "updates are about {share} of Adam's.",
@@ -128,7 +130,7 @@ class AdamEpsilon(Rule):
             ),
             table(
                 ("epsilon", Number(epsilon)),
-                ("gradient norm / √parameters, median", Number(typical)),
+                ("gradient norm / √(number of parameters), median", Number(typical)),
                 ("trainable parameters", Number(large[0].parameters)),
                 ("limit, epsilon / gradient", Number(self.share)),
             ),
@@ -142,7 +144,7 @@ class _EpsilonAndGradient:
     trial: Trial
     epsilon: float
     gradient: float
-    """Root mean square of the clipped gradient over the parameters; median over the training."""
+    """Root mean square of the clipped gradient over the parameters, as the median over the training."""
     parameters: float
     """Number of trainable parameters."""
 

@@ -1,4 +1,4 @@
-"""The rule `weight-decay-weak`."""
+"""Implements the rule `weight-decay-weak`."""
 
 from __future__ import annotations
 
@@ -12,45 +12,44 @@ from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.learning_rate import rate_of
+from advisor.model.learning_rate import peak_rate_of_trial
 from advisor.model.message import Count, Name, Number, Percent, say
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
 from advisor_rules.optimizer import _adam
 
-_ACTS = 0.1
-"""Minimum sum of learning rate times weight decay over all steps at which weight decay has an effect: with 0.1, weights shrink by
-10 %.
-"""
+_MIN_EFFECTIVE_SUM = 0.1
+"""Minimum sum, over all steps, of learning rate times weight decay at which weight decay has an effect: a sum of 0.1 shrinks
+weights by 10 %."""
 
 
 class WeightDecayWeak(Rule):
     """AdamW's weight decay is too weak to act within the length of the training.
 
     ## What it looks at
-    The learning rate times the weight decay, summed over all steps, in each trial with AdamW and a positive weight decay. Each step
-    multiplies the weights by one minus this product, so the sum is the length of training in timescales of the decay, 1 / (learning
-    rate × weight decay) steps. If the learning rate was not logged, its peak is used for all steps, which makes the sum too large
-    rather than too small. The rule fires if the weights shrink by less than 3 % in every trial.
+    The rule sums the learning rate times the weight decay over all steps, in each trial with AdamW and a positive weight decay.
+    Each step multiplies the weights by one minus this product, so the sum is the length of training in timescales of the decay,
+    1 / (learning rate × weight decay) steps. If the learning rate was not logged, its peak is used for all steps, which makes
+    the sum too large rather than too small. The rule fires if the weights would shrink by less than 3 % in every trial.
 
     ## Why it matters
-    Such a weight decay does not regularise, however large it looks: 0.01 acts within 1,000 steps at a learning rate of 0.01, but
-    not at 0.00002. A study that searches it spends trials on a hyperparameter without effect. A weight decay that was
-    tuned for a longer training or a smaller batch often ends up here, because both change the number of timescales.
+    A weight decay that is too weak does not regularise, whatever its value: 0.01 has an effect within 1,000 steps at a learning
+    rate of 0.01, but not at 0.00002. A study that searches a weight decay without effect wastes trials. A weight decay that was
+    tuned for a longer training or a smaller batch often becomes too weak, because both change the number of timescales.
 
     ## What to do
-    Leave weight decay out of the search, at any value. To regularise by it, use values at which the weights shrink by 10 % or more
-    during training; a model that was trained before then also loses what it had learned. If you change the number of steps or the
-    batch size, keep the number of timescales: it is a better guide than the value.
+    Leave weight decay out of the search, at any value. To regularise by weight decay, use values at which the weights shrink by
+    10 % or more during training; a pretrained model then also loses what it had learned. If you change the number of steps or
+    the batch size, keep the number of timescales: the number is a better guide than the weight decay itself.
 
     ## How sure
-    The sum follows from AdamW's update. In four trainings of small language models, a weight decay
-    three times the limit (weights shrink by 10 %) changed the validation loss by 0.001 to 0.008, of 1.2 to 2.4, against none
-    with the same seed. On recordings of seeds not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired
-    in 20 of 20 studies with such a weight decay and in none of 120 without. According to arXiv 2405.13698 and 2505.13738, the
+    The sum follows from AdamW's update. In four trainings of small language models, three times the limit (weights shrink by 10
+    %) changed the validation loss by 0.001 to 0.008, compared with no weight decay at the same seed; the losses were 1.2 to
+    2.4. On recorded trainings with seeds not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired in
+    20 of 20 studies with too weak a weight decay and in none of 120 others. According to arXiv 2405.13698 and 2505.13738, the
     timescale matters rather than the weight decay alone; according to arXiv 2510.19093, weight decay decides if a learning rate
-    suits models of other widths. Our recordings do not show where the best timescale lies. Confidence is 0.9, or 0.8 if the weight
-    decay is not searched, because it may be intended.
+    suits models of other widths. Our recorded trainings do not show which timescale is best. Confidence is 0.9, or 0.8 if the
+    weight decay is not searched, because it may be intended.
     """
 
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
@@ -63,10 +62,9 @@ class WeightDecayWeak(Rule):
     )
 
     weak: Share = 0.03
-    """Maximum share by which a weight decay without effect shrinks the weights during a training. Our choice."""
+    """Maximum share by which weight decay shrinks the weights during a training if it counts as without effect. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
         ended = [t for t in study.trials if study.feasible[t.index] and study.ended[t.index] and not study.cut_short(t)]
         if not ended:
             raise MissingData("no trial ran to its planned end", needs="full_length")
@@ -81,7 +79,7 @@ class WeightDecayWeak(Rule):
             return
         if len(decays) < len(decaying):
             raise MissingData(
-                "the weight decay or the learning rate of a trial is unknown; log both as parameters", needs="facts"
+                "the weight decay or the learning rate of a trial is unknown; log the two as parameters", needs="facts"
             )
         if not all(_adam.counts_steps(d.trial) for d in decays):
             raise MissingData("the number of optimizer steps is unknown; log max_train_steps", needs="facts")
@@ -99,11 +97,11 @@ class WeightDecayWeak(Rule):
             n=Count(len(decays), "trial"),
         )
         action = say(
-            "{fix} at the best trial's learning rate and steps, weight decay acts from {acts} on.",
+            "{fix} at the best trial's learning rate and steps, weight decay has an effect from {acts} upwards.",
             fix="Do not count on weight decay to regularise:"
             if searched is None
             else say("Fix {name}:", name=Name(searched)),
-            acts=Number(round_significant(_ACTS / best.rate_sum, 2)),
+            acts=Number(round_significant(_MIN_EFFECTIVE_SUM / best.rate_sum, 2)),
         )
         change: Change = Advise(text=str(action))
         if searched is not None:
@@ -119,9 +117,9 @@ class WeightDecayWeak(Rule):
             evidence=table(
                 ("trial with the strongest decay", Name(strongest.trial.name)),
                 ("its weight decay", Number(strongest.decay)),
-                ("its learning rate, summed over the steps", Number(strongest.rate_sum)),
-                ("length of its training in timescales", Number(strongest.timescales)),
-                ("limit", say("weights shrink by {weak}", weak=Percent(self.weak))),
+                ("learning rate of this trial, summed over the steps", Number(strongest.rate_sum)),
+                ("length of this trial's training, in timescales of the decay", Number(strongest.timescales)),
+                ("limit", say("weights shrink by {weak} during the training", weak=Percent(self.weak))),
             ),
             changes=(change,),
         )
@@ -151,7 +149,7 @@ def _read(study: Study, trial: Trial) -> _WeightShrinkage | None:
     decay, rates = _adam.weight_decay(trial), study.curve(trial, "learning_rate").finite
     last = max((int(c.steps[-1]) for c in (rates, study.cost_curve(trial)) if len(c)), default=0)
     steps = np.nanmax([study.planned_steps(trial), last + 1])
-    peak = max(rate_of(study, trial), float(rates.values.max()) if len(rates) else 0.0)
+    peak = max(peak_rate_of_trial(study, trial), float(rates.values.max()) if len(rates) else 0.0)
     if len(rates) > 1 and rates.steps[-1] >= 0.9 * last:
         total = float(rates.values @ np.diff(rates.steps, prepend=rates.steps[0] - 1))
     else:

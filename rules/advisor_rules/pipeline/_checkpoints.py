@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.computed.pipeline import checkpoints
 from advisor.model.study import Curve, Study, Trial
-from advisor.stats.curve import Rise, point_rise
+from advisor.stats.curve import LevelRise, point_rise
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class KeptModel:
     source: str
     """Phrase that says how the kept model was determined."""
     index: int
-    """Index, in the trial's curve, of the kept model's evaluation; -1 if no checkpoint was kept."""
-    rise: Rise | None
+    """Index of the kept model's evaluation in the trial's curve; -1 if no checkpoint was kept."""
+    rise: LevelRise | None
     """Rise from the best level to the kept value; None if no checkpoint was kept."""
 
     @property
@@ -58,7 +58,7 @@ def read_kept_model(study: Study, trial: Trial) -> KeptModel | None:
     found = checkpoints.logged(trial)
     if found is None:
         index, source = len(curve) - 1, "at its last step"
-    elif (best := checkpoints.best_kept(study, trial)) is None:
+    elif (best := checkpoints.best_checkpoint(study, trial)) is None:
         return KeptModel(trial, curve, True, "", -1, None)
     else:
         index = max(int(np.searchsorted(curve.steps, best[0], side="right")) - 1, 0)

@@ -14,9 +14,9 @@ MIN_INTERVALS = 8
 """Minimum number of intervals between evaluations; the first and the last interval are not counted."""
 _MAX_P_SKIPPED = 0.001
 """Maximum p-value at which more than half of the events count as missing from a regular grid."""
-_MIN_GRID = 10.0
-"""Minimum usual interval at which intervals of a whole multiple count as skipped events. Whole multiples of shorter intervals occur
-by chance.
+_MIN_GRID_INTERVAL = 10.0
+"""Minimum usual interval for whole multiples of it to count as skipped events. Whole multiples of shorter intervals occur by
+chance.
 """
 
 
@@ -29,11 +29,11 @@ class Intervals:
     shortest: float
     longest: float
     off: float
-    """Share of the intervals that differ from all whole multiples of the usual interval by more than the tolerance."""
-    one_way: bool
+    """Share of the intervals that differ from every whole multiple of the usual interval by more than the tolerance."""
+    is_one_way: bool
     """True if the intervals only grow or only shrink, so that they were probably planned."""
     unequal: float = 0.0
-    """Share of the intervals that differ from the usual interval itself."""
+    """Share of the intervals that differ from the usual interval by more than the tolerance."""
     events: int = 0
     """Number of intervals; 0 if no interval is a whole multiple of the usual one."""
     planned: int = 0
@@ -41,7 +41,7 @@ class Intervals:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class EvaluationTiming:
     """The intervals between the evaluations of one trial."""
 
     trial: Trial
@@ -54,7 +54,7 @@ class Timing:
 
         Intervals that only grow or only shrink count as regular, unless they are regular in seconds.
         """
-        return self.steps.off > limit and (self.by_clock or not self.steps.one_way)
+        return self.steps.off > limit and (self.by_clock or not self.steps.is_one_way)
 
     @property
     def by_clock(self) -> bool:
@@ -62,17 +62,17 @@ class Timing:
         return self.seconds is not None and self.seconds.usual > 0 and self.seconds.off <= self.steps.off / 2
 
 
-def timings(study: Study, tolerance: float) -> list[Timing]:
+def read_timings(study: Study, tolerance: float) -> list[EvaluationTiming]:
     """Return the timings of the trials with enough evaluations of the objective.
 
-    tolerance: maximum difference of a regular interval from the usual interval, as a share of the usual one.
+    `tolerance` is the maximum difference of a regular interval from the usual interval, as a share of the usual interval.
     """
     judged_trials = []
     for trial in study.trials:
         curve = study.cost_curve(trial)
         steps = read_intervals(curve.steps.astype(np.float64), tolerance, slack=1.0)
         if steps is not None:
-            judged_trials.append(Timing(trial, steps, read_intervals(curve.times, tolerance)))
+            judged_trials.append(EvaluationTiming(trial, steps, read_intervals(curve.times, tolerance)))
     events, planned = (sum(getattr(t.steps, count) for t in judged_trials) for count in ("events", "planned"))
     if not _are_mostly_missing(planned - events, planned):
         return judged_trials
@@ -88,7 +88,7 @@ def timings(study: Study, tolerance: float) -> list[Timing]:
 
 
 def _count_without_skips(intervals: Intervals) -> Intervals:
-    """Return the intervals, computed without the assumption that events were skipped."""
+    """Return the intervals without the assumption that events were skipped."""
     return replace(intervals, off=intervals.unequal, events=0, planned=0) if intervals.planned else intervals
 
 
@@ -105,9 +105,10 @@ def read_intervals(times: FloatArray, tolerance: float, *, slack: float = 0.0) -
     max_difference = max(tolerance * median, slack)
     unequal = off = float(np.mean(np.abs(intervals - median) > max_difference))
     events = planned = 0
-    # Skipped events make intervals whole multiples of the usual interval or, if many events are skipped, of the shortest.
+    # Skipped events make intervals whole multiples of the usual interval or, if many events are skipped, of the shortest
+    # interval.
     for grid in (median, shortest):
-        if grid < _MIN_GRID * max(slack, 1.0):
+        if grid < _MIN_GRID_INTERVAL * max(slack, 1.0):
             continue
         on_grid = round(float(intervals.sum()) / grid)
         if not _are_mostly_missing(on_grid - len(intervals), on_grid):
@@ -115,12 +116,12 @@ def read_intervals(times: FloatArray, tolerance: float, *, slack: float = 0.0) -
             if np.mean(irregular) < off:
                 off, events, planned = float(np.mean(irregular)), len(intervals), on_grid
     differences = np.diff(intervals)
-    one_way = bool((differences >= -max_difference).all() or (differences <= max_difference).all())
-    return Intervals(median, shortest, float(intervals.max()), off, one_way, unequal, events, planned)
+    is_one_way = bool((differences >= -max_difference).all() or (differences <= max_difference).all())
+    return Intervals(median, shortest, float(intervals.max()), off, is_one_way, unequal, events, planned)
 
 
 def _are_mostly_missing(missing: int, planned: int) -> bool:
-    """Return True if significantly more than half of the events on a regular grid are missing, so that the events were not planned
-    on this grid.
+    """Return True if significantly more than half of the events on a regular grid are missing, so that the events were not
+    planned on this grid.
     """
     return planned > 0 and float(binom.sf(missing - 1, planned, 0.5)) <= _MAX_P_SKIPPED

@@ -16,24 +16,24 @@ from advisor.model import parameter_kinds
 from advisor.model.space import is_learning_rate
 from advisor.model.study import Curve, Signal, Study, Trial
 
-_RESULTS: tuple[Signal, ...] = ("train_loss", "train_eval_loss", "train_objective", "valid_loss", "grad_norm")
+_RESULT_SIGNALS: tuple[Signal, ...] = ("train_loss", "train_eval_loss", "train_objective", "valid_loss", "grad_norm")
 """Training results to compare besides the objective."""
 
 Setting: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Twins:
+class IdenticalTrials:
     """Trials of two or more settings with identical curves."""
 
     trials: tuple[Trial, ...]
     names: tuple[str, ...]
-    """Hyperparameters that differ among these trials, sorted."""
+    """Hyperparameters that differ among the trials with identical curves, sorted."""
     settings: int
     moves: int
-    """Number of times that the value changes in the curve with the most changes."""
+    """Number of changes of value in the curve with the most changes."""
     p: float
-    """p-value: probability that this number of the study's settings have identical curves by chance; see `read_identical`."""
+    """p-value: probability that as many of the study's settings have identical curves by chance; see `read_identical`."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class IdenticalCurves:
     """Number of distinct settings among the judged trials."""
     varied: tuple[str, ...]
     """Hyperparameters that differ among the judged trials."""
-    twins: tuple[Twins, ...]
+    twins: tuple[IdenticalTrials, ...]
     """Groups of identical curves, largest group first."""
     _settings: Mapping[int, Setting]
     _curves: Mapping[int, bytes]
     """Curves as bytes, by index of the trial."""
 
     @property
-    def seeds_shared(self) -> bool:
+    def has_shared_seeds(self) -> bool:
         """True if two settings have the same seed, or logged no seed."""
         return len({t.seed for t in self.judged}) < self.settings
 
@@ -71,9 +71,9 @@ class IdenticalCurves:
 def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
     """Return the settings with identical results: objective, losses and gradient norm.
 
-    The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2; because curves are
-    compared in all logged digits, the true probability is far lower. The p-value uses the curve with the most changes, and is
-    corrected for the number of ways to choose this number of settings.
+    The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2; because curves
+    are compared in all logged digits, the true probability is far lower. The p-value uses the curve with the most changes, and
+    is corrected for the number of ways to choose this number of settings.
     """
     curves, change_counts = _changing_curves(study)
     judged_trials = [t for t in study.trials if t.index in curves]
@@ -83,7 +83,7 @@ def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
     groups: dict[bytes, list[Trial]] = defaultdict(list)
     for trial in judged_trials:
         groups[curves[trial.index]].append(trial)
-    twins = [_twins(group, settings, change_counts[group[0].index]) for group in groups.values()]
+    twins = [_group_identical_trials(group, settings, change_counts[group[0].index]) for group in groups.values()]
     significant = sorted(
         (t for t in twins if t.settings > 1 and t.p <= false_alarms), key=lambda t: (-t.settings, t.trials[0].index)
     )
@@ -92,8 +92,8 @@ def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
 
 
 def _changing_curves(study: Study) -> tuple[dict[int, bytes], dict[int, int]]:
-    """Return (curve as bytes, number of changes of value) of the results of each ended trial, by trial index; trials whose results
-    never change are left out.
+    """Return (curve as bytes, number of changes of value) of the results of each ended trial, by trial index; trials whose
+    results never change are left out.
     """
     curves, change_counts = {}, {}
     for trial in study.trials:
@@ -108,20 +108,23 @@ def _changing_curves(study: Study) -> tuple[dict[int, bytes], dict[int, int]]:
     return curves, change_counts
 
 
-def _twins(group: Sequence[Trial], settings: Mapping[int, Setting], changes: int) -> Twins:
+def _group_identical_trials(group: Sequence[Trial], settings: Mapping[int, Setting], changes: int) -> IdenticalTrials:
     own = {settings[t.index] for t in group}
     p = _expected_groups(len(own), len(set(settings.values())), changes)
-    return Twins(tuple(group), _varied(own), len(own), changes, p)
+    return IdenticalTrials(tuple(group), _varied(own), len(own), changes, p)
 
 
-def differ_clearly(group: Twins, varied: Sequence[str]) -> bool:
-    """Return True if the settings differ in a learning rate or in all varied hyperparameters, which would change any training."""
+def differ_clearly(group: IdenticalTrials, varied: Sequence[str]) -> bool:
+    """Return True if the settings differ in a learning rate or in all varied hyperparameters, which would change any
+    training."""
     return any(map(is_learning_rate, group.names)) or (len(group.names) > 1 and set(group.names) == set(varied))
 
 
 def _distinct_result_curves(study: Study, trial: Trial) -> list[Curve]:
     """Return the distinct result curves of the trial; empty if none was logged."""
-    names = dict.fromkeys([study.spec.objective.metric, *(study.signals[s] for s in _RESULTS if s in study.signals)])
+    names = dict.fromkeys(
+        [study.spec.objective.metric, *(study.signals[s] for s in _RESULT_SIGNALS if s in study.signals)]
+    )
     return [study.metric(trial, name) for name in names]
 
 
@@ -132,6 +135,6 @@ def _varied(settings: Collection[Setting]) -> tuple[str, ...]:
 
 
 def _expected_groups(same: int, settings: int, moves: int) -> float:
-    """Return the expected number of groups of `same` settings whose curves agree by chance at every change; at most 1."""
+    """Return the expected number of groups of size `same` whose curves agree by chance at every change; at most 1."""
     ways = math.lgamma(settings + 1) - math.lgamma(same + 1) - math.lgamma(settings - same + 1)
     return math.exp(min(ways - moves * (same - 1) * math.log(2), 0.0))

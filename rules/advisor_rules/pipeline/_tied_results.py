@@ -1,4 +1,4 @@
-"""Message and advice if the best settings all have the same result."""
+"""Message and advice for studies whose best settings all have the same result."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from advisor.model.message import Message, Name, Number, Objective, say
 from advisor.model.space import round_up
 from advisor.model.study import Study, Trial
 
-_KEPT = "The checkpoints that these trials kept can be evaluated without new training."
+_KEPT = "The checkpoints that these trials kept can be evaluated on them without new training."
 
 
 def tied_message(study: Study, trials: Sequence[Trial], detectable: float) -> Message:
-    """Return the sentence on settings with equal results. detectable: smallest difference that the validation set can show."""
-    n, room = round(trials[0].fact("n_valid")), validation.headroom(study)
+    """Return the sentence on settings with equal results. `detectable` is the smallest difference that the validation set can
+    show."""
+    n, room = round(trials[0].fact("n_valid")), validation.distance_to_perfect_score(study)
     perfect = say(
-        "A perfect score would be only {room} better, less than the {least} that {n} validation examples can show, so no setting "
+        "A perfect score would be better by only {room}, which is less than the {least} that {n} validation examples can "
+        "show, so no setting "
         "can be shown to be better.",
         room=Number(room, 2),
         least=Number(detectable, 2),
@@ -33,13 +35,11 @@ def tied_message(study: Study, trials: Sequence[Trial], detectable: float) -> Me
 
 
 def harder(study: Study, trials: Sequence[Trial], examples: float = 0.0) -> str:
-    """Return the advice for trials whose results are the same.
-
-    examples: number of validation examples needed to distinguish a perfect score from the best result; 0 if unknown.
-    """
+    """`examples` is the number of validation examples needed to distinguish a perfect score from the best result, or 0 if
+    unknown."""
     what = "episodes" if study.kind == "reinforcement-learning" else "examples"
-    n, loss = trials[0].fact("n_valid"), _finer(study)
-    known = n < examples <= n * validation.MAX_TIMES
+    n, loss = trials[0].fact("n_valid"), _finer_metric(study)
+    known = n < examples <= n * validation.MAX_EXAMPLES_FACTOR
     size = f"at least {round_up(examples):,} harder" if known else "more or harder"
     late = loss is None and any(len(study.cost_curve(t)) > 1 for t in trials)
     finer = "by a finer metric" if loss is None else f"compare {loss}"
@@ -47,10 +47,9 @@ def harder(study: Study, trials: Sequence[Trial], examples: float = 0.0) -> str:
     return f"{advice} {_KEPT}" if all(map(checkpoints.paths, trials)) else advice
 
 
-def _finer(study: Study) -> str | None:
-    """Return the name of the validation loss if it was logged and can replace the objective, with the trials that it can compare;
-    else None.
-    """
+def _finer_metric(study: Study) -> str | None:
+    """Return the name of the validation loss and the trials that it can compare, if it was logged and can replace the
+    objective; else None."""
     loss = study.signals.get("valid_loss")
     if loss is None or loss == study.spec.objective.metric or study.kind == "reinforcement-learning":
         return None

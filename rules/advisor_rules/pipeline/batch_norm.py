@@ -1,4 +1,4 @@
-"""The rule `batch-norm`; its documentation is the docstring of the class."""
+"""Implements the rule `batch-norm`."""
 
 from __future__ import annotations
 
@@ -15,43 +15,48 @@ from advisor.model.message import Message, listed, say
 from advisor.model.study import Study, Trial
 from advisor_rules.pipeline._ranges import count_range
 
-_GHOSTS = "Take batch norm's statistics from parts of about 64 examples (ghost batch norm), or use layer norm."
+_GHOST_NORM_ADVICE = (
+    "Take batch norm's statistics from parts of about 64 examples (ghost batch norm), or use layer norm."
+)
 
 
 class BatchNorm(Rule):
     """Batch norm computes its statistics from few or very many examples, or from a different number of examples in each trial.
 
     ## What it looks at
-    The number of examples from which each batch norm layer that is not frozen computes its mean and variance. It is the size of one
-    batch on one device, or of one micro-batch if gradients are accumulated; synchronised layers use the batches of all devices.
+    The rule reads the number of examples from which each batch norm layer that is not frozen computes its mean and variance.
+    This number is the size of one batch on one device, or of one micro-batch if gradients are accumulated; synchronised layers
+    use the batches of all devices.
 
     ## Why it matters
-    With few examples, the batch statistics are noisy and differ from the running statistics that evaluations use. This noise also
-    regularises. If it changes with the batch size or the number of devices, trials that seem to differ only in that number also
-    differ in regularisation.
-    With very many examples, this noise and its regularising effect disappear, so large batches seem worse than they are.
+    With few examples, the batch statistics are noisy and differ from the running statistics that evaluations use. The noise of
+    batch statistics also regularises. If this noise changes with the batch size or the number of devices, trials that seem to
+    differ only in the batch size or the devices also differ in regularisation. With very many examples, the noise of the
+    statistics and its regularising effect disappear, so large batches seem worse than they are.
 
     ## What to do
-    Replace batch norm by layer norm or group norm if you can; they do not depend on the batch. Otherwise compute statistics from
-    about 64 examples at any batch size: synchronise small batches across devices, split large batches (ghost batch norm).
+    Replace batch norm by layer norm or group norm if you can, because these do not depend on the batch. Otherwise compute
+    statistics from about 64 examples at any batch size: synchronise small batches across devices, split large batches (ghost
+    batch norm).
 
     ## How sure
-    Sizes are logged facts, so no finding is due to chance. The sufficient number of examples depends on the model, because
-    convolutions also average over positions. Confidence is therefore 0.8.
+    Batch sizes are logged facts, so no finding is due to chance. The number of examples that suffices depends on the model,
+    because convolutions also average over positions. Confidence is therefore 0.8.
     """
 
     playbook = "Batch normalization implementation details"
     goal = "pipeline"
 
     few: Count = 16
-    """Minimum number of examples for reliable statistics. In published image classification, errors rise with fewer than 16
-    examples per device.
+    """Minimum number of examples for reliable batch statistics. In published image classification, errors rise with fewer than
+    16 examples per device.
     """
     very_few: Count = 8
-    """Minimum number of examples without serious harm. With fewer, published errors rise by more than one percentage point."""
+    """Minimum number of examples for batch statistics without serious harm. With fewer examples, published errors rise by more
+    than one percentage point."""
     many: Count = 256
-    """Maximum number of examples before regularisation is lost. The playbook takes statistics from about 64 examples of a larger
-    batch; four times this number is our choice."""
+    """Maximum number of examples at which the noise of batch statistics still regularises. The playbook takes statistics from
+    about 64 examples of a larger batch; we allow four times this number."""
     apart: Factor = 2.0
     """Minimum ratio between the numbers of examples of two trials that counts as a difference. Our choice."""
 
@@ -73,18 +78,18 @@ class BatchNorm(Rule):
         large = [(t, n) for t, n in trials_with_size if n.examples > self.many]
         if 2 * len(large) > len(trials_with_size):
             message = say(
-                "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples. Statistics of so "
+                "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples. Statistics of very "
                 "many examples have little of the noise that regularises.",
                 n=len(large),
                 known=len(trials_with_size),
                 sizes=_batch_sizes_text(large),
             )
-            yield self._report(message, large, _GHOSTS, "note")
+            yield self._report(message, large, _GHOST_NORM_ADVICE, "note")
         sizes = [n.examples for _, n in trials_with_size]
         if sizes and max(sizes) >= self.apart * min(sizes):
             message = say(
                 "Batch norm takes its statistics from {sizes} examples, depending on the trial. Comparing batch sizes also "
-                "compares its regularisation.",
+                "compares the regularisation by batch norm.",
                 sizes=_batch_sizes_text(trials_with_size),
             )
             advice = "Fix the number of examples in batch norm's statistics for all trials, or use layer norm."

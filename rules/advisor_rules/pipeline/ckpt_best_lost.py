@@ -1,4 +1,4 @@
-"""The rule `ckpt-best-lost`; its documentation is the docstring of the class."""
+"""Implements the rule `ckpt-best-lost`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
 from advisor_rules.pipeline._checkpoints import KeptModel, read_kept_model
 
-_OWN_FOLDER = (
+_OWN_FOLDER_ADVICE = (
     "Write the checkpoints of each run to its own folder. In a command of `advisor run`, {run_id} is the id of the run: with the "
     "Transformers Trainer, add --output-dir trainer-output/{run_id}."
 )
-_OVERWRITTEN = 0.95
+_OVERWRITTEN_CONFIDENCE = 0.95
 """Confidence that checkpoints under the same path on the same machine were overwritten. Relative paths can belong to different
-working directories. Our choice.
-"""
-_PERHAPS_OVERWRITTEN = 0.5
+working directories, so this is not certain. Our choice."""
+_PERHAPS_OVERWRITTEN_CONFIDENCE = 0.5
 """Confidence that checkpoints under the same path were overwritten if the machines are unknown. Our choice."""
 
 
@@ -32,28 +31,30 @@ class CkptBestLost(Rule):
     """The best step of the best trial is not kept in a checkpoint, or a worse checkpoint is used.
 
     ## What it looks at
-    The model that the best trial keeps: the chosen checkpoint, or the best of the kept checkpoints. If the run logged no
-    checkpoints, it is the model at the last step. The rule fires if its value lies above the best level of the curve (the lowest
-    median over a tenth of it) by more than noise. The single best value is not used, because the best of many noisy evaluations
-    looks better than it is. The p-value is multiplied by the number of levels, and by the number of trials that are as good within
-    noise. The finding counts the next best trials too, but the rule is quiet if the best trial keeps its best step. It also fires
-    if a later trial on the same machine logged a checkpoint under the path of the best trial's best one.
+    The rule evaluates the model that the best trial keeps: the chosen checkpoint, or the best of the kept checkpoints. If the
+    run logged no checkpoints, the kept model is the one at the last step. The rule fires if the objective of the kept model is
+    worse than the best level of the curve (the lowest median over a tenth of the curve) by more than noise. The single best
+    value is not used, because the best of many noisy evaluations looks better than it is. The p-value is multiplied by the
+    number of levels, and by the number of trials that are equally good within noise. The finding counts the next best trials
+    too, but the rule is quiet if the best trial keeps its best step. The rule also fires if a later trial on the same machine
+    logged a checkpoint under the path of the best trial's best checkpoint.
 
     ## Why it matters
-    The best model of a run is often not the last one, especially if validation drifts or rises late. Runs that write to one folder
-    overwrite each other's checkpoints. A study ranks trials by their
-    best step. Without a checkpoint near that step, the result can only be reproduced by training again.
+    The best model of a run is often not the last one, especially if validation drifts or rises late. Runs that write to one
+    folder overwrite each other's checkpoints, including the best one. A study ranks trials by their best step. Without a
+    checkpoint near that step, the result can only be reproduced by training again.
 
     ## What to do
     Train for a fixed number of steps, keep the few best checkpoints, and choose among them after the run. Give each run its own
     folder.
 
     ## How sure
-    Confidence is 1 minus the p-value. If the run logged no checkpoints, confidence is multiplied by 0.6 and the finding is a note,
-    because the best step may have been saved anyway. A trial needs 6 evaluations. In simulations (200 or more studies per design, 1
-    to 12 trials with 12 to 200 evaluations), if curves fall and flatten, the rule never fired up to a lag-1 autocorrelation of 0.5,
-    and fired in 4 % at 0.8 and 2 % at 0.9. If curves never fall, it fired in 5 % at 0.8, and in up to 20 % of single trials with
-    fewer than 30 evaluations. If curves end 10 or 20 times the noise above their best level, it fired in 25 and 95 % with 10
+    Confidence is 1 minus the p-value. If the run logged no checkpoints, confidence is multiplied by 0.6 and the finding is a
+    note, because the best step may have been saved anyway. A trial needs 6 evaluations. In simulations (200 or more studies per
+    design, 1 to 12 trials with 12 to 200 evaluations) of curves that fall and flatten, the rule never fired up to a lag-1
+    autocorrelation of 0.5, and fired in 4 % of studies at 0.8 and 2 % at 0.9. For simulated curves that never fall, the rule
+    fired in 5 % of studies at an autocorrelation of 0.8, and in up to 20 % of single trials with fewer than 30 evaluations. For
+    simulated curves that end 10 or 20 times the noise above their best level, the rule fired in 25 and 95 % of studies with 10
     evaluations, and in all with 20.
     """
 
@@ -63,18 +64,17 @@ class CkptBestLost(Rule):
     best: Count = 5
     """Maximum number of best trials to examine. Our choice."""
     material: Share = 0.02
-    """Minimum rise above the best level, as a share of the curve's range. Our choice."""
+    """Minimum rise of the kept model above the best level, as a share of the curve's range. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding, about the best trial."""
         trials = study.ranked()[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-        path, later = checkpoints.overwritten_by(study, trials[0])
+        path, later = checkpoints.find_overwriting_trials(study, trials[0])
         if later:
-            yield self._overwritten(study, trials[0], path, later)
+            yield self._report_overwritten(study, trials[0], path, later)
             return
         top = read_kept_model(study, trials[0])
         if top is None:
@@ -84,11 +84,11 @@ class CkptBestLost(Rule):
                 needs="evaluations",
                 at_least=MIN_POINTS,
             )
-        if self._is_lost(top, _number_as_good(study, top)):
+        if self._is_lost(top, _count_equally_good(study, top)):
             others = [r for t in trials[1:] if (r := read_kept_model(study, t)) is not None and self._is_lost(r)]
             yield self._report(study, trials, top, [top, *others])
 
-    def _overwritten(self, study: Study, trial: Trial, path: str, later: Sequence[Trial]) -> Finding:
+    def _report_overwritten(self, study: Study, trial: Trial, path: str, later: Sequence[Trial]) -> Finding:
         known = bool(checkpoints.host(trial))
         return self.finding(
             say(
@@ -98,13 +98,13 @@ class CkptBestLost(Rule):
                 later=listed([Name(t.name) for t in later]),
                 path=path,
             ),
-            action=_OWN_FOLDER,
+            action=_OWN_FOLDER_ADVICE,
             severity="warning" if known else "note",
-            confidence=_OVERWRITTEN if known else _PERHAPS_OVERWRITTEN,
+            confidence=_OVERWRITTEN_CONFIDENCE if known else _PERHAPS_OVERWRITTEN_CONFIDENCE,
             subject=study.spec.objective.metric,
             trials=[trial, *later],
             evidence=table(("later trials with the same path", len(later))),
-            changes=(Advise(text=_OWN_FOLDER),),
+            changes=(Advise(text=_OWN_FOLDER_ADVICE),),
         )
 
     def _is_lost(self, kept_model: KeptModel, tests: int = 1) -> bool:
@@ -112,7 +112,9 @@ class CkptBestLost(Rule):
 
     def _report(self, study: Study, trials: list[Trial], top: KeptModel, lost_models: list[KeptModel]) -> Finding:
         metric = study.spec.objective.metric
-        advice = "Keep the 3 best checkpoints of every run by the objective and choose among them after it has ended."
+        advice = (
+            "Keep the 3 best checkpoints of every run by the objective, and choose among them after the run has ended."
+        )
         return self.finding(
             _message(study, top, len(lost_models), len(trials)),
             action=advice,
@@ -123,7 +125,7 @@ class CkptBestLost(Rule):
             evidence=(
                 curve_plot(
                     metric,
-                    _caption(len(lost_models), len(trials)),
+                    _curve_caption(len(lost_models), len(trials)),
                     [r.trial for r in lost_models],
                     marks=tuple(m for r in lost_models for m in _curve_marks(r)),
                 ),
@@ -158,24 +160,25 @@ def _message(study: Study, top: KeptModel, lost_count: int, judged_count: int) -
         best=Objective(study.objective_value(top.best)),
         step=study.at(top.best_step),
         remains=remains,
-        unknown="" if top.logged else " It logged no checkpoints, so its best step is lost unless you saved it.",
-        others=say(" The same holds for {lost} of the {judged} best trials.", lost=lost_count, judged=judged_count)
+        unknown="" if top.logged else " The trial logged no checkpoints, so its best step is lost unless you saved it.",
+        others=say(
+            " In all, {lost} of the {judged} best trials lose their best step.", lost=lost_count, judged=judged_count
+        )
         if judged_count > 1
         else "",
     )
 
 
-def _caption(lost: int, judged: int) -> Message:
+def _curve_caption(lost: int, judged: int) -> Message:
     if judged == 1:
         return say("The trial does not keep its best step.")
     does = "does not keep its best step" if lost == 1 else "do not keep their best step"
     return say("{lost} of the {judged} best trials {does}.", lost=lost, judged=judged, does=does)
 
 
-def _number_as_good(study: Study, top: KeptModel) -> int:
-    """Return the number of trials whose best value lies within noise of the best trial's best value. The best trial was selected
-    from these, so its value is lucky.
-    """
+def _count_equally_good(study: Study, top: KeptModel) -> int:
+    """Return the number of trials whose best value lies within noise of the best trial's best value. The best trial was
+    selected from these trials, so its best value is lucky."""
     margin = 0.0 if top.rise is None else 2 * top.rise.error
     return int(np.sum(study.costs[study.feasible] <= study.costs[top.trial.index] + margin))
 

@@ -1,4 +1,4 @@
-"""The rule `eval-batch`; its documentation is the docstring of the class."""
+"""Implements the rule `eval-batch`."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from advisor.model.study import Study, Trial
 from advisor_rules.pipeline._ranges import count_range
 
 _SIZE, _OPTION = "per_device_train_batch_size", "--per-device-eval-batch-size"
-"""Transformers' hyperparameter for the training batch size, which shows that the training script accepts the option for the
-evaluation batch size.
-"""
+"""Transformers' hyperparameter for the training batch size, and its option for the evaluation batch size: a script with the
+hyperparameter also accepts the option."""
 
 
 class EvalBatch(Rule):
     """Evaluations use smaller batches than training.
 
     ## What it looks at
-    The number of examples that pass through the model together on one device. For evaluations, it is the batch size of the data
-    loader or of a hyperparameter; for training, the batch size divided by the number of devices and the number of accumulated
-    micro-batches. A batch that contains the whole validation set is large enough.
+    The rule compares the number of examples that pass through the model together on one device in evaluations and in training.
+    For evaluations, this number is the batch size of the data loader or of a hyperparameter; for training, it is the batch size
+    divided by the number of devices and the number of accumulated micro-batches. A batch that contains the whole validation set
+    is large enough.
 
     ## Why it matters
-    Evaluations keep no activations for a backward pass, so any batch size that fits in training also fits in evaluations. Smaller
-    batches only slow evaluations down, and slow evaluations tempt people to evaluate rarely or on less data.
+    Evaluations keep no activations for a backward pass, so any batch size that fits in training also fits in evaluations.
+    Smaller batches only slow evaluations down, and slow evaluations tempt people to evaluate rarely or on less data.
 
     ## What to do
-    Evaluate with batches at least as large as in training. Average over examples, not over batches; otherwise the examples of the
-    last batch, which may be smaller, get more weight than the others.
+    Evaluate with batches at least as large as in training. Average over examples, not over batches; otherwise the examples of
+    the last batch, which may be smaller, get more weight than the others.
 
     ## How sure
     Both sizes are logged facts, so no finding is due to chance. Small batches only cost time, so the finding is a note.
@@ -45,10 +45,10 @@ class EvalBatch(Rule):
     goal = "pipeline"
 
     time: Share = 1 / 3
-    """Share of a training's time for evaluations above which the advice is to evaluate less often, too. Our choice."""
+    """Maximum share of the training time for evaluations; above this share, the advice is to evaluate less often, too. Our
+    choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding about the batch size of evaluations."""
         evaluated = [t for t in study.trials if not math.isnan(batches.eval_batch_per_rank(t))]
         trials_with_size = [t for t in evaluated if not math.isnan(batches.batch_per_rank(t))]
         if not trials_with_size:
@@ -73,13 +73,14 @@ class EvalBatch(Rule):
         )
         return self.finding(
             say(
-                "In {n} of {known} trials, evaluations use batches of {evaluated} examples per device; training uses {trained}."
+                "In {n} of {known} trials, evaluations use batches of {evaluated} examples per device; training uses batches "
+                "of {trained}."
                 "{time}",
                 n=len(small),
                 known=known,
                 evaluated=count_range(evaluated),
                 trained=count_range(trained),
-                time=say(" Evaluations take {share} of the time.", share=Percent(share)) if slow else "",
+                time=say(" Evaluations take {share} of the training time.", share=Percent(share)) if slow else "",
             ),
             action=advice,
             severity="note",
@@ -87,9 +88,9 @@ class EvalBatch(Rule):
             subject="eval_batch_size",
             trials=small,
             evidence=table(
-                ("trials that logged both sizes", known),
-                ("examples at once per device, evaluations", count_range(evaluated)),
-                ("examples at once per device, training", count_range(trained)),
+                ("trials that logged both batch sizes", known),
+                ("examples per device at once, evaluations", count_range(evaluated)),
+                ("examples per device at once, training", count_range(trained)),
                 ("devices", count_range([ranks.number_of_ranks(t) for t in small])),
             ),
             changes=(Advise(text=str(advice)),),

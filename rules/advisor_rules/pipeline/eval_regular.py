@@ -1,4 +1,4 @@
-"""The rule `eval-regular`; its documentation is the docstring of the class."""
+"""Implements the rule `eval-regular`."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from advisor.model.evidence import FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Item, Message, Name, Number, Percent, limited, say
 from advisor.model.study import Study
-from advisor_rules.pipeline._evaluation_gaps import Intervals, Timing, timings
+from advisor_rules.pipeline._evaluation_gaps import EvaluationTiming, Intervals, read_timings
 
 
 class EvalRegular(Rule):
     """Evaluations come at irregular steps, or at regular times instead of regular steps.
 
     ## What it looks at
-    The steps between evaluations of the objective, in each trial with at least 11 evaluations, without the first and the last
-    interval. Two patterns count as regular: intervals that only grow or only shrink, and whole multiples of the usual interval
-    (skipped evaluations), unless significantly more than half of all evaluations would have been skipped. If the intervals are more
-    regular in seconds than in steps, the clock decided when to evaluate.
+    The rule reads the steps between evaluations of the objective in each trial with at least 11 evaluations, without the first
+    and the last interval. Two patterns count as regular: intervals that only grow or only shrink, and whole multiples of the
+    usual interval (skipped evaluations), unless significantly more than half of all evaluations would have been skipped. If the
+    intervals are more regular in seconds than in steps, the clock decided when to evaluate.
 
     ## Why it matters
-    Curves that were evaluated at different steps are hard to compare. A slower machine changes their shape, and a fast trial has
-    more evaluations and so more chances of a lucky one. Periodic patterns, a sign of a bug in the data, only show at regular steps.
+    Curves that were evaluated at different steps are hard to compare. If the clock decides, a slower machine changes the shape
+    of a curve, and a fast trial has more evaluations and so more chances of a lucky one. Periodic patterns, a sign of a bug in
+    the data, are visible only if evaluations come at regular steps.
 
     ## What to do
-    Evaluate after a fixed number of optimizer steps, the same number in all trials. With each evaluation, save the predictions for
-    the same few examples, which show what changes behind the metric.
+    Evaluate after a fixed number of optimizer steps, the same number in all trials. With each evaluation, save the predictions
+    for a few fixed examples, which show what changes in the model.
 
     ## How sure
     Confidence is the share of trials with irregular evaluations. The intervals are logged facts, and a loop that counts steps
     evaluates at regular steps at any speed. In simulated trials with 12 to 200 evaluations, the rule never fired on evaluations
-    every k steps, at any speed, with up to half of them lost, or after a restart. If the intervals in steps varied by 20 %
-    (standard deviation) or more, it always fired; if evaluations followed the clock, it always fired if the speed varied by as
+    every k steps, at any speed, with up to half of them lost, or after a restart. If the standard deviation of the intervals in
+    steps was 20 % or more, the rule always fired. If evaluations followed the clock, it always fired if the speed varied by as
     much.
     """
 
@@ -46,11 +47,10 @@ class EvalRegular(Rule):
     tolerance: Share = 0.05
     """Maximum difference of a regular interval from the usual interval, as a share of the usual one. Our choice."""
     off: Share = 0.1
-    """Maximum share of irregular intervals in a trial. Our choice, so that one or two interruptions are allowed."""
+    """Maximum share of irregular intervals in a trial. We chose a share at which one or two interruptions are allowed."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding, if most trials have irregular evaluations."""
-        judged_trials = timings(study, self.tolerance)
+        judged_trials = read_timings(study, self.tolerance)
         if not judged_trials:
             raise MissingData(
                 f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often",
@@ -61,7 +61,7 @@ class EvalRegular(Rule):
         if 2 * len(irregular) > len(judged_trials):
             yield self._report(study, irregular, len(judged_trials))
 
-    def _report(self, study: Study, irregular: list[Timing], judged_count: int) -> Finding:
+    def _report(self, study: Study, irregular: list[EvaluationTiming], judged_count: int) -> Finding:
         metric = study.spec.objective.metric
         by_clock = [t.seconds for t in irregular if t.by_clock and t.seconds is not None]
         clock = 2 * len(by_clock) > len(irregular)
@@ -94,7 +94,9 @@ class EvalRegular(Rule):
             changes=(Advise(text=advice),),
         )
 
-    def _report_irregular(self, study: Study, irregular: list[Timing], usual_interval: float, gaps: Message) -> Message:
+    def _report_irregular(
+        self, study: Study, irregular: list[EvaluationTiming], usual_interval: float, gaps: Message
+    ) -> Message:
         return say(
             "at irregular {unit}s. {off} of the intervals differ from the usual {usual} by more than {tolerance}; they range from "
             "{gaps}.",
@@ -106,20 +108,25 @@ class EvalRegular(Rule):
         )
 
     def _figures(
-        self, irregular: list[Timing], judged_count: int, by_clock: list[Intervals], gaps: Message
+        self, irregular: list[EvaluationTiming], judged_count: int, by_clock: list[Intervals], gaps: Message
     ) -> FigureEvidence:
         off = limited(_off([t.steps for t in irregular]), Percent(self.off))
         rows: list[tuple[str, Item]] = [
             ("trials with irregular intervals", say("{n} of {judged}", n=len(irregular), judged=judged_count)),
             ("interval between evaluations", gaps),
-            (f"intervals off by more than {Percent(self.tolerance)}, in steps", off),
+            (f"intervals that differ from the usual one by more than {Percent(self.tolerance)}, in steps", off),
         ]
         if by_clock:
-            rows.append((f"intervals off by more than {Percent(self.tolerance)}, in seconds", _off(by_clock)))
+            rows.append(
+                (
+                    f"intervals that differ from the usual one by more than {Percent(self.tolerance)}, in seconds",
+                    _off(by_clock),
+                )
+            )
         return table(*rows)
 
 
-def _gap_text(study: Study, irregular: list[Timing]) -> Message:
+def _gap_text(study: Study, irregular: list[EvaluationTiming]) -> Message:
     shortest, longest = min(t.steps.shortest for t in irregular), max(t.steps.longest for t in irregular)
     return say("{low} to {high}", low=round(shortest), high=study.length(round(longest)))
 
@@ -130,4 +137,4 @@ def _off(intervals: list[Intervals]) -> Percent:
 
 def _report_clock(intervals: list[Intervals], gaps: Message) -> Message:
     seconds = Number(float(np.median([r.usual for r in intervals])), unit="s")
-    return say("by the clock, every {seconds}. Its intervals range from {gaps}.", seconds=seconds, gaps=gaps)
+    return say("by the clock, every {seconds}. The intervals range from {gaps}.", seconds=seconds, gaps=gaps)

@@ -1,4 +1,4 @@
-"""The rule `eval-sample-skew`; its documentation is the docstring of the class."""
+"""Implements the rule `eval-sample-skew`."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.stats.heterogeneity import p_of_equal_means
+from advisor.stats.heterogeneity import p_value_of_equal_means
 from advisor_rules.pipeline._eval_samples import Pairs, pairs
 
-_ADVICE = "Evaluate on a larger sample, drawn at random and in proportion to the classes, and compare again."
+_ADVICE = (
+    "Evaluate on a larger sample, drawn at random and in proportion to the classes, and compare the results again."
+)
 
 
 class EvalSampleSkew(Rule):
     """Evaluations on a sample of the validation set disagree with evaluations on the whole set.
 
     ## What it looks at
-    Evaluations of the objective on a sample during training, and its value on the whole set (logged as NAME.full). The rule fires
-    if the trial that is best on the sample is clearly not best on the whole set. It also fires if results on the sample are
-    consistently better or worse, beyond the scatter of the differences. The disagreement is compared with the gain from tuning,
-    which is the distance from the best trial to the worst quarter or, for a single trial, from its worst to its best evaluation.
+    The rule reads evaluations of the objective on a sample during training, and its value on the whole set (logged as
+    NAME.full). The rule fires if the trial that is best on the sample is clearly not best on the whole set. The rule also fires
+    if results on the sample are consistently better or worse, beyond the scatter of the differences. The disagreement is
+    compared with the gain from tuning, which is the distance from the best trial to the worst quarter or, for a single trial,
+    from its worst to its best evaluation.
 
     ## Why it matters
     The sample decides which trial is chosen and which checkpoint is kept. A misleading sample leads to wrong choices.
 
     ## What to do
-    Draw a larger sample, at random and in proportion to the classes, and compare again.
+    Draw a larger sample, at random and in proportion to the classes, and compare again with the whole set.
 
     ## How sure
-    For a shift, confidence is 1 minus the p-value of the differences (a t-test over trials, or over evaluations with fewer than 3
-    trials). If the whole set refutes the choice of a trial, confidence is 0.9. In simulated studies of 3 to 100 trials, the rule
-    never fired if the standard deviation due to sampling is a twentieth of the gain. It fired in up to 9 % if it is a tenth of the
-    gain, and always if results on the sample are shifted by half of the gain.
+    For a shift, confidence is 1 minus the p-value of the differences (a t-test over trials, or over evaluations with fewer than
+    3 trials). If the trial that is best on the sample is clearly not best on the whole set, confidence is 0.9. In simulated
+    studies of 3 to 100 trials, the rule never fired if the standard deviation due to sampling was a twentieth of the gain from
+    tuning. The rule fired in up to 9 % of these studies if this standard deviation was a tenth of the gain, and always if
+    results on the sample were shifted by half of the gain.
     """
 
     playbook = "Choosing a sample for periodic evaluation"
@@ -46,26 +50,30 @@ class EvalSampleSkew(Rule):
     explains = Relation(
         rules=("eval-size", "curve-step-variance"),
         shares="study",
-        because="The evaluations use a sample that misleads, and a new sample will change their noise.",
+        because="The evaluations use a misleading sample, and a new sample will change their noise.",
     )
 
     material: Share = 0.2
-    """Minimum disagreement, as a share of the gain from tuning. Our choice."""
+    """Minimum disagreement between the sample and the whole set, as a share of the gain from tuning. Our choice."""
     fewest: Count = 3
-    """Minimum number of trials to compare their order, and minimum number of pairs for any finding. Our choice."""
+    """Minimum number of trials to compare the order of trials, and minimum number of pairs for any finding. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which results on the sample seem shifted only by chance."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding, about the order of the trials or, if the order is right, about the level."""
         sample_pairs = pairs(study)
         differences = _differences(sample_pairs, self.fewest)
         if len(differences) < self.fewest:
             raise MissingData(
-                f"{len(differences)} evaluations on the whole set are too few to compare with the sample; log {self.fewest}",
+                f"{len(differences)} evaluations on the whole set are too few to compare with the sample; log at least "
+                f"{self.fewest}",
                 needs="design",
             )
-        gain, shift, p = _gain(sample_pairs, self.fewest), float(differences.mean()), p_of_equal_means(differences)
+        gain, shift, p = (
+            _gain(sample_pairs, self.fewest),
+            float(differences.mean()),
+            p_value_of_equal_means(differences),
+        )
         chosen, best = sample_pairs[0], min(sample_pairs, key=lambda p: (float(p.whole.min()), p.trial.index))
         severity: Severity = "note"
         if len(sample_pairs) >= self.fewest and float(chosen.whole.min() - best.whole.min()) > self.material * gain:
@@ -85,10 +93,10 @@ class EvalSampleSkew(Rule):
                 ("trials with both", len(sample_pairs)),
                 ("pairs of evaluations", sum(len(f.whole) for f in sample_pairs)),
                 ("sample minus whole set, mean", study.objective_value(shift)),
-                ("p-value of the mean", Probability(p)),
+                ("p-value of the mean difference", Probability(p)),
                 ("sample minus whole set, standard deviation", float(differences.std(ddof=1))),
                 ("gain from tuning, on the whole set", gain),
-                ("limit, share of this gain", Percent(self.material)),
+                ("limit, as a share of this gain", Percent(self.material)),
             ),
             changes=(Advise(text=_ADVICE, new_scores=True),),
         )
@@ -99,7 +107,7 @@ def _report_wrong_choice(study: Study, chosen: Pairs, best: Pairs) -> Message:
         Objective(study.objective_value(float(costs.min()))) for costs in (chosen.sampled, chosen.whole, best.whole)
     )
     return say(
-        "On the sample, {chosen} has the best {metric}, {sampled}. On the whole set it has {whole}, and {best} has {other}.",
+        "On the sample, {chosen} has the best {metric}, {sampled}. On the whole set, {chosen} has {whole}, and {best} has {other}.",
         chosen=Name(chosen.trial.name),
         metric=Name(study.spec.objective.metric),
         sampled=sampled,
@@ -115,7 +123,7 @@ def _report_shift(study: Study, shift: float, gain: float) -> Message:
         metric=Name(study.spec.objective.metric),
         shift=Number(abs(shift), 2),
         side="worse" if shift > 0 else "better",
-        comparison=say("That is {share} of the gain from tuning.", share=Percent(abs(shift) / gain))
+        comparison=say("This difference is {share} of the gain from tuning.", share=Percent(abs(shift) / gain))
         if gain > 0
         else "On the whole set all trials are equal.",
     )

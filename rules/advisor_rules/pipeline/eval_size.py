@@ -1,4 +1,4 @@
-"""The rule `eval-size`; its documentation is the docstring of the class."""
+"""Implements the rule `eval-size`."""
 
 from __future__ import annotations
 
@@ -21,46 +21,50 @@ from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
 from advisor_rules.pipeline._tied_results import harder, tied_message
 
 _EQUAL_ADVICE = (
-    "Treat these trials as equal and choose by cost or simplicity, or repeat them with several seeds: no realistic validation set "
+    "Treat these trials as equal and choose one of them by cost or simplicity, or repeat them with several seeds: no "
+    "realistic validation set "
     "separates them."
 )
-_MIN_TIMES = 2.0
-"""Minimum factor by which to recommend that the validation set grows. With exactly the number of examples needed, half of all
+_MIN_GROWTH_FACTOR = 2.0
+"""Minimum factor by which the advice enlarges the validation set. With exactly the number of examples needed, half of all
 validation sets would not show the difference.
 """
 _CONFIDENCE = 0.95
-"""Confidence of the finding about perfect scores. This confidence is our choice, because no test is needed."""
+"""Confidence of a finding about perfect scores. We chose this confidence, because no test is needed."""
 _SEEDS_ADVICE = (
     "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
 )
-_COUNTS_ADVICE = "Log the number of right answers for rare classes, and validate on more of their examples."
+_COUNTS_ADVICE = "Log the number of right answers for rare classes, and validate on more examples of these classes."
 
 
 class EvalSize(Rule):
     """The validation set is too small to distinguish the best trials.
 
     ## What it looks at
-    The standard error of the best trials' objective, from the number of validation examples. For an accuracy or an error rate, that
-    number determines the error; for a loss or a score, the standard deviation over the examples must be logged. The range of the
-    best trials, one per setting, is compared with the range that equal trials would have. The rule fires if it is no wider, and if
-    the detectable difference is a large part of the distance from the best to the median trial. It also fires if at least three
-    settings reach a perfect score: an accuracy of 1 or 100, an error of 0. No search can improve on that, so this comes before any
-    other change.
+    The rule estimates the standard error of the best trials' objective from the number of validation examples. For an accuracy
+    or an error rate, the number of examples determines the standard error; for a loss or a score, the standard deviation over
+    the examples must be logged. The range of the best trials, one per setting, is compared with the range that equally good
+    trials would have. The rule fires if the range of the best trials is no wider than by chance, and if the detectable
+    difference is a large part of the distance from the best to the median trial. The rule also fires if at least three settings
+    reach a perfect score: an accuracy of 1 or 100, an error of 0. No search can improve a perfect score, so this finding comes
+    before any other change.
 
     ## Why it matters
-    The choice between these trials depends on the examples that happen to be in the set. If a class has few examples, apparent
-    progress on that class can be a single example.
+    The choice between indistinguishable trials depends on the examples that happen to be in the set. If a class has few
+    examples, a single example can look like progress on that class.
 
     ## What to do
-    Validate on more examples, or treat the best trials as equal and use another criterion. If repeats of one setting differ as much
-    as the best trials, more examples would not rank them. For rare classes, look at counts.
+    Validate on more examples, or treat the best trials as equal and use another criterion. If repeats of one setting differ as
+    much as the best trials, more examples would not rank them. For rare classes, compare numbers of right answers instead of
+    shares.
 
     ## How sure
-    Confidence is the probability that, on another set of the same size, the range of the trials would again be no wider. In
-    simulated studies of 2 to 100 trials and 200 or 1,000 examples, the rule fired in at most 3 % if the best trials differ by 2.5
-    times the detectable difference, and in 9 % if they differ by twice that. If the trials are equal, it fired in at least 93 %,
-    unless the detectable difference is a small part of the gain. Perfect scores of three settings need no test. For noise between
-    the evaluations of one trial, see `curve-step-variance`.
+    Confidence is the probability that, on another set of the same size, the range of the trials would again be no wider than by
+    chance. In simulated studies of 2 to 100 trials and 200 or 1,000 examples, the rule fired in at most 3 % of studies if the
+    best trials differed by 2.5 times the detectable difference, and in 9 % if they differed by twice the detectable difference.
+    If all trials were equal, the rule fired in at least 93 % of studies, unless the detectable difference was a small part of
+    the gain. Perfect scores of three settings need no statistical test. For noise between the evaluations of one trial, see
+    `curve-step-variance`.
     """
 
     playbook = "Choosing a sample for periodic evaluation"
@@ -69,26 +73,24 @@ class EvalSize(Rule):
     explains = Relation(
         rules=("curve-step-variance", "adopt"),
         shares="study",
-        because="With so few validation examples, different trials look alike.",
+        because="With so few validation examples, different trials have similar results.",
     )
 
     best: Count = 5
     """Number of best trials to compare. Our choice."""
     agreement: Share = validation.AGREEMENT
-    """Correlation of two trials' errors over the examples. Published disagreement rates of two training runs of one architecture
-    imply about one half."""
+    """Correlation of two trials' errors over the examples. Published disagreement rates between two training runs of one
+    architecture imply a correlation of about one half."""
     blur: Share = 0.1
     """Maximum detectable difference, as a share of the distance from the best to the median trial. Our choice."""
     rare: Count = 20
-    """Minimum number of examples of a class. Below 20, one example changes the accuracy of the class by more than 0.05, which is
-    the playbook's example.
-    """
+    """Minimum number of validation examples of a class. With fewer than 20 examples, one example changes the accuracy of the
+    class by more than 0.05, which is the playbook's example."""
     false_alarms: Share = 0.05
     """Maximum probability that trials of equal quality seem to differ."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding, about the whole set or, if the set is large enough, about rare classes."""
-        settings = repeats.first_of_settings(study.ranked())
+        settings = repeats.first_trial_of_settings(study.ranked())
         trials = settings[: self.best]
         if len(trials) < 2:
             raise MissingData("fewer than two settings ended with a finite objective", needs="trials", at_least=2)
@@ -99,8 +101,8 @@ class EvalSize(Rule):
         try:
             errors = validation.standard_errors(study, trials)
         except MissingData:
-            # The standard error of metrics such as F1 or AUC is unknown, but rare classes can still be examined.
-            rare = tuple(self._rare_classes(study, trials[0]))
+            # The standard error of metrics such as F1 or AUC is unknown, but the rule can still examine rare classes.
+            rare = tuple(self._report_rare_classes(study, trials[0]))
             if not rare:
                 raise
             yield from rare
@@ -111,7 +113,7 @@ class EvalSize(Rule):
         if test.p > self.false_alarms and test.critical_range > self.blur * gain:
             yield self._report_too_small(study, trials, test, gain)
         else:
-            yield from self._rare_classes(study, trials[0])
+            yield from self._report_rare_classes(study, trials[0])
 
     def _report_at_limit(self, study: Study, perfect: Sequence[Trial], settings: int) -> Finding:
         score = Objective(study.objective_value(float(study.costs[perfect[0].index])))
@@ -129,15 +131,15 @@ class EvalSize(Rule):
 
     def _report_too_small(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")
-        factor = max(test.examples_needed, _MIN_TIMES)
+        factor = max(test.examples_needed, _MIN_GROWTH_FACTOR)
         by_seeds = noise.is_seed_noise_as_large(study, trials, self.false_alarms)
         action: Message | str = _EQUAL_ADVICE
         if by_seeds:
             action = _SEEDS_ADVICE
         elif not test.spread > 0:
-            room = validation.headroom(study)
+            room = validation.distance_to_perfect_score(study)
             action = harder(study, trials, n * (test.critical_range / room) ** 2) if room > 0 else harder(study, trials)
-        elif factor <= validation.MAX_TIMES:
+        elif factor <= validation.MAX_EXAMPLES_FACTOR:
             action = say(
                 "Validate on about {n} examples, {factor} times as many, or treat these trials as equal.",
                 n=round_up(n * factor),
@@ -172,22 +174,23 @@ class EvalSize(Rule):
         rare = Percent(self.false_alarms)
         yield (
             "detectable range",
-            say("{least} (exceeded by {rare} of equal trials)", least=float(test.critical_range), rare=rare),
+            say("{least} (which {rare} of equal trials exceed)", least=float(test.critical_range), rare=rare),
         )
         yield "p-value of the range if the trials are equal", Probability(test.p)
-        yield "best to median trial", gain
-        yield "limit of the detectable range, share of that", Percent(self.blur)
+        yield "distance from the best to the median trial", gain
+        yield "limit of the detectable range, as a share of that distance", Percent(self.blur)
         counts = validation.class_counts(trials[0])
         if counts:
             yield "examples of the rarest class", min(counts)
 
-    def _rare_classes(self, study: Study, trial: Trial) -> Iterator[Finding]:
+    def _report_rare_classes(self, study: Study, trial: Trial) -> Iterator[Finding]:
         counts = sorted(validation.class_counts(trial))
         rare = [n for n in counts if n < self.rare]
         if rare:
             message = say(
-                "{n} of {classes} classes have fewer than {limit} validation examples; the rarest has {rarest}. One more right "
-                "answer changes its accuracy by {step}.",
+                "{n} of {classes} classes have fewer than {limit} validation examples; the rarest class has {rarest}. One "
+                "more right "
+                "answer changes the accuracy of the rarest class by {step}.",
                 n=len(rare),
                 classes=len(counts),
                 limit=self.rare,

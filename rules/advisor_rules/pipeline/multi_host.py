@@ -1,4 +1,4 @@
-"""The rule `multi-host`; its documentation is the docstring of the class."""
+"""Implements the rule `multi-host`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from advisor.model.study import Study, Trial
 
 
 @dataclass(frozen=True)
-class _Fault:
+class _RankFault:
     shown_by: Callable[[Trial, Ranks], bool]
     fact: str
-    """Name of the logged fact about the ranks; the finding's subject."""
+    """Name of the logged fact about the ranks, which is the subject of the finding."""
     problem: str
-    """Verb phrase that follows "4 of 4 ranks" or "each rank"."""
+    """Verb phrase for a message, to follow "4 of 4 ranks" or "each rank"."""
     advice: str
     severity: Severity
     confidence: float
@@ -31,9 +31,9 @@ class MultiHost(Rule):
     """Ranks of a distributed training disturb each other, or repeat the same work.
 
     ## What it looks at
-    The facts that each rank logged, in each trial with two or more ranks:
+    The rule reads the facts that each rank logged, in each trial with two or more ranks:
 
-    - Do several ranks log, or write checkpoints? (Checkpoints of sharded models are left out, because all ranks write them.)
+    - Do several ranks log, or write checkpoints? (All ranks write checkpoints of sharded models, so these are left out.)
     - Does batch norm keep running statistics of each rank's own batches?
     - Do all ranks together make one pass over the data per epoch, or does each rank make its own?
 
@@ -41,23 +41,23 @@ class MultiHost(Rule):
 
     ## Why it matters
     Several writers can corrupt a file, and several loggers give contradictory records of one training. With separate running
-    statistics, an evaluation or checkpoint depends on the rank that made it. If every rank reads all the data, an epoch is longer
-    than it seems.
+    statistics, an evaluation or checkpoint depends on the rank that made it. If every rank reads all the data, an epoch is
+    longer than it seems.
 
     ## What to do
-    Log and save on rank 0 only. Combine batch norm's statistics over ranks before each evaluation and checkpoint. Give each rank
-    its own share of the data.
+    Log and save on rank 0 only. Combine batch norm's statistics over ranks before each evaluation and each checkpoint. Give
+    each rank a share of the data.
 
     ## How sure
-    These are logged facts, so no finding is due to chance. The finding about the data has confidence 0.6, because ranks that share
-    one batch (tensor or pipeline parallelism) correctly read the same data, and files may have been split before the training.
+    The rule reads only logged facts, so no finding is due to chance. The finding about the data has confidence 0.6, because
+    ranks that share one batch (tensor or pipeline parallelism) correctly read the same data, and files may have been split
+    before the training.
     """
 
     playbook = "Considerations for multi-host pipelines"
     goal = "pipeline"
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per fault."""
         distributed = [(t, r) for t in study.trials if (r := ranks.read(t)) is not None]
         if not distributed and not any(ranks.logged_by_adapter(t) for t in study.trials):
             raise MissingData("no trial logged facts of its ranks; create the hook on every rank", needs="facts")
@@ -69,7 +69,7 @@ class MultiHost(Rule):
             if faulty_trials:
                 yield self._report(fault, faulty_trials, with_facts)
 
-    def _report(self, fault: _Fault, faulty_trials: list[Trial], with_facts: list[tuple[Trial, Ranks]]) -> Finding:
+    def _report(self, fault: _RankFault, faulty_trials: list[Trial], with_facts: list[tuple[Trial, Ranks]]) -> Finding:
         first = next(r for t, r in with_facts if t is faulty_trials[0])
         affected = first.count(fault.fact)
         ranks_of = say("{n} of {world} ranks", n=affected, world=first.world_size)
@@ -98,37 +98,39 @@ class MultiHost(Rule):
         )
 
 
-def _several_save(_: Trial, world: Ranks) -> bool:
+def _several_ranks_save(_: Trial, world: Ranks) -> bool:
     return world.count("checkpoints") > 1 and world.parallel != "fsdp"
 
 
-def _several_log(_: Trial, world: Ranks) -> bool:
+def _several_ranks_log(_: Trial, world: Ranks) -> bool:
     return world.count("logs") > 1
 
 
-def _own_statistics(trial: Trial, world: Ranks) -> bool:
+def _keeps_own_statistics(trial: Trial, world: Ranks) -> bool:
     layers = norms.batch_norm(trial)
     running = layers is None or "batch_norm" not in trial.facts or (layers.layers > 0 and layers.running)
     return running and False in world.values("sync_batch_norm")
 
 
-def _all_data(trial: Trial, world: Ranks) -> bool:
+def _reads_all_data(trial: Trial, world: Ranks) -> bool:
     return ranks.shares_data(trial, world) is False
 
 
 _FAULTS = (
-    _Fault(_several_save, "checkpoints", "write checkpoints", "Write checkpoints on rank 0 only.", "warning", 0.95),
-    _Fault(
-        _own_statistics,
+    _RankFault(
+        _several_ranks_save, "checkpoints", "write checkpoints", "Write checkpoints on rank 0 only.", "warning", 0.95
+    ),
+    _RankFault(
+        _keeps_own_statistics,
         "sync_batch_norm",
         "keeps its own batch norm statistics",
         "Combine batch norm's running statistics over ranks before each evaluation and checkpoint, or use SyncBatchNorm.",
         "note",
         0.9,
     ),
-    _Fault(_several_log, "logs", "log", "Log on rank 0 only.", "note", 0.95),
-    _Fault(
-        _all_data,
+    _RankFault(_several_ranks_log, "logs", "log", "Log on rank 0 only.", "note", 0.95),
+    _RankFault(
+        _reads_all_data,
         "shard_examples",
         "reads all of the training data in an epoch",
         "Give each rank its share of the data, as a DistributedSampler does.",

@@ -1,4 +1,4 @@
-"""The rule `params-ignored`; its documentation is the docstring of the class."""
+"""Implements the rule `params-ignored`."""
 
 from __future__ import annotations
 
@@ -11,35 +11,37 @@ from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Count as Quantity, Message, Name, Number, Probability, limited, listed, say
 from advisor.model.space import is_learning_rate
 from advisor.model.study import Study
-from advisor_rules.pipeline._identical_curves import Twins, differ_clearly, read_identical
+from advisor_rules.pipeline._identical_curves import IdenticalTrials, differ_clearly, read_identical
 
 
 class ParamsIgnored(Rule):
     """Trials with different settings have identical curves, so the settings do not reach the training.
 
     ## What it looks at
-    The results of training (objective, losses, gradient norm), compared for exact equality. There are three cases:
+    The rule compares the results of training (objective, losses, gradient norm) for exact equality. The rule distinguishes
+    three cases:
 
     - *All*: all curves are identical, at any setting.
-    - *Some*: the curves are identical wherever settings differ only in certain hyperparameters and share a seed.
+    - *Some*: the curves are identical if settings differ only in certain hyperparameters and share a seed.
     - *Copied*: a few trials have identical curves, although other trials with equally large differences do not.
 
     ## Why it matters
-    A setting is parsed and never used, a default overrides it, a checkpoint or cache is loaded instead, or a file of results is
-    overwritten. Nothing fails and every trial looks healthy, but every conclusion of the study is wrong.
+    Identical curves mean that a setting is read and never used, that a default overrides it, that a checkpoint or cache is
+    loaded instead, or that a file of results is overwritten. Nothing fails and every trial looks healthy, but every conclusion
+    of the study is wrong.
 
     ## What to do
-    Print the optimizer and the model of two trials and compare them with their settings. Follow the hyperparameter from the command
-    line to its use. Some have no effect for good reasons: a clipping threshold above every gradient norm, a regulariser too weak
-    for the logged digits, a setting of another optimizer. So the finding is only a warning for one such hyperparameter, but
-    critical for a learning rate.
+    Print the optimizer and the model of two trials and compare them with their settings. Follow the hyperparameter from the
+    command line to its use. Some hyperparameters have no effect for good reasons: a clipping threshold above every gradient
+    norm, a regulariser too weak for the logged digits, a setting of another optimizer. The finding is therefore only a warning
+    for one such hyperparameter, but critical for a learning rate.
 
     ## How sure
-    Confidence is 1 minus the probability that the curves agree by chance. Two different training runs are assumed to agree in each
-    new value of a curve with probability 1/2; losses with seven digits agree far more rarely. If s of n settings share a curve with
-    m changes, the probability is at most (n choose s) / 2^(m (s - 1)). The rule never fired in 1,200 simulated studies of 5 to 100
-    settings with error rates on 20 to 500 examples, nor in 40 with 1,000 settings. If every trial has its own seed, the rule can
-    find only copied results.
+    Confidence is 1 minus the probability that the curves agree by chance. Two different training runs are assumed to agree in
+    each new value of a curve with probability 1/2; losses with seven digits agree far more rarely. If s of n settings share a
+    curve with m changes, the probability is at most (n choose s) / 2^(m (s - 1)). The rule never fired in 1,200 simulated
+    studies of 5 to 100 settings with error rates on 20 to 500 examples, nor in 40 studies with 1,000 settings. If every trial
+    has its own seed, the rule can find only copied results.
     """
 
     playbook = "Examining the training curves"
@@ -67,7 +69,8 @@ class ParamsIgnored(Rule):
         Relation(
             rules=("space-insensitive", "space-boundary", "space-interaction", "space-shrink", "space-scale"),
             shares="subject",
-            because="Its values changed no curve: it does not reach the training, or has no effect by design.",
+            because="The values of this hyperparameter changed no curve: it does not reach the training, or has no effect by "
+            "design.",
             cause_at="somewhere",
         ),
     )
@@ -76,36 +79,36 @@ class ParamsIgnored(Rule):
     """Maximum share of studies in which different training runs agree by chance. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield a single finding if no hyperparameter has an effect. Otherwise yield at most two: one about hyperparameters
-        without an
-        effect, and one about copied results.
-        """
+        """If no hyperparameter has an effect, yield a single finding. Otherwise yield at most two findings: one about
+        hyperparameters without an effect, and one about copied results."""
         curves = read_identical(study, self.false_alarms)
         if curves.settings < 2:
             raise MissingData(
-                "this needs two settings whose curves have more than one value; log the objective during training",
+                "the rule needs two settings whose curves have more than one value; log the objective during training",
                 needs="evaluations",
                 at_least=2,
             )
-        if not curves.twins and not curves.seeds_shared:
+        if not curves.twins and not curves.has_shared_seeds:
             raise MissingData(
                 "every trial has a different seed, which hides the effect of its setting; write `seeds: 2` into the study file, "
                 "so that trials share seeds",
                 needs="design",
             )
         if curves.twins and curves.never_matter(curves.varied):
-            yield self._report_never(study, curves.twins, curves.varied, every=True)
+            yield self._report_ineffective(study, curves.twins, curves.varied, every=True)
             return
         without_effect = [t for t in curves.twins if curves.never_matter(t.names)]
         if without_effect:
-            yield self._report_never(
+            yield self._report_ineffective(
                 study, without_effect, sorted({name for t in without_effect for name in t.names}), every=False
             )
         copies = [t for t in curves.twins if t not in without_effect and differ_clearly(t, curves.varied)]
         if copies:
             yield self._report_copied(study, copies)
 
-    def _report_never(self, study: Study, twins: Sequence[Twins], names: Sequence[str], *, every: bool) -> Finding:
+    def _report_ineffective(
+        self, study: Study, twins: Sequence[IdenticalTrials], names: Sequence[str], *, every: bool
+    ) -> Finding:
         what = listed((Name(name) for name in names), 4)
         critical = (every and len(names) > 1) or any(map(is_learning_rate, names))
         severity: Severity = "critical" if critical else "warning"
@@ -127,28 +130,30 @@ class ParamsIgnored(Rule):
             trials=count if len(twins) == 1 else say("{n} groups of trials", n=len(twins)),
         )
         action = say(
-            "Fix {names} in the training script. If it has no effect by design, stop searching it.", names=what
+            "Fix {names} in the training script. If a lack of effect is intended, stop searching {names}.", names=what
         )
         return self._finding(study, twins, message, action, severity, " × ".join(names))
 
-    def _report_copied(self, study: Study, twins: Sequence[Twins]) -> Finding:
+    def _report_copied(self, study: Study, twins: Sequence[IdenticalTrials]) -> Finding:
         names = listed((Name(name) for name in sorted({name for t in twins for name in t.names})), 4)
         trials, other_pairs = listed((Name(t.name) for t in twins[0].trials), 4), len(twins) - 1
         message = say(
-            "The curves of {trials} are identical, although the trials differ in {names}, which affects others.{more}",
+            "The curves of {trials} are identical, although the trials differ in {names}, which affects other trials.{more}",
             trials=trials,
             names=names,
-            more=say(" There are {n} more such groups.", n=other_pairs) if other_pairs else "",
+            more=say(" There are {n} more groups of identical curves.", n=other_pairs) if other_pairs else "",
         )
         action = say(
-            "Find out why {trials} share a result: a cache, a loaded checkpoint, an overwritten file.", trials=trials
+            "Find out why {trials} have identical results: perhaps through a cache, a loaded checkpoint, an overwritten "
+            "file.",
+            trials=trials,
         )
         return self._finding(study, twins, message, action, "critical", None)
 
     def _finding(
         self,
         study: Study,
-        twins: Sequence[Twins],
+        twins: Sequence[IdenticalTrials],
         message: Message,
         action: Message,
         severity: Severity,
@@ -170,7 +175,7 @@ class ParamsIgnored(Rule):
                 table(
                     ("groups of identical curves", len(twins)),
                     ("settings in the group of curves that is least likely by chance", surest.settings),
-                    ("changes of value in its curves", surest.moves),
+                    ("changes of value in the curves of this group", surest.moves),
                     ("probability that the curves agree by chance", chance),
                 ),
             ),

@@ -1,4 +1,4 @@
-"""The rule `schedule-ignored`; its documentation is the docstring of the class."""
+"""Implements the rule `schedule-ignored`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.model.message import Code, joined, listed, say
 from advisor.model.space import words_of
 from advisor.model.study import Study
 
-_DECAYS = ("cosine", "linear", "polynomial", "exponential")
+_DECAYING_SCHEDULES = ("cosine", "linear", "polynomial", "exponential")
 """Kinds of schedules in which the learning rate starts to fall directly after the warmup."""
 
 
@@ -22,23 +22,25 @@ class ScheduleIgnored(Rule):
     """Trials keep the learning rate constant although the study file asks for a decay, or decay it although it asks for none.
 
     ## What it looks at
-    The schedule in the study file, and the learning rates that trials logged if they trained to their planned end. The rate is
-    constant if it stays within 1 % of its peak after reaching it. Without logged rates, the schedule that the training noted
-    counts. Schedules in stages, on plateaus and with a final phase are not compared, because they can be constant for long.
+    The rule compares the schedule in the study file with the learning rates that trials logged if they trained to their planned
+    end. The rate is constant if it stays within 1 % of its peak after reaching it. If no rates were logged, the rule uses the
+    schedule that the training recorded. Schedules that are constant for long (in stages, on plateaus, with a final phase) are
+    not compared.
 
     ## Why it matters
-    The command did not pass the schedule, and the training used its default. The best learning rate differs with the schedule:
-    without a decay, it is lower. So the study tunes a rate for a training that was not wanted.
+    The usual cause is a command that does not pass the schedule, so the training uses its default. The best learning rate
+    differs with the schedule: without a decay, the best rate is lower. The study therefore tunes a learning rate for a schedule
+    that was not wanted.
 
     ## What to do
     Pass the schedule to the training in the command of `advisor run`, or let the training read ADVISOR_SCHEDULE. The next study
-    sets it, together with its other changes.
+    sets the schedule together with its other changes.
 
     ## How sure
-    The logged rates are facts. Confidence is 0.99 times the share of these trials that do not follow the study file, or 0.95 times
-    this share without logged rates. The rule is quiet if that is at most half of them. The rule was measured on trainings of tiny
-    models that ignore the study file, follow it, or decay by another form, with restarts, on plateaus or at the end only
-    (`lm_rules.py`, six seeds of 401 to 410, not used in development).
+    The logged rates are facts. Confidence is 0.99 times the share of the compared trials that do not follow the study file, or
+    0.95 times this share without logged rates. The rule is quiet if at most half of the compared trials deviate from the study
+    file. The rule was measured on trainings of tiny models that ignore the study file, follow it, or decay by another form,
+    with restarts, on plateaus or at the end only (`lm_rules.py`, six seeds of 401 to 410, not used in development).
     """
 
     playbook = "Which learning rate decay should I use as a default?"
@@ -46,19 +48,20 @@ class ScheduleIgnored(Rule):
     explains = Relation(
         rules=("schedule-constant", "step-position"),
         shares="study",
-        because="The study file asks for another schedule than the one that the trials had.",
+        because="The study file asks for a schedule that the trials did not have.",
     )
 
     ignored: Share = 0.5
-    """Maximum share of trials with another schedule than the study file's for which the rule is quiet. Our choice."""
+    """Maximum share of trials whose schedule may differ from the study file without a finding. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding about the study."""
         asked = schedules.parse_kind(str((study.spec.schedule or {}).get("kind", "other")))
-        if asked != "constant" and asked not in _DECAYS:
+        if asked != "constant" and asked not in _DECAYING_SCHEDULES:
             raise MissingData("the study file asks for no schedule that the logged learning rates can be compared with")
         if any({"schedule", "scheduler"} & set(words_of(name)) for name in study.searched):
-            raise MissingData("the study searches the schedule, so trials need not have the one of the study file")
+            raise MissingData(
+                "the study searches the schedule, so trials may differ from the schedule of the study file"
+            )
         complete = [t for t in study.trials if study.ended[t.index] and not study.cut_short(t)]
         complete = [t for t in complete if schedules.is_known(study, t)]
         read = [s for t in complete if (s := schedules.read(study, t)).constant is not None]
@@ -92,7 +95,11 @@ class ScheduleIgnored(Rule):
             subject=study.signals.get("learning_rate"),
             trials=[s.trial for s in ignoring],
             evidence=_evidence(study, ignoring, judged),
-            changes=(SetSchedule(schedule=asked, why="The study file asked for it, and the trials did not have it."),),
+            changes=(
+                SetSchedule(
+                    schedule=asked, why="The study file asked for this schedule, but the trials did not have it."
+                ),
+            ),
         )
 
 

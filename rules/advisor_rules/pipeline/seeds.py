@@ -1,4 +1,4 @@
-"""The rule `seeds`; its documentation is the docstring of the class."""
+"""Implements the rule `seeds`."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ class Seeds(Rule):
     """Seeds are missing in some trials, identical in every trial, or wrong across ranks.
 
     ## What it looks at
-    - Did only some trials log a seed, as a tag of the hook or as a parameter named seed? If no trial did, the report lists the seed
-      among the data to log.
+    - Did only some trials log a seed, as a tag of the training hook or as a parameter named seed? If no trial did, the report
+      lists the seed among the data to log.
     - Do (nearly) all trials have the same seed, although no setting was repeated with another seed?
-    - In distributed training, do ranks that each draw from all of the data shuffle it with the same seed? Do ranks that share the
-      data shuffle it with different seeds? Do ranks have different seeds although nothing, such as DistributedDataParallel, copies
-      the weights of rank 0 to the other ranks?
+    - In distributed training, do ranks that each draw from all of the data shuffle it with the same seed? Do ranks that share
+      the data shuffle it with different seeds? Do ranks have different seeds although nothing, such as DistributedDataParallel,
+      copies the weights of rank 0 to the other ranks?
 
     ## Why it matters
-    Without its seed, a trial cannot be repeated. One seed for all trials makes comparison easier and may be intended. But the best
-    trial may be the one that suits this seed, and the effect of another seed is unknown. Repeats with the same seed show nothing
-    about other seeds.
-    Ranks that draw the same examples repeat the same work.
+    Without its seed, a trial cannot be repeated. One seed for all trials makes comparison easier and may be intended. However,
+    the best trial may be the one that suits this seed, and the effect of another seed is unknown. Repeats with the same seed
+    show nothing about other seeds. Ranks that draw the same examples repeat the same work.
 
     ## What to do
-    Give each trial its own seed and log it. Use the same seed for the weights on every rank. For shuffling, use the same seed if a
-    sampler splits the data among ranks, and different seeds otherwise.
+    Give each trial its own seed and log it. Use the same seed for the weights on every rank. For shuffling, use the same seed
+    if a sampler splits the data among ranks, and different seeds otherwise.
 
     ## How sure
-    Seeds are logged facts. In 3 or more trials, one seed for all is hardly a coincidence: in simulated studies of 3 to 40 trials
-    with random seeds, the rule fired in 0.03 % with 10 possible seeds, and never with 1,000. If it was not logged whether ranks
-    share the data, findings about seeds of ranks have confidence 0.6.
+    The seeds are logged facts, not estimates. In 3 or more trials, one seed for all is hardly a coincidence. In simulated
+    studies of 3 to 40 trials with random seeds, the rule fired in 0.03 % of studies with 10 possible seeds, and never with
+    1,000. If it was not logged whether ranks share the data, findings about seeds of ranks have confidence 0.6.
     """
 
     playbook = "Considerations for multi-host pipelines"
@@ -48,10 +47,9 @@ class Seeds(Rule):
     fewest: Count = 3
     """Minimum number of trials with the same seed at which the seed counts as deliberate."""
     most: Share = 0.9
-    """Minimum share of trials with the same seed, or with any seed, that counts as all trials. Our choice."""
+    """Minimum share of trials with the same seed (or with any seed) that counts as all trials. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield findings about seeds of ranks, then about seeds of trials."""
         ended_trials = [t for t in study.trials if study.ended[t.index]]
         if not ended_trials:
             raise MissingData("no trial has ended yet", needs="trials", at_least=1)
@@ -72,7 +70,6 @@ class Seeds(Rule):
             yield from self._check_trials(study, [t for t in ended_trials if t.seed is not None])
 
     def _check_trials(self, study: Study, known: Sequence[Trial]) -> Iterator[Finding]:
-        """Yield at most one finding, about a seed that (nearly) all trials have."""
         seed, count = Counter(t.seed for t in known).most_common(1)[0]
         groups = [g for g in settings.read(study).trials if len(g) > 1 and any(t.params for t in g)]
         if count < max(self.fewest, self.most * len(known)) or any(len({t.seed for t in g}) > 1 for g in groups):
@@ -83,20 +80,21 @@ class Seeds(Rule):
         )
         if 2 * len(repeats) > len(known):
             message = say(
-                "{shared} The {n} trials that repeat a setting do not show its effect.", shared=shared, n=len(repeats)
+                "{shared} The {n} trials that repeat a setting do not show the effect of the seed.",
+                shared=shared,
+                n=len(repeats),
             )
             yield self._finding(message, "Use another seed for each repeat of a setting.", "warning", repeats)
         else:
-            message = say("{shared} Its effect on the order of the trials is unknown.", shared=shared)
+            message = say("{shared} The effect of the seed on the order of the trials is unknown.", shared=shared)
             advice = "Give each trial its own seed, or repeat the best few settings with several seeds."
             yield self._finding(message, advice, "note", [t for t in known if t.seed == seed])
 
     def _check_ranks(self, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
-        """Yield one finding for each problem with the seeds of ranks."""
         distributed = [(t, r) for t in ended_trials if (r := ranks.read(t)) is not None]
-        shares_data = {t.id: ranks.sampler_shares(t) or ranks.shares_data(t, r) for t, r in distributed}
+        shares_data = {t.id: ranks.does_sampler_split_data(t) or ranks.shares_data(t, r) for t, r in distributed}
         same_examples = [t for t, r in distributed if r.agree("loader_seed") and not shares_data[t.id]]
-        overlapping = [t for t, r in distributed if r.differ("loader_seed") and ranks.sampler_shares(t)]
+        overlapping = [t for t, r in distributed if r.differ("loader_seed") and ranks.does_sampler_split_data(t)]
         different_weights = [t for t, r in distributed if r.differ("seed") and r.parallel != "ddp"]
         reads_same_data = bool(same_examples) and shares_data[same_examples[0].id] is False
         severities: tuple[Severity, ...] = ("warning", "warning", "note")

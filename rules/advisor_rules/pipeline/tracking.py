@@ -1,4 +1,4 @@
-"""The rule `tracking`; its documentation is the docstring of the class."""
+"""Implements the rule `tracking`."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ class Tracking(Rule):
     """The information for finding and repeating this study is incomplete.
 
     ## What it looks at
-    The logged facts of the trials that ended. They need a command, a commit of the code (uncommitted changes are acceptable,
-    because they are stored with the run), a study name other than the default, and the same code in all trials. If any of these is
-    missing, the finding also mentions a missing goal, which is a sentence about the question that the study answers.
+    The rule reads the logged facts of the trials that ended. The trials need a command, a commit of the code (uncommitted
+    changes are acceptable, because they are stored with the run), a study name other than the default, and the same code. If
+    any of these is missing, the finding also mentions a missing goal, which is a sentence about the question that the study
+    answers.
 
     ## Why it matters
-    An experiment that cannot be found or repeated has little value. If the code changed between trials, they differ in more than
-    their hyperparameters.
+    An experiment that cannot be found or repeated has little value. If the code changed between trials, the trials differ in
+    more than their hyperparameters.
 
     ## What to do
-    Run training from a git repository with the hook. Name the study, and write its goal into the study file. The study sheet of the
-    report lists all of this information.
+    Run training from a git repository with the advisor's training hook. Name the study, and write its goal into the study file.
+    The study sheet of the report lists all of this information.
 
     ## How sure
-    These are logged facts, so no finding is due to chance. A commit does not show if a change of the code mattered, so the finding
-    about changed code has confidence 0.6.
+    The rule reads only logged facts, so no finding is due to chance. A commit does not show if a change of the code mattered,
+    so the finding about changed code has confidence 0.6.
     """
 
     playbook = "Setting up experiment tracking"
     goal = "pipeline"
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most two findings: about missing facts, and about changed code."""
         ended_trials = [t for t in study.trials if study.ended[t.index]]
         with_command = [t for t in ended_trials if "command" in t.facts]
         if not with_command:
             raise MissingData(
-                "no trial logged the command that started it; the hook does, and also logs the commit of the code",
+                "no trial logged the command that started it; the advisor's training hook does, and also logs the commit of "
+                "the code",
                 needs="facts",
             )
         yield from self._report_missing_facts(study, ended_trials)
@@ -55,7 +56,7 @@ class Tracking(Rule):
             usual_commit = commits.most_common(1)[0][0]
             others = [t for t in with_command if t.facts.get("git_commit") not in (usual_commit, None, "")]
             message = say(
-                "{n} of {trials} trials did not run the code that most trials ran. There are {commits} commits in all.",
+                "{n} of {trials} trials ran other code than most trials. There are {commits} different commits in all.",
                 n=len(others),
                 trials=len(ended_trials),
                 commits=len(commits),
@@ -66,13 +67,15 @@ class Tracking(Rule):
             yield self._report(study, message, advice, others, 0.6)
 
     def _report_missing_facts(self, study: Study, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
-        """Yield at most one finding, about missing facts."""
         without_code = [t for t in ended_trials if "command" in t.facts and not t.facts.get("git_commit")]
         without_command = [t for t in ended_trials if "command" not in t.facts]
         missing: list[tuple[Message, str]] = [
-            (say("{what} of {n} of {trials} trials", what=what, n=len(trials), trials=len(ended_trials)), remedy)
-            for trials, what, remedy in (
-                (without_command, "the command", "Run trainings with the hook."),
+            (
+                say("{what} of {n} of {trials} trials", what=what, n=len(trials), trials=len(ended_trials)),
+                clipping_remedy,
+            )
+            for trials, what, clipping_remedy in (
+                (without_command, "the command", "Run trainings with the advisor's training hook."),
                 (without_code, "the commit of the code", "Run trainings from a git repository."),
             )
             if trials
@@ -83,7 +86,7 @@ class Tracking(Rule):
             missing += [] if study.spec.goal else [(say("a goal of the study"), "Write its goal into a study file.")]
             what = listed([name for name, _ in missing], 4)
             message = say("Some information to run this study again is missing: {missing}.", missing=what)
-            advice = " ".join(remedy for _, remedy in missing)
+            advice = " ".join(clipping_remedy for _, clipping_remedy in missing)
             yield self._report(study, message, advice, without_code + without_command, 1.0)
 
     def _report(

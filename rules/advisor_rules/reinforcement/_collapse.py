@@ -14,24 +14,23 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
-_FIRST = 3
+_FIRST_POINTS = 3
 """Number of points at the start of a trial; their median is the trial's initial level."""
-_WITHOUT_ADVANTAGE = 0.75
-"""Minimum share of groups without advantage late in training at which rewards count as differing only between prompts; ignored if
-the share was not logged.
-"""
-_FALLEN = 0.5
-"""Maximum entropy after a collapse, as a share of the initial entropy, that is tested against noise. After a collapse, the entropy
-varies too much to test a lower limit.
+_MIN_SHARE_WITHOUT_ADVANTAGE = 0.75
+"""Minimum share of groups without advantage late in training at which rewards differ only between prompts; the limit is not
+applied if the share was not logged."""
+_MAX_COLLAPSED_ENTROPY = 0.5
+"""Maximum entropy after a collapse, as a share of the initial entropy, that is tested against noise. After a collapse, the
+entropy varies too much to test a lower limit.
 """
 _MIN_TREND = 3
 """Minimum number of rewards after a collapse to test whether they rise."""
-_LATE = 0.8
+_LATE_SHARE = 0.8
 """Share of the training after which points count as late."""
 
 
 class Limits(NamedTuple):
-    """Thresholds of the rule."""
+    """Thresholds of the rule `entropy-collapse`."""
 
     collapsed: float
     before: float
@@ -47,19 +46,19 @@ class Collapse:
     trial: Trial
     step: int
     start: float
-    """Entropy at the start."""
+    """Entropy of the policy at the start."""
     share: float
     """Mean entropy after the collapse, as a share of the entropy at the start."""
     gain: float
     """Gain of the reward's straight line over the second half of the training, as a share of the reward's range."""
     reward: float
-    """Mean reward late in training."""
+    """Mean reward in the late part of the training."""
     ceiling: float
     """Expected reward at entropy 0, from a line through reward and exp(entropy) up to the collapse."""
     p: float
     """p-value of the test that the mean entropy after the collapse is below half of the entropy at the start."""
     room: str
-    """Why more reward is possible, as a clause."""
+    """Reason why more reward is possible, as a clause."""
 
 
 def read(
@@ -80,12 +79,12 @@ def read(
 
 
 def _collapse_index(entropy: FloatArray, share: float) -> int:
-    """Return the index at which the smoothed entropy falls below this share of its initial value, if the mean from there on is also
-    below it.
+    """Return the index at which the smoothed entropy falls below this share of its initial value, if the mean of all later
+    points is also below this share.
 
     If there is no such index, the result is the number of points.
     """
-    limit, n = share * float(np.median(entropy[:_FIRST])), len(entropy)
+    limit, n = share * float(np.median(entropy[:_FIRST_POINTS])), len(entropy)
     rest = np.cumsum(entropy[::-1])[::-1] / np.arange(n, 0, -1)
     smooth = np.array([np.median(entropy[max(i - 2, 0) : i + 3]) for i in range(n)])
     below = np.flatnonzero((smooth <= limit) & (rest <= limit))
@@ -93,7 +92,7 @@ def _collapse_index(entropy: FloatArray, share: float) -> int:
 
 
 def _late(entry: LoggedSignal) -> MeanLevel:
-    return mean_level(entry.curve.values[entry.part_of_points(_LATE, 1.0)])
+    return mean_level(entry.curve.values[entry.slice_of_points(_LATE_SHARE, 1.0)])
 
 
 def _collapse(
@@ -102,16 +101,16 @@ def _collapse(
     steps, entropy = entry.curve.steps, entry.curve.values
     if len(entropy) - index < 2 or int((rewarded.curve.steps >= steps[index]).sum()) < _MIN_TREND:
         return None
-    start, after = float(np.median(entropy[:_FIRST])), mean_level(entropy[index:])
-    p = after.p_below(_FALLEN * start)
+    start, after = float(np.median(entropy[:_FIRST_POINTS])), mean_level(entropy[index:])
+    p = after.p_below(_MAX_COLLAPSED_ENTROPY * start)
     reward, since = rewarded.curve.values, int(np.searchsorted(rewarded.curve.steps, steps[index]))
     late, middle = _late(rewarded), max(since, len(reward) // 2)
-    gain, p_gain = _trend(reward[middle:])
+    gain, p_gain = _describe_norm_trend(reward[middle:])
     smooth = np.array([part.mean() for part in np.array_split(reward, 10)])
     span = float(np.ptp(smooth))
     rises = gain > limits.gain * span and p_gain <= limits.alpha
     room = _reason_for_more_reward(
-        study, entry.trial, late, mean_level(reward[: max(len(reward) // 20, _FIRST)]), better, limits
+        study, entry.trial, late, mean_level(reward[: max(len(reward) // 20, _FIRST_POINTS)]), better, limits
     )
     if start <= 0 or p > limits.alpha or rises or room is None or index < 1:
         return None
@@ -128,7 +127,7 @@ def _collapse(
     )
 
 
-def _trend(reward: FloatArray) -> tuple[float, float]:
+def _describe_norm_trend(reward: FloatArray) -> tuple[float, float]:
     """Return the gain from end to end of the straight line through the rewards (n,), n >= 3, and its one-sided p-value.
 
     Correlated noise makes the p-value too small. Then the reward counts as rising, and the rule stays quiet.
@@ -141,23 +140,24 @@ def _reason_for_more_reward(
     study: Study, trial: Trial, late: MeanLevel, first: MeanLevel, better: MeanLevel | None, limits: Limits
 ) -> str | None:
     """Return a clause that says why more reward is possible; None if nothing shows it."""
-    if better is not None and better.p_above_other(late) <= limits.alpha:
+    if better is not None and better.p_value_above_other(late) <= limits.alpha:
         return "a trial that kept its entropy reaches more"
-    if first.p_above_other(late) <= limits.alpha:
-        return "it started at more"
+    if first.p_value_above_other(late) <= limits.alpha:
+        return "the reward started at a higher value"
     spread = study.curve(trial, "policy_reward_sd").finite.values
     idle = study.curve(trial, "groups_without_advantage").finite.values
     if len(spread) < MIN_POINTS or len(idle) < MIN_POINTS:
         return None
-    tail = slice(round(_LATE * len(spread)), None)
+    tail = slice(round(_LATE_SHARE * len(spread)), None)
     largest = max(float(part.mean()) for part in np.array_split(spread, 10))
     differs = float(spread[tail].mean()) >= limits.spread * largest
-    alike = float(idle[round(_LATE * len(idle)) :].mean()) >= _WITHOUT_ADVANTAGE
+    alike = float(idle[round(_LATE_SHARE * len(idle)) :].mean()) >= _MIN_SHARE_WITHOUT_ADVANTAGE
     return "some prompts are solved and others are not" if differs and alike else None
 
 
 def _reward_ceiling(entropy: Curve, reward: Curve, until: int) -> float:
-    """Return the reward at entropy 0 by R = -a exp(H) + b, from the common steps up to `until`; NaN for fewer than three.
+    """Return the reward at entropy 0 by R = -a exp(H) + b, fitted to the common steps of both curves up to `until`; NaN for
+    fewer than three such steps.
 
     A trainer that makes several optimizer steps on each batch logs a reward only with the first step on the batch.
     """

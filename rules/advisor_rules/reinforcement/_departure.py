@@ -1,4 +1,4 @@
-"""Finds policies that are far from their reference and earn less than at their start."""
+"""Finds policies that are far from their reference and earn a lower reward than at their start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from advisor.stats.blocks import MeanLevel, mean_level
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class PolicyDeparture:
     """A trial whose policy left its reference for a lower reward."""
 
     trial: Trial
@@ -33,25 +33,28 @@ class Departure:
     """
 
 
-def departures(study: Study, divergences: Sequence[LoggedSignal], far: float, alpha: float) -> list[Departure]:
-    """Return the trials whose policy departed from its reference by more than noise, in the given order."""
+def find_departures(
+    study: Study, divergences: Sequence[LoggedSignal], far: float, alpha: float
+) -> list[PolicyDeparture]:
+    """Return the trials whose policy departed from its reference by more than noise, in the order of `trials`."""
     found = (_departure_of_trial(study, entry, far) for entry in divergences)
     return [d for d in found if d is not None and d.p <= alpha]
 
 
-def _departure_of_trial(study: Study, entry: LoggedSignal, far: float) -> Departure | None:
+def _departure_of_trial(study: Study, entry: LoggedSignal, far: float) -> PolicyDeparture | None:
     reward = study.curve(entry.trial, "policy_reward").finite.values
     beyond = np.flatnonzero(entry.curve.values > far)
     if len(reward) < MIN_POINTS or not len(beyond):
         return None
-    kl, late = mean_level(entry.curve.values[entry.part_of_points(0.5, 1.0)]), mean_level(reward[len(reward) // 2 :])
+    kl, late = mean_level(entry.curve.values[entry.slice_of_points(0.5, 1.0)]), mean_level(reward[len(reward) // 2 :])
     first = MeanLevel(float(reward[0]), _noise(reward), len(reward) - 3.0)
     step = int(entry.curve.steps[beyond[0]])
-    return Departure(entry.trial, step, kl.mean, first.mean, late.mean, max(kl.p_above(far), first.p_above_other(late)))
+    return PolicyDeparture(
+        entry.trial, step, kl.mean, first.mean, late.mean, max(kl.p_above(far), first.p_value_above_other(late))
+    )
 
 
 def _noise(reward: FloatArray) -> float:
-    """Return the standard deviation of the reward's point-to-point noise. Unlike a robust estimate, it stays above 0 if the reward
-    ends constant.
-    """
+    """Return the standard deviation of the reward's point-to-point noise. Unlike a robust estimate, this standard deviation
+    stays above 0 if the reward is constant at the end."""
     return math.sqrt(float(np.mean(np.diff(reward, 2) ** 2)) / 6)

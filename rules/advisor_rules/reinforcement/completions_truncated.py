@@ -1,4 +1,4 @@
-"""The rule `completions-truncated`."""
+"""Implements the rule `completions-truncated`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,20 @@ from advisor.model.message import Count, Message, Name, Number, Percent, Probabi
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, level_with_trend, mean_level
 
-_LIMIT = "max_completion_length"
+_LENGTH_PARAMETER = "max_completion_length"
 _NEARLY_ALL = 0.95
 """Share of completions that counts as nearly all of them. Our choice."""
-_GROWS = (
+_GROWING_LENGTH_ADVICE = (
     "Read some of these completions. If they ramble, make the reward independent of length, or penalise length near the limit. "
     "If they reason, raise the maximum length of completions."
 )
-_SHORT = "Raise the maximum length of completions, or leave truncated completions out of the loss."
-_FIRST_REWARDS = "Rewards may be lower at first, until the policy has learned to end its answers."
+_RAISE_LIMIT_ADVICE = "Raise the maximum length of completions, or leave truncated completions out of the loss."
+_FIRST_REWARDS_NOTE = "Rewards may be lower at first, until the policy has learned to end its answers."
 _CONFIDENCE = 0.9
-"""Confidence before noise is considered: the share is an exact count, but training can work although some completions are
-truncated.
-"""
-_REWARD_RISES = 0.75
-"""Confidence before noise is considered if the reward rises although completions never fitted into the length limit: the answers
-may fit, and only later text may be truncated. Our choice.
-"""
+"""Confidence of a finding without noise; below 1, because training can work although some completions are truncated."""
+_RISING_REWARD_CONFIDENCE = 0.75
+"""Confidence of a finding without noise if the reward rises although completions never fitted into the length limit: the
+answers may fit, and only later text may be truncated. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,46 +48,45 @@ class CompletionsTruncated(Rule):
 
     ## What it looks at
     The logged share of completions that reached the maximum length without an end (TRL's `completions/clipped_ratio`), in the
-    second half of the training. It must exceed one fifth beyond noise in most trials, and the best trial must not lie below
-    that beyond noise: if the limit is too short, the best trial is often the one that gave up long answers first. A steady
-    rise or fall does not count as noise. A share that is large at first and ends below one fifth is normal, because the policy
-    learns to stop. The start of the same trial
-    tells whether completions grew into the limit or never fitted.
+    second half of the training. This share must exceed one fifth beyond noise in most trials, and the best trial must not lie
+    below one fifth beyond noise: if the length limit is too short, the best trial is often the one that gave up long answers
+    first. A steady rise or fall does not count as noise. A share that is large at first and ends below one fifth is normal,
+    because the policy learns to stop. The start of the same trial shows whether completions grew up to the length limit or
+    never fitted into it.
 
     ## Why it matters
-    A completion that is cut off before its final answer earns a reward that says little about it. If completions grow into the
-    limit, the reward often pays for length and not for quality. If they never fitted, the policy learns to answer without what it
-    cannot finish. If the reward rises all the same, the answers probably fit and only their end is cut off: the policy then never
-    learns to stop.
+    A completion that is cut off before its final answer earns a reward that says little about its quality. If completions grow
+    up to the length limit, the reward often pays for length instead of quality. If completions never fitted into the length
+    limit, the policy learns to answer without the text that does not fit. If the reward rises although completions never
+    fitted, the answers probably fit and only their end is cut off; the policy then never learns to stop.
 
     ## What to do
-    Read truncated completions. If the text repeats itself, change the reward: no term that grows with length, or a penalty near the
-    limit. If the text is sound, raise the limit: twice as long, and again if more than a fifth is still cut off. Rewards before and
-    after this are not comparable, and the policy must first learn to end, so the next study trains the best settings again with the
-    new limit. Leaving truncated completions out of the loss (`mask_truncated_completions`)
-    removes the noise, not its cause.
+    Read truncated completions. If the text repeats itself, remove reward terms that grow with length, or penalise lengths near
+    the limit. If the text is sound, double the length limit, and double it again if more than a fifth of the completions is
+    still cut off. Rewards before and after the change of the limit are not comparable, and the policy must first learn to stop.
+    The next study therefore trains the best settings again with the new limit. Leaving truncated completions out of the loss
+    (`mask_truncated_completions`) removes the noise, not its cause.
 
     ## How sure
     DAPO (Yu et al. 2025, arXiv:2503.14476) reports that rewards of truncated samples are noise, and that masking them or a soft
-    penalty stabilises training. The limit of one fifth is our choice. The p-values come from t-tests over means of five blocks. In
-    the second half, only their deviations from a straight line count as noise. The rule was measured on trainings of tiny models
-    whose reward pays for length or whose limit is too short, by hand-written GRPO and by TRL's trainer.
+    penalty stabilises training. We chose the limit of one fifth. The p-values come from t-tests over means of five blocks. In
+    the second half, only their deviations from a straight line count as noise. The rule was measured on trainings of tiny
+    models whose reward pays for length or whose limit is too short, by hand-written GRPO and by TRL's trainer.
     """
 
     playbook = "Examining the training curves"
     grounds = Grounds(finding="count", advice="literature", source="arXiv 2503.14476")
     goal = "pipeline"
-    not_for = policy.NOT_FOR
+    not_for = policy.KINDS_WITHOUT_POLICY
 
     most: Share = 0.2
     """Maximum acceptable share of truncated completions in the second half of the training. Our choice."""
     start: Share = 0.1
     """Share of the training that counts as its start. Our choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies with a finding if the share is exactly the maximum."""
+    """Maximum share of studies with a finding if the true share of truncated completions is exactly the maximum."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding."""
         judged = [
             self._truncation_of_trial(study, entry) for entry in policy.logged_signals(study, "completions_truncated")
         ]
@@ -103,15 +99,15 @@ class CompletionsTruncated(Rule):
         start, late = self._levels(entry)
         rewards = policy.LoggedSignal(entry.trial, study.curve(entry.trial, "policy_reward").finite)
         before, after = self._levels(rewards) if len(rewards.curve) >= policy.MIN_POINTS else (start, start)
-        rises = after.p_above_other(before) <= self.false_alarms
-        grew = late.p_above_other(start) <= self.false_alarms
-        end = float(entry.curve.values[entry.part_of_points(0.9, 1.0)].mean())
+        rises = after.p_value_above_other(before) <= self.false_alarms
+        grew = late.p_value_above_other(start) <= self.false_alarms
+        end = float(entry.curve.values[entry.slice_of_points(0.9, 1.0)].mean())
         return _Truncation(entry.trial, start, late, end, grew, (before, after) if rises else None)
 
     def _levels(self, entry: policy.LoggedSignal) -> tuple[MeanLevel, MeanLevel]:
         """Return the levels of the share of truncated completions at the start and in the second half of the training."""
         values = entry.curve.values
-        start, late = (values[entry.part_of_points(*ends)] for ends in ((0.0, self.start), (0.5, 1.0)))
+        start, late = (values[entry.slice_of_points(*ends)] for ends in ((0.0, self.start), (0.5, 1.0)))
         return mean_level(start), level_with_trend(late)
 
     def _finding(self, study: Study, cut: Sequence[_Truncation], judged: int) -> Finding:
@@ -119,9 +115,9 @@ class CompletionsTruncated(Rule):
         p = first.late.p_above(self.most)
         return self.finding(
             _message(study, cut, judged),
-            action=_action(study, first, self.most),
+            action=_choose_action(study, first, self.most),
             severity="warning",
-            confidence=(_CONFIDENCE if first.grew or first.rewards is None else _REWARD_RISES) * (1 - p),
+            confidence=(_CONFIDENCE if first.grew or first.rewards is None else _RISING_REWARD_CONFIDENCE) * (1 - p),
             trials=[t.trial for t in cut],
             evidence=(
                 curve_plot(
@@ -132,22 +128,22 @@ class CompletionsTruncated(Rule):
                     shares=True,
                 ),
                 table(
-                    ("truncated in the first tenth", say("{share}", share=Percent(first.start.mean))),
-                    ("truncated in the second half", limited(Percent(first.late.mean), Percent(self.most))),
-                    ("p-value of the excess", limited(Probability(p), self.false_alarms)),
+                    ("share truncated in the first tenth", say("{share}", share=Percent(first.start.mean))),
+                    ("share truncated in the second half", limited(Percent(first.late.mean), Percent(self.most))),
+                    ("p-value that the share exceeds the limit", limited(Probability(p), self.false_alarms)),
                     (
-                        "p-value of the rise",
-                        limited(Probability(first.late.p_above_other(first.start)), self.false_alarms),
+                        "p-value of the rise of the share",
+                        limited(Probability(first.late.p_value_above_other(first.start)), self.false_alarms),
                     ),
                 ),
             ),
-            changes=_changes(study, first),
+            changes=_build_changes(study, first),
         )
 
 
 def _length_limit(study: Study) -> int:
     """Return the maximum length of completions; 0 if it is unknown or varies."""
-    limits = {trial.params[_LIMIT] for trial in study.trials if _LIMIT in trial.params}
+    limits = {trial.params[_LENGTH_PARAMETER] for trial in study.trials if _LENGTH_PARAMETER in trial.params}
     limit = limits.pop() if len(limits) == 1 else 0
     return limit if isinstance(limit, int) else 0
 
@@ -165,7 +161,7 @@ def _message(study: Study, cut: Sequence[_Truncation], judged: int) -> Message:
         )
     return say(
         "Late in its training, {share} of the completions of {trial} are cut off at the maximum length, after {start} at its "
-        "start. The same holds for {n} of {of}.{reward}",
+        "start. Completions are cut off in {n} of {of}.{reward}",
         share=Percent(first.late.mean),
         trial=Name(first.trial.name),
         start=Percent(first.start.mean),
@@ -178,7 +174,7 @@ def _message(study: Study, cut: Sequence[_Truncation], judged: int) -> Message:
 def _reward(first: _Truncation) -> Message:
     """Return a sentence on what the reward shows about completions that never fitted into the length limit."""
     if first.rewards is None:
-        return say("Such a completion can lack its final answer.")
+        return say("A truncated completion can lack its final answer.")
     before, after = first.rewards
     return say(
         "The mean reward of {trial} still rises from {before} to {after}, so the answers may fit and only their end is cut off.",
@@ -188,23 +184,27 @@ def _reward(first: _Truncation) -> Message:
     )
 
 
-def _action(study: Study, first: _Truncation, most: float) -> Message:
+def _choose_action(study: Study, first: _Truncation, most: float) -> Message:
     if first.grew:
-        return say(_GROWS)
+        return say(_GROWING_LENGTH_ADVICE)
     limit = _length_limit(study)
     twice = say(
-        "Raise {name} from {limit} to {twice}, and again if more than {most} are still cut off then. Read some completions first.",
-        name=Name(_LIMIT),
+        "Raise {name} from {limit} to {twice}, and raise it again if more than {most} are still cut off. Read some "
+        "completions first.",
+        name=Name(_LENGTH_PARAMETER),
         limit=limit,
         twice=2 * limit,
         most=Percent(most),
     )
-    return twice if limit else say(_SHORT)
+    return twice if limit else say(_RAISE_LIMIT_ADVICE)
 
 
-def _changes(study: Study, first: _Truncation) -> tuple[Change, ...]:
+def _build_changes(study: Study, first: _Truncation) -> tuple[Change, ...]:
     limit = _length_limit(study)
     if first.grew or not limit:
-        return (Advise(text=_GROWS if first.grew else _SHORT),)
+        return (Advise(text=_GROWING_LENGTH_ADVICE if first.grew else _RAISE_LIMIT_ADVICE),)
     why = f"{first.late.mean:.0%} of the completions are cut off at {limit} tokens.".replace("%", " %")
-    return (FixParameter(parameter=_LIMIT, value=2 * limit, why=why, new_scores=True), Advise(text=_FIRST_REWARDS))
+    return (
+        FixParameter(parameter=_LENGTH_PARAMETER, value=2 * limit, why=why, new_scores=True),
+        Advise(text=_FIRST_REWARDS_NOTE),
+    )

@@ -1,4 +1,4 @@
-"""The rule `entropy-collapse`."""
+"""Implements the rule `entropy-collapse`."""
 
 from __future__ import annotations
 
@@ -18,60 +18,63 @@ _ADVICE = (
     "add a KL penalty."
 )
 _CONFIDENCE = 0.85
-"""Confidence before noise is considered: the collapse is measured, but which remedy works depends on the task."""
+"""Confidence of a finding without noise; below 1, because the collapse is measured, but the best remedy depends on the task."""
 
 
 class EntropyCollapse(Rule):
-    """The policy stops exploring early: its entropy falls to near zero while rewards are left to gain.
+    """The policy stops exploring early: its entropy falls to near zero although more reward is possible.
 
     ## What it looks at
-    The policy's entropy against the first points of the same trial. It has collapsed if it falls below a fifth of this start before
-    half of the training and stays there on average; the fall by more than half must be beyond noise. That alone is normal for a
-    task that is solved, so two more things must hold. The reward stands still in the second half: the straight line through it
-    gains at most a tenth of the reward's range, or no more than noise. And more reward is possible: the rewards of a batch differ
-    by at least three quarters of their largest standard deviation although hardly any group has an advantage, so some prompts are
-    solved and others are not; or the reward ends below its own start; or another trial of the study, whose entropy did not collapse
-    early, ends at a better reward. The rule fires if the best trial or at least half of the trials collapsed.
+    The rule compares the policy's entropy with the first points of the same trial. The entropy has collapsed if it falls below
+    a fifth of its start before half of the training and stays there on average; a fall by more than half must be beyond noise.
+    Such a fall alone is normal for a task that is solved, so the rule requires two more conditions. The reward stands still in
+    the second half: the straight line through it gains at most a tenth of the reward's range, or no more than noise. Second,
+    more reward is possible, which one of three observations shows. The rewards of a batch may differ by at least three quarters
+    of their largest standard deviation although hardly any group has an advantage, so some prompts are solved and others are
+    not. The reward may end below its own start. Or another trial of the study, whose entropy did not collapse early, may end at
+    a better reward. The rule fires if the best trial or at least half of the trials collapsed.
 
     ## Why it matters
-    A policy of low entropy samples the same answer again and again. It cannot find better answers, and its groups lose their
-    advantage, so the rest of the training changes nothing.
+    A policy of low entropy samples nearly the same answer again and again. Such a policy cannot find better answers, and its
+    groups lose their advantage, so the rest of the training changes nothing.
 
     ## What to do
-    Lower the learning rate first. Then raise the upper clipping bound alone, so that rare words can gain; an entropy bonus or a KL
-    penalty also helps. Stop such trainings early.
+    Lower the learning rate first. Then raise the upper clipping bound alone, so that the probability of rare tokens can grow;
+    an entropy bonus or a KL penalty also helps. Stop trainings with collapsed entropy early.
 
     ## How sure
     Cui et al. 2025 (arXiv:2505.22617) report that entropy falls sharply in runs without intervention, and that the reward then
-    stops near the ceiling of R = -a exp(H) + b at H = 0. The figures show the ceiling of this formula, fitted to the trial up to
-    the collapse; the verdict does not depend on it. DAPO (arXiv:2503.14476) raises the upper clipping bound against it. All limits
-    are our choice. The rule was measured on trainings of tiny models with far too high rates, by hand-written GRPO and by TRL's
-    trainer. On the seeds on which the test of the reward was developed (20 to 29), it fires in 2 of 120 hand-written studies
-    without such rates. Their entropy did fall to 16 % of its start or less. But the mean over 14,400 completions at each evaluation
-    shows that their reward still rose in the second half, by 17 and 19 % of its range: the rewards of batches were too noisy to
-    show it. Trained three times as long, with three other seeds each, an entropy bonus of 0.03 raised the last reward of these two
-    trials in four of six pairs (by 0.04 to 0.24) and lowered it in one (by 0.19). So both findings count as false alarms.
+    stops near the ceiling of R = -a exp(H) + b at H = 0. The figures show the ceiling of this formula, fitted to the trial up
+    to the collapse; the finding does not depend on it. DAPO (arXiv:2503.14476) raises the upper clipping bound against entropy
+    collapse. We chose all limits. The rule was measured on trainings of tiny models with far too high learning rates, by
+    hand-written GRPO and by TRL's trainer. On the seeds on which the test of the reward was developed (20 to 29), it fires in 2
+    of 120 hand-written studies without such rates. Their entropy did fall to 16 % of its start or less. But the mean over
+    14,400 completions at each evaluation shows that their reward still rose in the second half, by 17 and 19 % of its range:
+    the rewards of batches were too noisy to show it. Trained three times as long, with three other seeds each, an entropy bonus
+    of 0.03 raised the last reward of these two trials in four of six pairs (by 0.04 to 0.24) and lowered it in one (by 0.19).
+    So both findings count as false alarms.
     """
 
     playbook = "Examining the training curves"
     grounds = Grounds(finding="test", advice="literature", source="arXiv 2505.22617, 2503.14476")
     goal = "stability"
-    not_for = policy.NOT_FOR
+    not_for = policy.KINDS_WITHOUT_POLICY
 
     collapsed: Share = 0.2
-    """Entropy that counts as collapsed, as a share of the start. Our choice."""
+    """Maximum entropy that counts as collapsed, as a share of the entropy at the start. Our choice."""
     before: Share = 0.5
-    """Share of the training before which a collapse is early. Our choice."""
+    """Share of the training before which a collapse counts as early. Our choice."""
     gain: Share = 0.1
-    """Maximum gain of a reward that stands still in the second half, as a share of its range over the training."""
+    """Maximum gain in the second half of a reward that counts as standing still, as a share of the reward's range over the
+    training."""
     spread: Share = 0.75
     """Minimum standard deviation of the rewards late in training, as a share of its maximum, at which prompts count as still
     unsolved. Our choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies in which noise alone raises a finding: the level of the tests of late rewards and entropies."""
+    """Maximum share of studies in which noise alone raises a finding; significance level of the tests of late rewards and
+    entropies."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding."""
         judged = policy.logged_signals(study, "policy_entropy")
         rewards = {entry.trial.index: entry for entry in policy.logged_signals(study, "policy_reward")}
         judged = [entry for entry in judged if entry.trial.index in rewards]
@@ -84,13 +87,13 @@ class EntropyCollapse(Rule):
 
     def _finding(self, study: Study, found: Sequence[Collapse], judged: int) -> Finding:
         first = found[0]
-        gain = "gain of the reward in the second half, share of its range"
-        left = "entropy after the collapse, share of the start"
+        gain = "gain of the reward in the second half, as a share of its range"
+        left = "entropy after the collapse, as a share of the start"
         p = "p-value of an entropy below half of the start"
         return self.finding(
             say(
                 "The entropy of {trial} falls to {share} of its start by {step}, and its reward ends near {reward} without a gain, "
-                "although {room}. This holds for {n} of {of}.",
+                "although {room}. The entropy collapsed in {n} of {of}.",
                 trial=Name(first.trial.name),
                 share=Percent(first.share),
                 step=study.at(first.step),
@@ -116,7 +119,7 @@ class EntropyCollapse(Rule):
                     (gain, limited(Percent(first.gain), Percent(self.gain))),
                     (p, limited(Probability(first.p), self.false_alarms)),
                     ("late reward", Number(first.reward)),
-                    ("reward at no entropy by the law of Cui et al.", Number(first.ceiling)),
+                    ("reward at entropy 0 by the formula of Cui et al.", Number(first.ceiling)),
                 ),
             ),
             changes=(Advise(text=_ADVICE),),

@@ -1,4 +1,4 @@
-"""The rule `groups-without-advantage`."""
+"""Implements the rule `groups-without-advantage`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from advisor.model.parameter_kinds import batch_size
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
-_SIZES = ("num_generations", "group_size")
+_GROUP_SIZE_PARAMETERS = ("num_generations", "group_size")
 _ADVICE = "Choose prompts that the model answers rightly sometimes but not always, or grade the reward more finely."
 _CONFIDENCE = 0.9
-"""Confidence before noise is considered: the logged share is an exact count, and more prompts with an advantage give more signal
-per step.
-"""
+"""Confidence of a finding without noise: the logged share is an exact count, and more prompts with an advantage give more
+signal per step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +38,33 @@ class GroupsWithoutAdvantage(Rule):
     """In most groups of completions, all rewards are equal, so most of the work teaches the policy nothing.
 
     ## What it looks at
-    The logged share of groups of completions of one prompt whose rewards are all equal (TRL's `frac_reward_zero_std`). The share
-    must exceed one half in the first fifth of the training and over the whole training, both beyond noise, in the best trial and in
-    most trials. A share that is small at first and grows is normal: prompts that the policy has learned no longer have an
-    advantage.
+    The logged share of groups of completions of one prompt whose rewards are all equal (TRL's `frac_reward_zero_std`). The
+    share of such groups must exceed one half in the first fifth of the training and over the whole training, both beyond noise,
+    in the best trial and in most trials. A share of groups without advantage that is small at first and grows is normal:
+    prompts that the policy has learned no longer have an advantage.
 
     ## Why it matters
     Algorithms such as GRPO compare the completions of one prompt with each other. If all of them earn the same reward, their
-    advantage is zero, and the group adds nothing to the gradient. The effective batch is then smaller than the batch that you pay
-    for, and the gradient is noisier.
+    advantage is zero, and the group adds nothing to the gradient. The effective batch is then smaller than the batch that you
+    pay for, and the gradient is noisier.
 
     ## What to do
-    Leave out prompts that the model never or always answers rightly, or sample until enough groups have different rewards (dynamic
-    sampling). A reward with more than two values helps as well. More completions for each prompt help if right answers are rare.
-    The rule doubles their number if the mean reward lies in the lower half of the rewards of the study, beyond noise, and the batch
-    is known and divisible by the new number.
+    Leave out prompts that the model answers always or never rightly, or sample prompts until the rewards differ within enough
+    groups (dynamic sampling). A reward with more than two values makes equal rewards rarer, too. More completions for each
+    prompt help if right answers are rare. The advice doubles the number of completions per prompt if the mean reward lies in
+    the lower half of the study's range of rewards, beyond noise, and the batch is known and divisible by the new number.
 
     ## How sure
-    That such groups have no gradient follows from the algorithm; DAPO (Yu et al. 2025, arXiv:2503.14476) describes the loss of
-    signal and trains better when it samples these groups anew. The limit of one half is our choice. The p-value comes from a
-    t-test over means of five blocks, so neighbouring steps may be correlated. The rule was measured on trainings of tiny models
-    with too hard or too easy prompts, by hand-written GRPO and by TRL's trainer.
+    It follows from the algorithm that groups with equal rewards have no gradient; DAPO (Yu et al. 2025, arXiv:2503.14476)
+    describes this loss and trains better by sampling these groups again. We chose the limit of one half. The p-value comes from
+    a t-test over means of five blocks, so neighbouring steps may be correlated. The rule was measured on trainings of tiny
+    models with too hard or too easy prompts, by hand-written GRPO and by TRL's trainer.
     """
 
     playbook = "Examining the training curves"
     grounds = Grounds(finding="count", advice="mechanism", source="arXiv 2503.14476")
     goal = "efficiency"
-    not_for = policy.NOT_FOR
+    not_for = policy.KINDS_WITHOUT_POLICY
     explains = Relation(
         rules=("entropy-collapse",),
         shares="trials",
@@ -74,14 +73,14 @@ class GroupsWithoutAdvantage(Rule):
     )
 
     most: Share = 0.5
-    """Maximum acceptable share of groups without advantage. Our choice: beyond it, more than half of the work is lost."""
+    """Maximum acceptable share of groups without advantage. We chose this share because beyond it, more than half of the work
+    is lost."""
     start: Share = 0.2
     """Share of the training that counts as its start. Our choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies with a finding if the share is exactly the maximum."""
+    """Maximum share of studies with a finding if the true share of groups without advantage is exactly the maximum."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding."""
         judged = [self._shares_of_trial(entry) for entry in policy.logged_signals(study, "groups_without_advantage")]
         wasted = [s for s in judged if s.p(self.most) <= self.false_alarms]
         if judged[0] in wasted and 2 * len(wasted) > len(judged):
@@ -89,9 +88,9 @@ class GroupsWithoutAdvantage(Rule):
 
     def _shares_of_trial(self, entry: policy.LoggedSignal) -> _GroupShares:
         values = entry.curve.values
-        return _GroupShares(entry.trial, mean_level(values[entry.part_of_points(0.0, self.start)]), mean_level(values))
+        return _GroupShares(entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), mean_level(values))
 
-    def _rarely_right(self, study: Study, trial: Trial) -> bool:
+    def _is_rarely_right(self, study: Study, trial: Trial) -> bool:
         """Return True if the mean reward lies in the lower half of the study's rewards, beyond noise."""
         rewards = study.curve(trial, "policy_reward").finite.values
         if len(rewards) < policy.MIN_POINTS:
@@ -102,9 +101,9 @@ class GroupsWithoutAdvantage(Rule):
 
     def _finding(self, study: Study, wasted: Sequence[_GroupShares], judged: int) -> Finding:
         first = wasted[0]
-        size, change = _larger_groups(study) if self._rarely_right(study, first.trial) else (0, ())
+        size, change = _double_group_size(study) if self._is_rarely_right(study, first.trial) else (0, ())
         message = say(
-            "All rewards are equal in {share} of the groups of {trial}, and in {start} of the first ones. The same holds "
+            "All rewards are equal in {share} of the groups of {trial}, and in {start} of the groups at the start. The same holds "
             "for {n} of {of}.",
             share=Percent(first.whole.mean),
             trial=Name(first.trial.name),
@@ -132,9 +131,15 @@ class GroupsWithoutAdvantage(Rule):
                     shares=True,
                 ),
                 table(
-                    ("share at the start", limited(Percent(first.start.mean), Percent(self.most))),
-                    ("share over the training", limited(Percent(first.whole.mean), Percent(self.most))),
-                    ("p-value of the larger", limited(Probability(first.p(self.most)), self.false_alarms)),
+                    (
+                        "share of groups without advantage at the start",
+                        limited(Percent(first.start.mean), Percent(self.most)),
+                    ),
+                    (
+                        "share of groups without advantage over the training",
+                        limited(Percent(first.whole.mean), Percent(self.most)),
+                    ),
+                    ("p-value of the larger share", limited(Probability(first.p(self.most)), self.false_alarms)),
                     ("trials", say("{n} of {of}", n=len(wasted), of=judged)),
                 ),
             ),
@@ -142,13 +147,13 @@ class GroupsWithoutAdvantage(Rule):
         )
 
 
-def _larger_groups(study: Study) -> tuple[int, tuple[Change, ...]]:
-    """Return the size of the groups and the change to twice that size.
+def _double_group_size(study: Study) -> tuple[int, tuple[Change, ...]]:
+    """Return (size of the groups, change to twice that size).
 
-    The size is 0 if it is unknown or varies, or if a batch does not consist of whole groups of twice that size.
+    The size is 0 if it is unknown or varies, or if a batch does not consist of whole groups of the doubled size.
     """
     batches = [batch_size(trial) for trial in study.trials]
-    for name in _SIZES:
+    for name in _GROUP_SIZE_PARAMETERS:
         sizes = {trial.params[name] for trial in study.trials if name in trial.params}
         if len(sizes) == 1 and isinstance(size := sizes.pop(), int) and size > 1:
             if not all(batch % (2 * size) == 0 for batch in batches):

@@ -1,4 +1,4 @@
-"""The rule `policy-jumps`."""
+"""Implements the rule `policy-jumps`."""
 
 from __future__ import annotations
 
@@ -18,85 +18,91 @@ from advisor.model.message import Count, Message, Name, Number, Probability, lim
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
 from advisor.stats.spikes import outliers
-from advisor_rules.reinforcement._departure import Departure, departures
+from advisor_rules.reinforcement._departure import PolicyDeparture, find_departures
 
 _ADVICE = "Lower the learning rate, or make fewer optimizer steps on each batch of completions."
 _MIN_STEPS = 3
-"""Minimum number of steps at which the policy is far from its reference; more than one, because the estimate at one step can depend
-on a single token.
+"""Minimum number of steps at which the policy is far from its reference; more than one, because the estimate at one step can
+depend on a single token.
 """
 _CONFIDENCE = 0.9
-"""Confidence before noise is considered: a jump can also come from a single odd batch of prompts."""
-_UNTESTED = 0.7
-"""Confidence for a curve that jumps so often that no test can distinguish its jumps from its other points. Our choice."""
+"""Confidence of a finding without noise; below 1, because a jump can also come from a single odd batch of prompts."""
+_UNTESTED_CONFIDENCE = 0.7
+"""Confidence of a finding about a curve that jumps so often that no test can distinguish its jumps from its other points. Our
+choice."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Jumps:
+class _JumpsOfTrial:
     trial: Trial
     p: float | None
-    """p-value of the outliers; None if the curve jumps so often that no point is an outlier."""
+    """p-value of the outliers; None if the curve has so many jumps that no point counts as an outlier."""
     step: int
     """Step of the largest jump."""
     ratio: float
-    """Ratio of the largest jump to the running median."""
+    """Ratio of the KL divergence at the largest jump to its the running median."""
 
 
 class PolicyJumps(Rule):
-    """The policy jumps away from its reference: its KL divergence leaps, or is large while the reward is below its start.
+    """The policy jumps away from its reference: its KL divergence rises suddenly, or is large while the reward is below its
+    start.
 
     ## What it looks at
-    The logged KL divergence between the policy and its reference, against its own running median. (TRL logs it as `kl`, and
-    only if `beta` is above 0.) A jump exceeds the running median tenfold and lies beyond the tail of the other points, or
-    exceeds it a hundredfold. It must do so at three steps, and reach 1 nat per token there. A policy that jumps at once has no
-    earlier level to compare with, and in TRL's KL divergence, weighted by the policy's own ratios (`use_bias_correction_kl`),
-    jumps are small. So a trial counts as well if, in the second half of its training, its KL divergence exceeds 1 nat per token
-    and its reward lies below its first value, both beyond noise. The rule fires if the best trial or most trials jump. A KL
-    divergence that grows while the reward rises is normal: the policy learns.
+    The rule compares the logged KL divergence between the policy and its reference with the running median of this divergence.
+    (TRL logs it as `kl`, and only if `beta` is above 0.) A KL divergence counts as a jump if it exceeds the running median
+    tenfold and lies beyond the tail of the other points, or if it exceeds the median a hundredfold. The KL divergence must jump
+    at three steps, and reach 1 nat per token there. A policy that jumps at the very start has no earlier level for comparison,
+    and jumps are small in TRL's KL divergence with weights from the policy's own ratios (`use_bias_correction_kl`). A trial
+    therefore also counts if, in the second half of its training, its KL divergence exceeds 1 nat per token and its reward lies
+    below its first value, both beyond noise. The rule fires if the best trial or most trials have such a jump. A KL divergence
+    that grows while the reward rises is normal, because the policy learns.
 
     ## Why it matters
-    A policy that jumps has left the region in which its samples and its ratios mean anything. Words that are nearly impossible for
-    the reference become likely, and later steps start from this policy. In our recordings, trials that jump end at lower rewards.
+    After a jump, the samples and importance ratios of the policy no longer approximate those of its reference. Tokens that are
+    nearly impossible for the reference become likely, and later steps start from this policy. In our recorded trainings, trials
+    with such jumps end at lower rewards.
 
     ## What to do
     Lower the learning rate, make fewer optimizer steps on each batch of completions, or raise the KL coefficient. Look at
-    completions around the jump.
+    completions from steps around the jump.
 
     ## How sure
-    The test of jumps is that of `stability-spikes`: an exponential tail fitted to most of the points, corrected for the number
-    of trials. A curve that jumps at very many steps has no such tail; its jumps are not tested, and confidence is 0.7. The test
-    of a distant policy compares its late KL divergence with 1 nat and its late reward with its first one; the larger p-value
-    counts. Its level is corrected for the number of trials if the best trial alone shows it, but not if most trials do. The factor
-    of ten and the nat are our choice. The rule was measured on trainings of tiny models with too high rates and many steps on each
-    batch, by hand-written GRPO and by TRL's trainer with `beta` of 0.001. With a corrected level for most trials as well, it missed
-    3 of 8 of TRL's studies (seeds 40 to 47): their 22 logged rewards were too few for each trial alone. Since then, it fired in
-    all 8 and in 6 of 6 of other seeds (six of 50 to 59).
+    The test of jumps is the same as in the rule `stability-spikes`: an exponential tail fitted to most of the points, corrected
+    for the number of trials. A curve that jumps at very many steps has no such tail, so its jumps are not tested and confidence
+    is 0.7. The test of a distant policy compares its late KL divergence with 1 nat and its late reward with its first reward;
+    confidence follows from the larger p-value. Its level is corrected for the number of trials if the best trial alone shows
+    it, but not if most trials do. We chose the factor of ten and the limit of one nat. The rule was measured on trainings of
+    tiny models with too high learning rates and many steps on each batch, by hand-written GRPO and by TRL's trainer with `beta`
+    of 0.001. With a corrected level for most trials as well, it missed 3 of 8 of TRL's studies (seeds 40 to 47): their 22
+    logged rewards were too few for each trial alone. Since then, it fired in all 8 and in 6 of 6 of other seeds (six of 50 to
+    59).
     """
 
     playbook = "Potential fixes for common instability patterns"
     grounds = Grounds(finding="test", advice="literature", source="arXiv 1707.06347")
     goal = "stability"
-    not_for = policy.NOT_FOR
+    not_for = policy.KINDS_WITHOUT_POLICY
     explains = Relation(
         rules=("entropy-collapse", "groups-without-advantage"),
         shares="trials",
-        because="The policy jumped, and what it samples since then is nearly always the same.",
+        because="The policy jumped, and its samples since then are nearly always the same.",
     )
 
     factor: Factor = 10.0
     """Minimum ratio of a jump to the running median. Our choice."""
     far: Factor = 1.0
-    """Minimum KL divergence of a policy that jumped, nats per token. Our choice: near the reference, large ratios are harmless."""
+    """Minimum KL divergence of a policy that jumped, in nats per token. We chose a high limit because near the reference, large
+    ratios are harmless."""
     wild: Factor = 100.0
-    """Ratio of a jump that counts even if the curve jumps so often that none is an outlier. Our choice."""
+    """Ratio to the running median at which a jump counts even if the curve jumps so often that no point is an outlier. Our
+    choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which the tail of healthy noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding."""
         judged = policy.logged_signals(study, "policy_kl")
         jumps = [j for entry in judged if (j := self._jumps_of_trial(entry, len(judged))) is not None]
-        departed = departures(study, judged, self.far, self.false_alarms)
+        departed = find_departures(study, judged, self.far, self.false_alarms)
         if jumps and (jumps[0].trial == judged[0].trial or 2 * len(jumps) > len(judged)):
             yield self._finding(study, jumps, len(judged))
         # Noise seldom exceeds its level in most trials at once, so a majority needs no correction for their number.
@@ -105,7 +111,7 @@ class PolicyJumps(Rule):
         elif departed and departed[0].trial == judged[0].trial and departed[0].p <= self.false_alarms / len(judged):
             yield self._report_departure(study, departed, len(judged), self.false_alarms / len(judged))
 
-    def _jumps_of_trial(self, entry: policy.LoggedSignal, trials: int) -> _Jumps | None:
+    def _jumps_of_trial(self, entry: policy.LoggedSignal, trials: int) -> _JumpsOfTrial | None:
         positive = entry.curve.values > 0
         values, steps = entry.curve.values[positive], entry.curve.steps[positive]
         found = outliers(values, self.false_alarms / trials, self.factor)
@@ -116,15 +122,16 @@ class PolicyJumps(Rule):
             return None
         largest = int(np.argmax(found.ratios * wild))
         p = found.p if len(found.indices) else None
-        return _Jumps(entry.trial, p, int(steps[largest]), float(found.ratios[largest]))
+        return _JumpsOfTrial(entry.trial, p, int(steps[largest]), float(found.ratios[largest]))
 
-    def _finding(self, study: Study, jumps: Sequence[_Jumps], judged: int) -> Finding:
+    def _finding(self, study: Study, jumps: Sequence[_JumpsOfTrial], judged: int) -> Finding:
         worst = max(jumps, key=lambda j: j.ratio)
         p, limit = worst.p, self.false_alarms / judged
-        changes, action = _slower(study)
+        changes, action = _search_lower_jump_rates(study)
         return self.finding(
             say(
-                "The KL divergence of {trial} jumps to {ratio} times its running level at {step}. It jumps in {n} of {of}.",
+                "The KL divergence of {trial} jumps to {ratio} times its running level at {step}. The divergence jumps in {n} "
+                "of {of}.",
                 trial=Name(worst.trial.name),
                 ratio=Number(min(worst.ratio, 1e6), 2),
                 step=study.at(worst.step),
@@ -133,7 +140,7 @@ class PolicyJumps(Rule):
             ),
             action=action,
             severity="warning",
-            confidence=_UNTESTED if p is None else _CONFIDENCE * (1 - p),
+            confidence=_UNTESTED_CONFIDENCE if p is None else _CONFIDENCE * (1 - p),
             trials=[j.trial for j in jumps],
             evidence=(
                 curve_plot(
@@ -151,13 +158,13 @@ class PolicyJumps(Rule):
             changes=changes,
         )
 
-    def _report_departure(self, study: Study, found: Sequence[Departure], judged: int, limit: float) -> Finding:
+    def _report_departure(self, study: Study, found: Sequence[PolicyDeparture], judged: int, limit: float) -> Finding:
         first = found[0]
-        changes, action = _slower(study)
+        changes, action = _search_lower_jump_rates(study)
         return self.finding(
             say(
-                "{trial} trains {kl} nats per token away from its reference, and its mean reward falls from {before} to "
-                "{after}. This holds for {n} of {of}.",
+                "{trial} trains at {kl} nats per token from its reference, and its mean reward falls from {before} to "
+                "{after}. The same happens in {n} of {of}.",
                 trial=Name(first.trial.name),
                 kl=Number(first.kl, 2),
                 before=Number(first.before),
@@ -172,7 +179,7 @@ class PolicyJumps(Rule):
             evidence=(
                 curve_plot(
                     (study.signals["policy_kl"], study.signals["policy_reward"]),
-                    "The policy is far from its reference and earns less than at its start.",
+                    "The policy is far from its reference and earns a lower reward than at its start.",
                     [d.trial for d in found[:5]],
                     marks=tuple(Mark(trial=d.trial.id, step=d.step, label="far away") for d in found[:5]),
                 ),
@@ -186,13 +193,13 @@ class PolicyJumps(Rule):
         )
 
 
-def _slower(study: Study) -> tuple[tuple[Change, ...], Message]:
-    """Return (changes, advice in words): search lower learning rates if the study searches the learning rate."""
+def _search_lower_jump_rates(study: Study) -> tuple[tuple[Change, ...], Message]:
+    """Return (changes, advice as text). The changes search lower learning rates if the study searches the learning rate."""
     name = rate_name(study)
     domain = study.searched.get(name) if name is not None else None
     if name is None or domain is None or domain.low is None or domain.high is None or domain.low <= 0:
         return (Advise(text=_ADVICE),), say(_ADVICE)
     low, high = round_significant(domain.low / 10), round_significant(math.sqrt(domain.low * domain.high))
-    why = "The policy jumps at these rates, so we search down to a tenth of the lowest of them."
+    why = "The policy jumps at these learning rates, so we search down to a tenth of the lowest rate."
     action = say("Search a {name} of {low} to {high}.", name=Name(name), low=Number(low), high=Number(high))
     return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),), action

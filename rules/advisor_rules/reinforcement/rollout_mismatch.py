@@ -1,4 +1,4 @@
-"""The rule `rollout-mismatch`."""
+"""Implements the rule `rollout-mismatch`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from advisor.model.message import Count, Name, Number, Probability, limited, say
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, level_with_trend, mean_level
 
-_SYNC = "Check that the engine that samples gets the trainer's weights after each update: the difference grows."
+_SYNC_WEIGHTS_ADVICE = (
+    "Check that the sampling engine gets the trainer's weights after each update, because the difference grows."
+)
 _SAME = "Sample with the temperature and precision of the trainer, without limits such as top-p, and copy the weights more often."
 _CONFIDENCE = 0.75
-"""Confidence before noise is considered. It is the share of trainings with such a mismatch and importance ratios whose reward is
-higher without the mismatch; measured on the seeds on which the limit was chosen.
-"""
+"""Confidence of a finding without noise: the share of trainings with such a mismatch and importance ratios that reach a higher
+reward without the mismatch, measured on the seeds on which the limit was chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,11 @@ class _Mismatch:
     trial: Trial
     start: MeanLevel
     halves: tuple[MeanLevel, MeanLevel]
-    """Levels in the first and in the second half of the training."""
+    """Levels of the log-probability difference in the first and in the second half of the training."""
 
     @property
     def larger(self) -> MeanLevel:
-        """Level in the half of the training with the larger mean."""
+        """Level of the difference in the half of the training with the larger mean."""
         return max(self.halves, key=lambda level: level.mean)
 
     def p_above(self, limit: float) -> float:
@@ -41,41 +42,45 @@ class _Mismatch:
 
 
 class RolloutMismatch(Rule):
-    """The engine that samples completions and the trainer give the same words different probabilities.
+    """The engine that samples completions and the trainer give the same tokens different probabilities.
 
     ## What it looks at
-    The logged mean absolute difference between the log probabilities of the sampled words in the engine and in the trainer (TRL's
-    `sampling/sampling_logp_difference/mean`), in nats. Its mean over the first or the second half of the training must exceed 0.2
-    nats beyond noise, in the best trial and in most trials. A policy that becomes sure of its words makes any mismatch small, so a
-    difference that falls does not mean that the engine agrees. The start of the same trial tells whether the difference grows.
+    The rule reads the logged mean absolute difference between the log probabilities of the sampled tokens in the engine and in
+    the trainer (TRL's `sampling/sampling_logp_difference/mean`), in nats. The mean of this difference over the first or the
+    second half of the training must exceed 0.2 nats beyond noise, in the best trial and in most trials. As a policy becomes
+    certain of its tokens, every mismatch becomes small, so a falling difference does not show that engine and trainer agree.
+    The start of the same trial shows whether the difference grows.
 
     ## Why it matters
     The trainer learns from the completions as if it had sampled them. If another policy sampled the completions, the gradient
-    belongs to another objective. Importance ratios correct this in part: they leave out or cut the completions that differ most.
+    belongs to another objective. Importance ratios correct this mismatch in part, because they leave out or limit the
+    completions that differ most.
 
     ## What to do
-    If the difference grows, the engine probably samples with old weights: check that each update reaches it, also the weights of an
-    adapter. If not, compare precision, quantisation, temperature and sampling limits of engine and trainer, and copy the weights
-    more often. Turn on the correction by importance ratios if the trainer has one.
+    If the difference grows, the engine probably samples with old weights: check that each update of the weights reaches the
+    engine, including the weights of an adapter. If the difference does not grow, compare precision, quantisation, temperature
+    and sampling limits of engine and trainer, and copy the weights more often. Turn on the correction by importance ratios if
+    the trainer has one.
 
     ## How sure
-    TRL and ms-swift document that such a mismatch can harm the training, and correct it by importance ratios. The limit of 0.2
-    nats is our choice, on trainings of tiny models from four seeds. On three other seeds, with weights rounded to 3 to 16 bits, old
-    weights, and other temperatures, the reward of trainings beyond the limit in their second half was lower than with a matching
-    engine in 15 of 15 without importance ratios (by 0.03 to 0.48) and in 12 of 16 with them. The other four sampled at a higher
-    temperature, which explores more. Below 0.05 nats, 1 of 51 lost more than 0.03. With weights of 3 bits and no importance ratios,
-    the difference falls as the policy becomes sure, in the best trial often below the limit. All 18 of these trainings of six seeds
-    still ended lower than with a matching engine, by 0.02 to 0.14. So the first half counts as well. On
-    seeds that it was not developed on (`finetuning.py`, seeds 40 to 49), the rule fired in 50 of 50 studies with a mismatch and in
-    none of 30 without whose engine logs a difference: it samples in bfloat16, rounds to 6 bits or gets new weights every 4 batches.
-    The p-values come from t-tests over means of five blocks, in which a trend is no noise; that of the half with the larger
-    difference is doubled.
+    TRL and ms-swift document that such a mismatch can harm the training, and both correct it by importance ratios. We chose the
+    limit of 0.2 nats on trainings of tiny models from four seeds. We tested the limit on three other seeds, with weights
+    rounded to 3 to 16 bits, old weights, and other temperatures. Beyond the limit in the second half, the reward was lower than
+    with a matching engine in 15 of 15 trainings without importance ratios (by 0.03 to 0.48) and in 12 of 16 trainings with
+    them. The other four of these 16 trainings sampled at a higher temperature, which explores more. Below 0.05 nats, 1 of 51
+    trainings lost more than 0.03 of its reward. With weights of 3 bits and no importance ratios, the difference falls as the
+    policy becomes certain, in the best trial often below the limit. All 18 trainings with 3-bit weights and no importance
+    ratios (six seeds) still ended at lower rewards than with a matching engine, by 0.02 to 0.14. The rule therefore also tests
+    the first half of the training. On seeds that it was not developed on (`finetuning.py`, seeds 40 to 49), the rule fired in
+    50 of 50 studies with a mismatch and in none of 30 without whose engine logs a difference: it samples in bfloat16, rounds to
+    6 bits or gets new weights every 4 batches. The p-values come from t-tests over means of five blocks, in which a trend does
+    not count as noise; the p-value of the half with the larger difference is doubled.
     """
 
     playbook = "Examining the training curves"
     grounds = Grounds(finding="count", advice="literature", source="documentation of TRL and ms-swift")
     goal = "pipeline"
-    not_for = policy.NOT_FOR
+    not_for = policy.KINDS_WITHOUT_POLICY
     explains = Relation(
         rules=("entropy-collapse", "policy-jumps"),
         shares="trials",
@@ -83,14 +88,13 @@ class RolloutMismatch(Rule):
     )
 
     most: Factor = 0.2
-    """Maximum acceptable mean difference, nats per word."""
+    """Maximum acceptable mean difference of log probabilities, in nats per token."""
     start: Share = 0.1
     """Share of the training that counts as its start. Our choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies with a finding if the difference is exactly the maximum."""
+    """Maximum share of studies with a finding if the true difference is exactly the maximum."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding."""
         judged = [self._mismatch_of_trial(entry) for entry in policy.logged_signals(study, "rollout_mismatch")]
         apart = [m for m in judged if m.p_above(self.most) <= self.false_alarms]
         if judged[0] in apart and 2 * len(apart) > len(judged):
@@ -98,16 +102,18 @@ class RolloutMismatch(Rule):
 
     def _mismatch_of_trial(self, entry: policy.LoggedSignal) -> _Mismatch:
         values = entry.curve.values
-        early, late = (level_with_trend(values[entry.part_of_points(*ends)]) for ends in ((0.0, 0.5), (0.5, 1.0)))
-        return _Mismatch(entry.trial, mean_level(values[entry.part_of_points(0.0, self.start)]), (early, late))
+        early, late = (level_with_trend(values[entry.slice_of_points(*ends)]) for ends in ((0.0, 0.5), (0.5, 1.0)))
+        return _Mismatch(entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), (early, late))
 
     def _finding(self, study: Study, apart: Sequence[_Mismatch], judged: int) -> Finding:
         first = apart[0]
         larger = first.larger
-        action = _SYNC if first.halves[1].p_above_other(first.start) <= self.false_alarms else _SAME
+        action = (
+            _SYNC_WEIGHTS_ADVICE if first.halves[1].p_value_above_other(first.start) <= self.false_alarms else _SAME
+        )
         return self.finding(
             say(
-                "In the {half} half of the training of {trial}, the probability of a sampled word differs by a factor of {factor} "
+                "In the {half} half of the training of {trial}, the probability of a sampled token differs by a factor of {factor} "
                 "between the engine that samples and the trainer ({mean} nats, after {start} at the start). The difference "
                 "exceeds {limit} nats in {n} of {of}.",
                 half="first" if larger is first.halves[0] else "second",
@@ -133,7 +139,7 @@ class RolloutMismatch(Rule):
         return (
             curve_plot(
                 study.signals["rollout_mismatch"],
-                "The engine and the trainer disagree about the sampled words.",
+                "The engine and the trainer disagree about the sampled tokens.",
                 [m.trial for m in apart[:5]],
                 lines={"limit": self.most},
             ),
@@ -141,10 +147,13 @@ class RolloutMismatch(Rule):
                 ("difference in the first tenth, nats", Number(first.start.mean)),
                 ("difference in the first half, nats", limited(Number(early.mean), Number(self.most))),
                 ("difference in the second half, nats", limited(Number(late.mean), Number(self.most))),
-                ("p-value of the excess", limited(Probability(first.p_above(self.most)), self.false_alarms)),
                 (
-                    "p-value of the rise",
-                    limited(Probability(first.larger.p_above_other(first.start)), self.false_alarms),
+                    "p-value that the difference exceeds the limit",
+                    limited(Probability(first.p_above(self.most)), self.false_alarms),
+                ),
+                (
+                    "p-value of the rise of the difference",
+                    limited(Probability(first.larger.p_value_above_other(first.start)), self.false_alarms),
                 ),
             ),
         )

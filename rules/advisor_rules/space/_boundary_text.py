@@ -1,4 +1,4 @@
-"""Writes sentences and evidence rows about the place of the best trials in a range."""
+"""Writes sentences and evidence rows about the position of the best trials in a range."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from advisor.model.space import BoolArray, FloatArray, IntArray, Side, as_number
 from advisor.model.study import Study
 from advisor.stats import boundaries
 
-MIN_CROWD = 3
+MIN_CLUSTERED_TRIALS = 3
 """Minimum number of best trials that must lie in a region to show that good trials cluster there; one or two may lie there by
 chance."""
 
 
 def message(study: Study, tried: settings.Settings, name: str, side: Side, good: IntArray) -> Message:
-    """Return a sentence that shows that the good settings lie at this end."""
-    outer = _outwards(tried.numeric[name], side)
+    """Return a sentence that shows that the good settings lie at this end of the range."""
+    outer = _mirror_positions(tried.numeric[name], side)
     fine = np.isfinite(tried.costs) & np.isfinite(outer)
     turns = boundaries.outermost_is_worse(outer[fine], tried.costs[fine], "high")
     crowd = int(_in_outer_fifth(tried, name, side)[good].sum())
-    if len(good) >= MIN_CROWD and 2 * crowd > len(good) and not (turns and len(study.searched) == 1):
-        return _crowd_text(study, name, side, crowd, len(good))
+    if len(good) >= MIN_CLUSTERED_TRIALS and 2 * crowd > len(good) and not (turns and len(study.searched) == 1):
+        return _cluster_text(study, name, side, crowd, len(good))
     if turns:
-        return _improve_in_fit(study, name, side)
+        return _fitted_improvement_text(study, name, side)
     best = int(np.nanargmin(tried.costs))
     if outer[best] == outer[fine].max():
         return _outermost_value_message(study, tried, name, side, best)
     return _halves_text(study, tried, name, side, fine)
 
 
-def _outwards(positions: FloatArray, side: Side) -> FloatArray:
+def _mirror_positions(positions: FloatArray, side: Side) -> FloatArray:
     """Return positions (n,) in a range, mirrored if necessary so that the end `side` has position 1."""
     return positions if side == "high" else 1 - positions
 
 
-def outer_row(tried: settings.Settings, name: str, side: Side, good: IntArray) -> tuple[str, Message]:
+def outer_fifth_row(tried: settings.Settings, name: str, side: Side, good: IntArray) -> tuple[str, Message]:
     """Return the evidence row with the numbers of trials in the outer fifth of the range."""
     zone = _in_outer_fifth(tried, name, side)
     share, count = Percent(float(zone.mean())), int(zone[good].sum())
@@ -45,11 +45,11 @@ def outer_row(tried: settings.Settings, name: str, side: Side, good: IntArray) -
 
 
 def _in_outer_fifth(tried: settings.Settings, name: str, side: Side) -> BoolArray:
-    outer = _outwards(tried.numeric[name], side)
+    outer = _mirror_positions(tried.numeric[name], side)
     return np.asarray(outer >= 0.8 - 1e-9)
 
 
-def _crowd_text(study: Study, name: str, side: Side, crowd: int, of: int) -> Message:
+def _cluster_text(study: Study, name: str, side: Side, crowd: int, of: int) -> Message:
     domain = study.spec.parameters[name]
     return say(
         f"{{which}} in the {side}est fifth of {{name}}, {'up' if side == 'high' else 'down'} to {{end}}.",
@@ -62,16 +62,17 @@ def _crowd_text(study: Study, name: str, side: Side, crowd: int, of: int) -> Mes
 
 
 def _outermost_value_message(study: Study, tried: settings.Settings, name: str, side: Side, best: int) -> Message:
-    """Return a sentence that says that the best setting has the outermost value, and states the best result with other values."""
+    """Return a sentence that says that the best setting has the outermost value, and states the best result with other
+    values."""
     others = tried.costs[np.isfinite(tried.costs) & (tried.numeric[name] != tried.numeric[name][best])]
     if not len(others):
         return say(
-            f"Only the {side}est {{name}}, {{end}}, gives a result.",
+            f"Only the {side}est {{name}}, {{end}}, leads to a result.",
             name=Name(name),
             end=Setting(tried.trials[best][0].params.get(name)),
         )
-    reached = _outwards(study.positions(name, study.trials), side)
-    furthest = _outwards(tried.numeric[name], side)[best] >= np.nanmax(reached) - 1e-9
+    reached = _mirror_positions(study.positions(name, study.trials), side)
+    furthest = _mirror_positions(tried.numeric[name], side)[best] >= np.nanmax(reached) - 1e-9
     value, rest = (Objective(study.objective_value(float(c))) for c in (tried.costs[best], others.min()))
     return say(
         f"The best trial has the {side}est {{name}} {{of}}, {{end}}: {{metric}} is {{value}}, and at "
@@ -86,7 +87,6 @@ def _outermost_value_message(study: Study, tried: settings.Settings, name: str, 
 
 
 def _halves_text(study: Study, tried: settings.Settings, name: str, side: Side, fine: BoolArray) -> Message:
-    """Return a sentence with the median values in the better and the worse half of the settings."""
     domain, order = study.spec.parameters[name], np.argsort(tried.costs[fine], kind="stable")
     halves = np.array_split(tried.numeric[name][fine][order], 2)
     better, worse = (Number(as_number(domain.from_unit(float(np.median(h)))), 2) for h in halves)
@@ -99,7 +99,7 @@ def _halves_text(study: Study, tried: settings.Settings, name: str, side: Side, 
     )
 
 
-def _improve_in_fit(study: Study, name: str, side: Side) -> Message:
+def _fitted_improvement_text(study: Study, name: str, side: Side) -> Message:
     """Return a sentence that says that results improve towards this end although the outermost trial is worse than its
     neighbours.
     """

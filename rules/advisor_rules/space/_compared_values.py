@@ -13,44 +13,42 @@ from advisor.model.space import FloatArray, IntArray, Value, counts_training
 from advisor.model.study import Study, Trial
 
 MAX_VALUES = 6
-"""Maximum number of distinct values of a hyperparameter that a study compares; with more, it is tuned. Our choice."""
+"""Maximum number of distinct values of a hyperparameter that a study compares; a hyperparameter with more values is tuned. Our
+choice."""
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedValues:
     """The n settings with a value of one hyperparameter, grouped by this value."""
 
     name: str
     values: tuple[Value, ...]
     groups: IntArray
-    """Index of each setting's value, shape (n,)."""
+    """Index of the compared value of each setting, shape (n,)."""
     costs: FloatArray
     """Cost of each setting, shape (n,), as in `Settings`."""
     numeric: dict[str, FloatArray]
-    """Positions of the other searched numbers, shape (n,) each."""
+    """Positions of the other searched numeric hyperparameters, shape (n,) each."""
     choices: dict[str, FloatArray]
-    """Positions of the other searched choices, shape (n,) each."""
+    """Values of the other searched categorical hyperparameters as indices, shape (n,) each."""
     trials: tuple[tuple[Trial, ...], ...]
 
     def label(self, group: int) -> Message:
-        """Return the hyperparameter with its value: "depth = 3"."""
         return say("{name} = {value}", name=Name(self.name), value=Setting(self.values[group]))
 
     def size(self, group: int) -> int:
-        """Return the number of settings with this value."""
         return int(np.sum(self.groups == group))
 
     def with_value(self, group: int) -> list[Trial]:
-        """Return the trials with this value."""
         return [t for i in np.flatnonzero(self.groups == group) for t in self.trials[i]]
 
 
-def compared(study: Study, tried: Settings, *, levels: int) -> list[Compared]:
+def compared(study: Study, tried: Settings, *, levels: int) -> list[ComparedValues]:
     """Return the compared hyperparameters: categorical ones, switches, and scientific or integer hyperparameters with at most
     `levels` distinct values.
 
-    Some integers count as tuned, not compared: hyperparameters of the optimizer or a regulariser, the batch size, and the length of
-    training.
+    Some integers count as tuned, not compared: hyperparameters of the optimizer or a regulariser, the batch size, and the
+    length of training.
     """
     return [
         _settings(tried, name)
@@ -75,11 +73,11 @@ def _is_compared(study: Study, tried: Settings, name: str, levels: int) -> bool:
     return study.searched[name].role == "scientific" or (whole and not tuned)
 
 
-def _settings(tried: Settings, name: str) -> Compared:
+def _settings(tried: Settings, name: str) -> ComparedValues:
     having = [i for i, group in enumerate(tried.trials) if name in group[0].params]
     used = [tried.trials[i][0].params[name] for i in having]
     values = tuple(sorted(set(used), key=lambda v: (str(type(v)), v)))
-    return Compared(
+    return ComparedValues(
         name=name,
         values=values,
         groups=np.array([values.index(v) for v in used], dtype=np.int64),

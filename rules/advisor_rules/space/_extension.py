@@ -15,8 +15,9 @@ from advisor.stats import boundaries
 from advisor.stats.surface import compress_costs
 from advisor_rules.space import _regularisers
 
-MIN_POOR = 3
-"""Minimum number of settings far from the best ones, all with poor results, for a part of the range to be left out. Our choice."""
+MIN_POOR_SETTINGS = 3
+"""Minimum number of settings far from the best ones, all with poor results, for a part of the range to be left out. Our
+choice."""
 
 _INSIDE = 10.0
 """Factor by which the new end of a range of learning rates lies inside the usual rates if the whole range was beyond them."""
@@ -37,7 +38,7 @@ def move_end(
     domain = study.spec.parameters[name]
     step = response.step_low if side == "low" else response.step_high
     best = float(tried.numeric[name][int(np.nanargmin(tried.costs))])
-    if math.isfinite(best):  # trials outside the declared range count too
+    if math.isfinite(best):  # Trials outside the declared range are also included.
         step = max(step, -best if side == "low" else best - 1)
     found = extension.extend_range(study, name, side, step)
     if found is None:
@@ -46,16 +47,16 @@ def move_end(
     if limit is None and (usual := _end_of_usual_rates(study, name, side)) is not None:
         low, high = (min(low, usual.value), high) if side == "low" else (low, max(high, usual.value))
         limit = usual if usual.value in (low, high) else None
-    if side == "low" and (none := _regularisers.none_below(name, domain)) is not None:
-        low, limit = none, extension.Limit(none, f"a study without {name} shows what it brings")
+    if side == "low" and (none := _regularisers.off_value_below(name, domain)) is not None:
+        low, limit = none, extension.Limit(none, f"a study without {name} shows the benefit of {name}")
     end, to = (domain.high, high) if side == "high" else (domain.low, low)
     turn = math.inf if not math.isfinite(step) else as_number(domain.from_unit(1 + step if side == "high" else -step))
     where = "upper" if side == "high" else "lower"
     why = f"Better trials lie towards the {where} end, {setting(end)}. {_why_range_moves(as_number(end), to, turn, side, limit)}"
-    inner = _other_end(study, tried, name, (low, high), side)
+    inner = _move_other_end(study, tried, name, (low, high), side)
     if inner is None:
         return MovedRange(low, high, why)
-    why += f". Values {'below' if side == 'high' else 'above'} {setting(inner)} are very likely worse and are left out"
+    why += f". Values {'below' if side == 'high' else 'above'} {setting(inner)} are very likely worse, so they are left out"
     return MovedRange(inner, high, why) if side == "high" else MovedRange(low, inner, why)
 
 
@@ -78,19 +79,20 @@ def _end_of_usual_rates(study: Study, name: str, side: Side) -> extension.Limit 
 
 
 def _why_range_moves(end: float, to: float, turn: float, side: Side, limit: extension.Limit | None) -> str:
-    """Return the reason why the range now ends at `to` instead of `end`. turn: value at which results would get worse again if the
-    trend continued.
-    """
+    """Return the reason why the range now ends at `to` instead of `end`. `turn` is the value at which results would get worse
+    again if the trend continued."""
     if limit is not None:
         return f"We extend to {setting(to)}: {limit.why}"
     if setting(turn, 2) == setting(end, 2):
-        return f"Results may turn near this end. We extend to {setting(to)}, so that results on both sides of it show"
+        return f"Results may turn near this end. We extend to {setting(to)}, to see results on both sides of it"
     if math.isfinite(turn) and (turn <= to if side == "high" else turn >= to):
         return f"If the trend goes on, results turn at about {plain_number(turn, 2)}. We extend to {setting(to)}"
     return f"We extend to {setting(to)}; the optimum may lie further"
 
 
-def _other_end(study: Study, tried: settings.Settings, name: str, new: tuple[float, float], side: Side) -> float | None:
+def _move_other_end(
+    study: Study, tried: settings.Settings, name: str, new: tuple[float, float], side: Side
+) -> float | None:
     """Return the new value of the opposite end of a range if one end is extended to `new`; None if the opposite end does not
     move."""
     low, high = new
@@ -103,11 +105,11 @@ def _other_end(study: Study, tried: settings.Settings, name: str, new: tuple[flo
 
 
 def _end_of_poor_results(study: Study, tried: settings.Settings, name: str, side: Side) -> float | None:
-    """Return the value of the poor trial that is nearest to the best trials; all trials beyond it are poor, too. Poor trials failed
-    or have results nearer to the worst result than to the best.
+    """Return the value of the poor trial that is nearest to the best trials; all trials beyond it are poor, too. Poor trials
+    failed or have results nearer to the worst result than to the best.
 
-    Return None if there are fewer than `MIN_POOR` poor trials, or if the range is not on a log scale. The returned value stays in
-    the range.
+    Return None if there are fewer than `MIN_POOR_SETTINGS` poor trials, or if the range is not on a log scale. The returned
+    value itself stays in the range.
     """
     domain, positions = study.spec.parameters[name], tried.numeric[name]
     if domain.scale != "log" or tried.successes < 2:
@@ -116,7 +118,7 @@ def _end_of_poor_results(study: Study, tried: settings.Settings, name: str, side
     costs = compress_costs(tried.costs[done])
     good = places[done][costs <= (costs.min() + costs.max()) / 2]
     poor = places[places < np.nanmin(good)]
-    if len(poor) < MIN_POOR:
+    if len(poor) < MIN_POOR_SETTINGS:
         return None
     end = as_number(domain.from_unit(float(poor.max() if side == "high" else 1 - poor.max())))
     return round_outwards(end, "low" if side == "high" else "high")

@@ -1,6 +1,5 @@
-"""Gives advice about failures that no region of the search space explains. Settings are counted instead of trials, because repeats
-of a setting are not further evidence.
-"""
+"""Gives advice about failures that no region of the search space explains. Settings are counted instead of trials, because
+repeats of a setting add no evidence."""
 
 from __future__ import annotations
 
@@ -13,25 +12,26 @@ from advisor.model.study import Study
 
 
 def advice(study: Study) -> str:
-    """Return advice if a hyperparameter separates the failed settings, which are too few for a test, from all others; else ""."""
-    tried = settings.of_all_lengths(study)
+    """Return advice if a hyperparameter separates the failed settings from all others, but the failed settings are too few for
+    a test; else ""."""
+    tried = settings.settings_of_all_lengths(study)
     apart = _separating(tried)
     rate = next((name for name, side in apart.items() if side == "high" and is_learning_rate(name)), None)
     if tried.failed.sum() == 1 and apart and list(apart) != [rate]:
         return str(_describe_one_setting(study, tried, list(apart)))
-    return "" if rate is None else str(_lower_rates(tried, rate, [name for name in apart if name != rate]))
+    return "" if rate is None else str(_advise_lower_rates(tried, rate, [name for name in apart if name != rate]))
 
 
 def where(study: Study) -> str:
-    """Return the end of a sentence if all failed trials are repeats of a single setting; empty if they are not."""
+    """Return a clause for the end of a sentence if all failed trials are repeats of a single setting; else ""."""
     failed = failures.failures(study).any
-    same = [group for group in settings.of_all_lengths(study).trials if any(failed[t.index] for t in group)]
+    same = [group for group in settings.settings_of_all_lengths(study).trials if any(failed[t.index] for t in group)]
     return ", all of them repeats of one setting" if len(same) == 1 and failed.sum() > 1 else ""
 
 
 def _separating(tried: settings.Settings) -> dict[str, str]:
-    """Return the hyperparameters that separate all failed settings from all others, each with the side on which the failed settings
-    lie.
+    """Return the hyperparameters that separate all failed settings from all other settings, each with the side on which the
+    failed settings lie.
 
     The side is "high" or "low" for numbers and "other" for choices.
     """
@@ -52,23 +52,23 @@ def _separating(tried: settings.Settings) -> dict[str, str]:
 def _describe_one_setting(study: Study, tried: settings.Settings, apart: list[str]) -> Message:
     group = tried.trials[int(tried.failed.argmax())]
     failed = int(failures.failures(study).any[[t.index for t in group]].sum())
-    which = f"all {failed} failed trials are repeats of it" if failed > 1 else "only one trial failed"
+    which = f"all {failed} failed trials are repeats of one setting" if failed > 1 else "only one trial failed"
     values = [say("{name} ({value})", name=Name(n), value=Setting(group[0].params[n])) for n in apart]
     return say(
-        "Find out why one setting fails: {which}. It differs from all others in {values}, so the cause is not known.",
+        "Find out why one setting fails: {which}. This setting differs from all others in {values}, so the cause is not known.",
         which=which,
         values=listed(values, limit=6),
     )
 
 
-def _lower_rates(tried: settings.Settings, name: str, others: list[str]) -> Message:
+def _advise_lower_rates(tried: settings.Settings, name: str, others: list[str]) -> Message:
     rates = np.array([as_number(group[0].params.get(name)) for group in tried.trials])
     return say(
-        "Search lower values of {name}: it is at least {high} in all that failed and at most {low} in the others. "
-        "So few {units} do not prove that it is the cause{others}.",
+        "Search lower values of {name}: it is at least {high} in all failed {units} and at most {low} in the others. "
+        "So few {units} do not prove that {name} is the cause{others}.",
         name=Name(name),
         high=lower_bound(float(np.nanmin(rates[tried.failed]))),
         low=upper_bound(float(np.nanmax(rates[~tried.failed]))),
         units="settings" if any(len(group) > 1 for group in tried.trials) else "trials",
-        others=say(", and they differ in {names} as well", names=listed(map(Name, others))) if others else "",
+        others=say(", and the failed ones also differ in {names}", names=listed(map(Name, others))) if others else "",
     )

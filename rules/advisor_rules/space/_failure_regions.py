@@ -20,32 +20,29 @@ from advisor.stats import outliers, widening
 from advisor_rules.space import _corners, _good_region, _rows
 
 RATE = 0.4
-"""Share of the significance level that is reserved for the hypothesis that a too high learning rate causes the failures."""
-JOINT = 0.15
-"""Share of the significance level that each of two tests gets: of corners and of lr / (1 - momentum). Tests of single thresholds
-get the remaining share.
-"""
+"""Share of the significance level for the hypothesis that a too high learning rate causes the failures."""
+JOINT_TEST_SHARE = 0.15
+"""Share of the significance level for each of two tests: of corners, and of lr / (1 - momentum). Tests of single thresholds get
+the remaining share of the significance level."""
 FORBIDDEN = 0.8
-"""Minimum share of failed trials in a corner of the space at which the next study excludes this corner; if fewer failed, the rule
-only gives advice. Our choice."""
+"""Minimum share of failed trials in a corner of the space at which the next study excludes this corner; if fewer of its trials
+failed, the rule only gives advice. Our choice."""
 BEST = 5
-"""Minimum number of best settings that no region may contain; a larger number is used if `BEST_SHARE` of all settings exceeds it.
-Our choice.
+"""Number of best settings that a region of failures must not contain; a larger number is used if `BEST_SHARE` of all settings
+exceeds it. Our choice.
 """
 BEST_SHARE = 0.02
-MAX_BEST_SHARE = 0.25
-"""Maximum number of best settings that no region may contain, as a share of the successful settings; in a small study, not all of
-the best five are good.
-"""
+MAX_PROTECTED_SHARE = 0.25
+"""Maximum number of these best settings, as a share of the successful settings; in a small study, not all of the best five are
+good."""
 
 GOOD, MISSED = 0.1, 0.2
-"""Share of the settings that count as good, and probability that further good settings lie below the range; `space-shrink` uses the
-same values.
-"""
+"""Share of the settings that count as good, and probability that further good settings lie below the new range; `space-shrink`
+uses the same values."""
 
 
 @dataclass(frozen=True)
-class Cut:
+class FailureCut:
     """A region where trials fail, and the changes that exclude it from the next study."""
 
     subject: str
@@ -59,20 +56,20 @@ class Cut:
     evidence: tuple[AxisEvidence, ...] = ()
 
 
-def cut(study: Study, false_alarms: float) -> Cut | None:
-    """Return the cut that best separates failed from other trials; None if chance explains every region.
+def cut(study: Study, false_alarms: float) -> FailureCut | None:
+    """Return the cut that best separates failed from other trials; None if chance can explain every region of failures.
 
-    A region in two hyperparameters must explain more failures than the best single threshold. No region contains one of the best
-    settings (`_best`).
+    A region in two hyperparameters must explain more failures than the best single threshold. No region may contain one of the
+    best settings (see `_best`).
     """
-    tried = settings.of_all_lengths(study)
+    tried = settings.settings_of_all_lengths(study)
     if tried.failed.all():
         return None
     false_alarms = tried.level(false_alarms)
     single = _significant_regions(tried, false_alarms)
     one = _cut_between(study, single) if single else _cut_around_successes(study, tried)
     joint = _clearest_joint_region(
-        study, tried, max((_threshold_ratio(tried, *found) for found in single), default=0.0), false_alarms
+        study, tried, max((_threshold_ratio_to_next(tried, *found) for found in single), default=0.0), false_alarms
     )
     return one if joint is None else replace(joint, evidence=one.evidence if one is not None else ())
 
@@ -95,8 +92,7 @@ def _failing_trials_text(failed: int, total: int, place: Item) -> Message:
 
 
 def _best(tried: settings.Settings) -> IntArray:
-    """Return the indices of the best settings, which no region may contain."""
-    number = min(max(BEST, math.ceil(BEST_SHARE * len(tried))), int(MAX_BEST_SHARE * tried.successes))
+    number = min(max(BEST, math.ceil(BEST_SHARE * len(tried))), int(MAX_PROTECTED_SHARE * tried.successes))
     return np.argsort(tried.costs, kind="stable")[: max(number, 1)]
 
 
@@ -113,7 +109,7 @@ def _significant_regions(tried: settings.Settings, false_alarms: float) -> list[
     if not tried.numeric:
         return []
     names, best = list(tried.numeric), _best(tried)
-    level = false_alarms * (1 if len(names) == 1 else 1 - 2 * JOINT)
+    level = false_alarms * (1 if len(names) == 1 else 1 - 2 * JOINT_TEST_SHARE)
     positions = np.stack(list(tried.numeric.values()), axis=1)
     clearest: dict[str, outliers.FailureRegion] = {}
     for region in _all_regions(names, positions, tried.failed):
@@ -126,10 +122,9 @@ def _significant_regions(tried: settings.Settings, false_alarms: float) -> list[
 
 
 def _all_regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list[outliers.FailureRegion]:
-    """Return the regions of all hyperparameters, clearest first.
-
-    Too high a learning rate is the usual reason for failures, so the share `RATE` of the significance level is reserved for that
-    hypothesis. This is done by dividing its p-value by `RATE` and the other p-values by 1 - `RATE`.
+    """Too high a learning rate is the usual reason for failures, so the share `RATE` of the significance level is reserved for
+    that hypothesis. To reserve this share, the p-value of that hypothesis is divided by `RATE`, and the other p-values by 1 -
+    `RATE`.
     """
     rates = [i for i, name in enumerate(names) if is_learning_rate(name)][:1]
     everywhere = outliers.find_failure_regions(positions, failed)
@@ -140,10 +135,9 @@ def _all_regions(names: list[str], positions: FloatArray, failed: BoolArray) -> 
     return sorted([*first, *(replace(r, p=min(r.p / (1 - RATE), 1.0)) for r in everywhere)], key=lambda r: r.p)
 
 
-def _cut_around_successes(study: Study, tried: settings.Settings) -> Cut | None:
-    """Return the cut around the successful settings if only one numeric hyperparameter is searched and most settings on both sides
-    failed.
-    """
+def _cut_around_successes(study: Study, tried: settings.Settings) -> FailureCut | None:
+    """Return the cut around the successful settings if only one numeric hyperparameter is searched and most settings on both
+    sides of them failed."""
     if len(study.searched) != 1 or len(tried.numeric) != 1 or 2 * tried.failed.sum() < len(tried):
         return None
     ((name, at),) = tried.numeric.items()
@@ -152,32 +146,32 @@ def _cut_around_successes(study: Study, tried: settings.Settings) -> Cut | None:
     if not (len(below) and len(above)) or len(below) + len(above) < tried.failed.sum():
         return None
     domain = study.spec.parameters[name]
-    low, high = (widening.round_end(float(domain.from_unit(x)), domain) for x in (below.max(), above.min()))
+    low, high = (widening.round_range_end(float(domain.from_unit(x)), domain) for x in (below.max(), above.min()))
     count = len(below) + len(above)
     place = say("{name} of {low} or less, or {high} or more", name=Name(name), low=Number(low), high=Number(high))
     which = _failing_trials_text(count, count, place)
     change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=capitalise(f"{which} failed"))
-    caption = say("These trials failed: {which}.", which=which)
+    caption = say("The following trials failed: {which}.", which=which)
     shown = AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high)
     action = _rows.range_advice("Narrow the range of {name}", name, low, high)
     number = len(fine)
     p = math.exp(math.log(len(tried) - number + 1) - math.log(math.comb(len(tried), number)))
-    return Cut(name, which, action, (change,), min(p, 1.0), None, (shown,))
+    return FailureCut(name, which, action, (change,), min(p, 1.0), None, (shown,))
 
 
-def _threshold_ratio(tried: settings.Settings, name: str, region: outliers.FailureRegion) -> float:
+def _threshold_ratio_to_next(tried: settings.Settings, name: str, region: outliers.FailureRegion) -> float:
     at = tried.numeric[name]
     return _corners.likelihood_ratio(at >= region.edge if region.side == "high" else at <= region.edge, tried.failed)
 
 
-def _cut_between(study: Study, found: list[tuple[str, outliers.FailureRegion]]) -> Cut:
+def _cut_between(study: Study, found: list[tuple[str, outliers.FailureRegion]]) -> FailureCut:
     """Return the cut between the last good and the first failed trial of the clearest region."""
     name, region = found[0]
     domain = study.spec.parameters[name]
     assert domain.low is not None
     assert domain.high is not None
     edge = float(domain.from_unit(region.edge))
-    bound = widening.round_end(float(domain.from_unit((region.edge + region.inside) / 2)), domain)
+    bound = widening.round_range_end(float(domain.from_unit((region.edge + region.inside) / 2)), domain)
     if domain.type == "int":
         bound = float(domain.from_unit(region.inside))
     low, high = (domain.low, bound) if region.side == "high" else (bound, domain.high)
@@ -194,22 +188,22 @@ def _cut_between(study: Study, found: list[tuple[str, outliers.FailureRegion]]) 
         action = say("Fix {name} at {value}.", name=Name(name), value=Setting(value))
     if lacking:
         action = say(
-            "Keep {name} at {value} or less; more does not fit in memory.", name=Name(name), value=Setting(high)
+            "Keep {name} at {value} or less; larger values do not fit in memory.", name=Name(name), value=Setting(high)
         )
     shown = AxisEvidence(
         parameter=name,
-        caption=say("These trials failed: {which}.", which=which),
-        lines=(Line(value=edge, label="failures from here on"),),
+        caption=say("The following trials failed: {which}.", which=which),
+        lines=(Line(value=edge, label="trials fail beyond this line"),),
         next_low=low if low < high else None,
         next_high=high if low < high else None,
     )
     more = [Advise(text=_combination_text(name, other)) for other, _ in found[1:2]]
-    return Cut(name, which, action, (change, *more), region.p, region.side, (shown,))
+    return FailureCut(name, which, action, (change, *more), region.p, region.side, (shown,))
 
 
 def _lacks_memory(study: Study, name: str, region: outliers.FailureRegion) -> bool:
     """Return True if all settings that failed above the region's edge ran out of memory."""
-    tried = settings.of_all_lengths(study)
+    tried = settings.settings_of_all_lengths(study)
     failed = tried.failed & (tried.numeric[name] >= region.edge)
     return bool(failed.any() and settings.out_of_memory_settings(study, tried)[failed].all())
 
@@ -221,12 +215,12 @@ def _combination_text(one: str, other: str) -> str:
 # --- two hyperparameters together -------------------------------------------------------------------------------------------------
 
 
-def _clearest_joint_region(study: Study, tried: settings.Settings, alone: float, level: float) -> Cut | None:
-    """Return the region in two hyperparameters that separates failed trials better than the best single threshold.
+def _clearest_joint_region(study: Study, tried: settings.Settings, alone: float, level: float) -> FailureCut | None:
+    """Return the region in two hyperparameters that separates failed trials better than the best single threshold does.
 
-    For a threshold of lr / (1 - momentum), it suffices to separate them equally well, because training diverges if steps are too
-    long. The logarithm of the number of trials is subtracted from the score for each fitted threshold. alone: score of the best
-    single threshold (`_corners.likelihood_ratio`); level: maximum p-value of a region.
+    For a threshold of lr / (1 - momentum), it suffices to separate failed trials equally well, because training diverges if
+    steps are too long. The logarithm of the number of trials is subtracted from the score for each fitted threshold. alone:
+    score of the best single threshold (`_corners.likelihood_ratio`); level: maximum p-value of a region.
     """
     if len(tried.numeric) < 2 or not tried.failed.any():
         return None
@@ -236,13 +230,13 @@ def _clearest_joint_region(study: Study, tried: settings.Settings, alone: float,
     if not better:
         return None
     score, joint = max(better, key=lambda f: f[0])
-    # If the learning rate alone separates failures equally well, the finding names only the learning rate, and only the next range
-    # is based on step lengths.
+    # If the learning rate alone separates failures equally well, the finding names only the learning rate, and step lengths
+    # only determine the next range.
     rate = next((c.parameter for c in joint.changes if isinstance(c, Reparametrise)), None)
     return joint if rate is None or score > least else replace(joint, subject=rate, side="high")
 
 
-def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, Cut] | None:
+def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, FailureCut] | None:
     """Return (score, cut) for a high effective learning rate, lr / (1 - momentum): the step length at full momentum."""
     rate = next((n for n in tried.numeric if is_learning_rate(n)), None)
     momentum = next((n for n in tried.numeric if "momentum" in words_of(n)), None)
@@ -255,13 +249,14 @@ def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, C
     logs = np.log(steps)
     regions = outliers.find_failure_regions(logs[:, None], tried.failed, sides=(("high",),))
     region = next(
-        (r for r in regions if r.p <= JOINT * level and math.isfinite(r.inside) and 2 * r.failed >= r.total), None
+        (r for r in regions if r.p <= JOINT_TEST_SHARE * level and math.isfinite(r.inside) and 2 * r.failed >= r.total),
+        None,
     )
     if region is None or (logs[_best(tried)] >= region.edge).any():
         return None
     score = _corners.likelihood_ratio(logs >= region.edge, tried.failed) - math.log(len(tried))
     high = float(f"{math.exp((region.edge + region.inside) / 2):.3g}")
-    lowest = _lowest_good(logs[~tried.failed], tried.costs[~tried.failed], level)
+    lowest = _lowest_good_position(logs[~tried.failed], tried.costs[~tried.failed], level)
     low = float(f"{math.exp(lowest):.3g}")
     if not low < high:
         return None
@@ -269,10 +264,10 @@ def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, C
     return score, _search_combination(rate, momentum, region, (low, high), worse_below)
 
 
-def _lowest_good(positions: FloatArray, costs: FloatArray, level: float) -> float:
+def _lowest_good_position(positions: FloatArray, costs: FloatArray, level: float) -> float:
     """Return the low end of the range of good settings minus a margin; the lowest position if results hardly vary.
 
-    positions, costs: (n,), one entry for each setting with a result.
+    `positions` and `costs` have shape (n,), with one entry for each setting with a result.
     """
     lowest = float(positions.min())
     if len(positions) < _good_region.MIN_POINTS or _good_region.matters(positions, costs, level) > level:
@@ -283,14 +278,14 @@ def _lowest_good(positions: FloatArray, costs: FloatArray, level: float) -> floa
 
 def _search_combination(
     rate: str, momentum: str, region: outliers.FailureRegion, span: tuple[float, float], worse_below: bool
-) -> Cut:
+) -> FailureCut:
     low, high = span
-    over, name = f"{_in_formula(rate)} / (1 - {_in_formula(momentum)})", f"effective_{rate}"
+    over, name = f"{_format_in_formula(rate)} / (1 - {_format_in_formula(momentum)})", f"effective_{rate}"
     which = _failing_trials_text(region.failed, region.total, _beyond(over, math.exp(region.edge), "high"))
     change = Reparametrise(
         parameter=rate,
         by=name,
-        formula=f"{_in_formula(name)} * (1 - {_in_formula(momentum)})",
+        formula=f"{_format_in_formula(name)} * (1 - {_format_in_formula(momentum)})",
         equals=over,
         low=low,
         high=high,
@@ -299,23 +294,23 @@ def _search_combination(
         + (f"; below {Setting(low)}, results are worse" if worse_below else ""),
     )
     action = say("Search {over} instead of {rate}, up to {high}.", over=Name(over), rate=Name(rate), high=Setting(high))
-    return Cut(f"{rate} × {momentum}", which, action, (change,), region.p)
+    return FailureCut(f"{rate} × {momentum}", which, action, (change,), region.p)
 
 
-def _in_formula(name: str) -> str:
+def _format_in_formula(name: str) -> str:
     return name if name.isidentifier() else f"{{{name}}}"
 
 
-def _clearest_corner(study: Study, tried: settings.Settings, level: float) -> tuple[float, Cut] | None:
+def _clearest_corner(study: Study, tried: settings.Settings, level: float) -> tuple[float, FailureCut] | None:
     """Return (score, cut) of the clearest corner of two hyperparameters."""
     names = list(tried.numeric)
-    found = _corners.corner(np.stack(list(tried.numeric.values()), axis=1), tried.failed, _best(tried))
-    if found is None or found.p > JOINT * level:
+    found = _corners.find_corner(np.stack(list(tried.numeric.values()), axis=1), tried.failed, _best(tried))
+    if found is None or found.p > JOINT_TEST_SHARE * level:
         return None
     where, places = {}, []
     for axis, side, position in zip(found.axes, found.sides, found.edges, strict=True):
         domain = study.spec.parameters[names[axis]]
-        edge = widening.round_end(as_number(domain.from_unit(position)), domain)
+        edge = widening.round_range_end(as_number(domain.from_unit(position)), domain)
         where[names[axis]] = Bounds(low=edge) if side == "high" else Bounds(high=edge)
         places.append(_beyond(names[axis], edge, side))
     place = say("{first} and {second}", first=places[0], second=places[1])
@@ -326,8 +321,8 @@ def _clearest_corner(study: Study, tried: settings.Settings, level: float) -> tu
         change = Forbid(region=Region(where=where, why=capitalise(f"{which} failed")))
         action = say("Draw no trials with {place}.", place=place)
     else:
-        action = say("Draw fewer trials with {place}: most fail there, but not all.", place=place)
+        action = say("Draw fewer trials with {place}: most trials fail there, but not all.", place=place)
         change = Advise(text=str(action))
     if failed < total:
         which = say("{which} (the other {rest} ended with a result)", which=which, rest=total - failed)
-    return found.score - 2 * math.log(len(tried)), Cut(" × ".join(where), which, action, (change,), found.p)
+    return found.score - 2 * math.log(len(tried)), FailureCut(" × ".join(where), which, action, (change,), found.p)

@@ -12,19 +12,20 @@ from advisor.model.space import BoolArray, FloatArray, IntArray, Side
 from advisor.stats import best_of, boundaries, ranks
 from advisor_rules.space._compared_values import varied
 
-DOUBT = 0.1
-"""Maximum probability that the best value lies at an end of the range for this end to count as ruled out."""
+MAX_P_RULED_OUT = 0.1
+"""Maximum probability that the best value lies at an end of the range at which this is ruled out."""
 SEED = 0
-_SHUFFLES = 999
+_N_PERMUTATIONS = 999
 _MIN_POINTS = 5
 """Minimum number of points with a result to test whether a group's good points cluster at an end."""
 _MATERIAL = 0.2
-"""Minimum share of the other groups' points that must lie beyond the end of a group's range for the range to count as too small."""
+"""Minimum share of the other groups' points that must lie beyond the end of a group's range for the range to count as too
+small."""
 _NEARLY_ALL = 0.8
 """Minimum share of nearly equal results at which a group of trials counts as not trained."""
-_MIN_STUCK = 4
+_MIN_EQUAL_RESULTS = 4
 """Minimum number of nearly equal results at which a group may count as not trained."""
-_EQUAL = 0.05
+_MAX_EQUAL_RANGE = 0.05
 """Maximum range of results that count as nearly equal, in standard deviations of the other groups' results."""
 
 
@@ -34,7 +35,7 @@ class PartlyTriedGroup(NamedTuple):
     group: int
     axis: int
     side: Side
-    """The end of the group's own range (low or high) beyond which the group may be better."""
+    """The end of the group's own range (low or high) beyond which the group may have better results."""
     end: float
     """Position of the end of the group's own range."""
     beyond: int
@@ -47,7 +48,7 @@ class PartlyTriedGroup(NamedTuple):
     """p-value of the hypothesis that all groups were sampled equally, corrected for all groups and axes."""
 
 
-def partly_tried_groups(
+def find_partly_tried_groups(
     groups: IntArray,
     numeric: list[FloatArray],
     costs: FloatArray,
@@ -57,13 +58,13 @@ def partly_tried_groups(
     level: float,
     comparable: bool = True,
 ) -> list[PartlyTriedGroup]:
-    """Return the groups whose points cover too small a part of an axis, smallest p-value first.
+    """Return the groups whose points cover only a part of an axis, smallest p-value first.
 
-    groups: (n,) labels; numeric: positions (n,) on each axis, NaN if missing; costs: (n,), NaN if a trial failed. Two conditions
-    must hold. First, none of the group's points is among the outermost points at one end of the axis; the test of this is exact for
-    any sampling that is the same for all groups. Second, the group's best value lies at this end of its own range with probability
-    `certainty` or more. If an axis is `comparable` between groups, a weaker second condition suffices: the group lost to a trial
-    beyond this end, and its own points do not rule out that its best value lies there.
+    groups: (n,) labels; numeric: positions (n,) on each axis, NaN if missing; costs: (n,), NaN if a trial failed. A group must
+    meet two conditions. First, none of the group's points is among the outermost points at one end of the axis; the test of
+    this is exact for any sampling that is the same for all groups. Second, the group's best value lies at this end of its own
+    range with probability `certainty` or more. If an axis is `comparable` between groups, a weaker second condition suffices:
+    the group lost to a trial beyond this end, and its own points do not rule out that its best value lies at this end.
     """
     found: list[PartlyTriedGroup] = []
     labels = np.unique(groups).tolist()
@@ -71,20 +72,20 @@ def partly_tried_groups(
     best = int(np.nanargmin(costs)) if np.isfinite(costs).any() else 0
     for group in labels:
         in_group = groups == group
-        ends = [end for end in _early_ends(numeric, in_group) if end.p * looks <= level]
+        ends = [end for end in _find_early_ends(numeric, in_group) if end.p * looks <= level]
         if not ends or np.isfinite(costs[in_group]).sum() < 2:
             continue
         own = boundaries.fit_responses(
-            [_stretch_range(u[in_group]) for u in numeric], [], ranks.rank_scores(costs[in_group]), edge
+            [_stretch_range(u[in_group]) for u in numeric], [], ranks.log_rank_scores(costs[in_group]), edge
         )
         for axis, side, at, beyond, end_p in ends:
             u, low = numeric[axis], side == "low"
             probability = own[axis].low if low else own[axis].high
             lost = comparable and (u[best] < at if low else u[best] > at)
-            # The best value lies with probability `certainty` at no more than one end of a range; if it does so at neither end,
-            # both ends are used.
+            # The best value lies with probability `certainty` at no more than one end of a range; if it lies so at neither end,
+            # the test uses both ends.
             p = end_p * looks * (1 if probability >= certainty else 2)
-            if p <= level and probability >= (DOUBT if lost else certainty):
+            if p <= level and probability >= (MAX_P_RULED_OUT if lost else certainty):
                 span = float(np.nanmax(u[in_group]) - np.nanmin(u[in_group]))
                 found.append(PartlyTriedGroup(group, axis, side, at, beyond, span, probability, p))
     return sorted(found, key=lambda e: (e.p, -e.probability, e.group, e.axis))
@@ -98,12 +99,12 @@ class _RangeEnd(NamedTuple):
     p: float
 
 
-def _early_ends(numeric: list[FloatArray], in_group: BoolArray) -> list[_RangeEnd]:
+def _find_early_ends(numeric: list[FloatArray], in_group: BoolArray) -> list[_RangeEnd]:
     """Return the ends of a group's own range beyond which a material share of the other groups' points lies, with p-values."""
-    return [end for axis, u in enumerate(numeric) for end in _ends_on(axis, u[in_group], u[~in_group])]
+    return [end for axis, u in enumerate(numeric) for end in _find_ends_on_axis(axis, u[in_group], u[~in_group])]
 
 
-def _ends_on(axis: int, own: FloatArray, rest: FloatArray) -> list[_RangeEnd]:
+def _find_ends_on_axis(axis: int, own: FloatArray, rest: FloatArray) -> list[_RangeEnd]:
     """Return the ends on one axis. own: positions (m,) of the group's points; rest: positions (k,) of all other points."""
     own, rest = own[np.isfinite(own)], rest[np.isfinite(rest)]
     if len(np.unique(own)) < 2:
@@ -120,21 +121,20 @@ def _ends_on(axis: int, own: FloatArray, rest: FloatArray) -> list[_RangeEnd]:
 
 
 def _stretch_range(positions: FloatArray) -> FloatArray:
-    """Return positions (n,) rescaled to shares of the range that they span."""
     known = positions[np.isfinite(positions)]
     if not len(known) or np.ptp(known) == 0:
         return np.full(len(positions), np.nan)
     return np.asarray((positions - known.min()) / np.ptp(known), dtype=np.float64)
 
 
-def groups_cut_short(
+def find_groups_cut_short(
     groups: IntArray, numeric: list[FloatArray], costs: FloatArray, *, edge: float, certainty: float, level: float
-) -> list[tuple[int, boundaries.CrowdedEnd]]:
-    """Return the losing groups whose good points cluster at an end of an axis, most significant first; arguments as for
-    `partly_tried_groups`.
+) -> list[tuple[int, boundaries.EndWithCluster]]:
+    """Return the losing groups whose good points cluster at an end of an axis, most significant first; the arguments are the
+    same as for `find_partly_tried_groups`.
 
-    The winning group's good points must lie less far out, so that the range suits only the winner. The p-value is corrected for the
-    number of losing groups.
+    The winning group's good points must lie less close to this end, so that the range suits only the winner. The p-value is
+    corrected for the number of losing groups.
     """
     is_finite = np.isfinite(costs)
     labels = np.unique(groups).tolist()
@@ -144,39 +144,39 @@ def groups_cut_short(
     own = [np.where(varied(u[won]), u[won], np.nan) for u in numeric]
     if not any(varied(u) for u in own):
         return []
-    theirs = boundaries.fit_responses(own, [], ranks.rank_scores(costs[won]), edge)
+    theirs = boundaries.fit_responses(own, [], ranks.log_rank_scores(costs[won]), edge)
     lost = [g for g in labels if not won[groups == g].any() and is_finite[groups == g].sum() >= _MIN_POINTS]
     found = []
     for group in lost:
         in_group = groups == group
         own = [np.where(varied(u[in_group]), u[in_group], np.nan) for u in numeric]
         ends = (
-            boundaries.crowded_ends(own, [], costs[in_group], edge, certainty, level / len(lost))
+            boundaries.ends_with_clusters(own, [], costs[in_group], edge, certainty, level / len(lost))
             if any(map(varied, own))
             else []
         )
         for end in ends:
-            if getattr(theirs[end.axis], end.side) <= DOUBT:
-                p = len(lost) * max(end.p, _leans_more(numeric[end.axis], costs, in_group, won, end.side))
+            if getattr(theirs[end.axis], end.side) <= MAX_P_RULED_OUT:
+                p = len(lost) * max(end.p, _p_of_leaning_more(numeric[end.axis], costs, in_group, won, end.side))
                 if p <= level:
                     found.append((group, end._replace(p=p)))
     return sorted(found, key=lambda f: (f[1].p, -f[1].probability, f[0], f[1].axis))
 
 
-def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
-    """Return the permutation p-value of the hypothesis that one group's good points lie no further to this side than the other
-    group's good points.
+def _p_of_leaning_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
+    """Return the permutation p-value of the hypothesis that one group's good points lie no closer to this end than those of the
+    other group.
 
     Points are ranked within their own group, so that an overall difference between groups has no effect.
     """
     having = np.isfinite(positions)
     if not (one & having).any() or not (other & having).any():
         return 1.0
-    values = np.concatenate([ranks.rank_scores(costs[g & having]) for g in (one, other)])
+    values = np.concatenate([ranks.log_rank_scores(costs[g & having]) for g in (one, other)])
     at = np.concatenate([positions[g & having] for g in (one, other)])
     pull = -values * (at - at.mean()) * (1 if side == "high" else -1)
     label = np.arange(len(pull)) < (one & having).sum()
-    labels = np.vstack([label, np.random.default_rng(SEED).permuted(np.tile(label, (_SHUFFLES, 1)), axis=1)])
+    labels = np.vstack([label, np.random.default_rng(SEED).permuted(np.tile(label, (_N_PERMUTATIONS, 1)), axis=1)])
     ahead = (labels @ pull) / labels[0].sum() - (~labels @ pull) / (~labels[0]).sum()
     return float(np.mean(ahead >= ahead[0] - 1e-9))
 
@@ -197,10 +197,9 @@ class SmallGroup(NamedTuple):
     """p-value of the hypothesis that both groups are tried equally often, corrected for all groups."""
 
 
-def small_groups(groups: IntArray, costs: FloatArray, *, certainty: float, level: float) -> list[SmallGroup]:
-    """Return the groups with too few trials to compare with the best group, those with the least certain lead of the best group
-    first. For arguments see `partly_tried_groups`.
-    """
+def find_small_groups(groups: IntArray, costs: FloatArray, *, certainty: float, level: float) -> list[SmallGroup]:
+    """Return the groups with too few trials to compare with the best group, starting with the group over which the lead is
+    least certain."""
     is_finite = np.isfinite(costs)
     labels = np.unique(groups)
     if len(labels) < 2 or not is_finite.any():
@@ -220,7 +219,8 @@ def small_groups(groups: IntArray, costs: FloatArray, *, certainty: float, level
 
 
 class StuckGroup(NamedTuple):
-    """A group whose results are nearly all equal and bad, as at chance level, whatever the values of the other hyperparameters."""
+    """A group whose results are nearly all equal and bad, as at chance level, whatever the values of the other
+    hyperparameters."""
 
     group: int
     results: int
@@ -233,24 +233,25 @@ class StuckGroup(NamedTuple):
     """
 
 
-def stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[StuckGroup]:
-    """Return the groups in which nearly all results are equally bad, smallest p-value first. Arguments as for `small_groups`."""
+def find_stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[StuckGroup]:
+    """Return the groups in which nearly all results are equally bad, smallest p-value first."""
     is_finite = np.isfinite(costs)
     labels = np.unique(groups).tolist()
     found = []
     for group in labels:
         own, rest = np.sort(costs[is_finite & (groups == group)]), costs[is_finite & (groups != group)]
         count = math.ceil(_NEARLY_ALL * len(own))
-        if count < _MIN_STUCK or len(rest) < _MIN_STUCK:
+        if count < _MIN_EQUAL_RESULTS or len(rest) < _MIN_EQUAL_RESULTS:
             continue
         widths = own[count - 1 :] - own[: len(own) - count + 1]
         start = int(widths.argmin())
         low, high = float(own[start]), float(own[start + count - 1])
-        if not (high - low <= _EQUAL * float(np.std(rest)) and low > float(np.median(rest))):
+        if not (high - low <= _MAX_EQUAL_RANGE * float(np.std(rest)) and low > float(np.median(rest))):
             continue
         every = np.concatenate([own, rest])
         close = int(np.sum((every >= low) & (every <= high)))
-        # The window was placed to fit the group's results. The correction is for windows that start at any of these results.
+        # The window of equal results was placed to fit the group's results. The p-value is therefore corrected for all windows
+        # that start at one of these results.
         p = len(every) * len(labels) * math.comb(close, count) / math.comb(len(every), count)
         if p <= level:
             found.append(StuckGroup(group, count, float(np.median(own[start : start + count])), p))
@@ -266,8 +267,8 @@ class FailingGroup(NamedTuple):
     """p-value of the hypothesis that all groups fail equally often (Fisher's exact test), corrected for all groups."""
 
 
-def failing_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[FailingGroup]:
-    """Return the groups in which nearly all points failed, most significant first; arguments as for `partly_tried_groups`."""
+def find_failing_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[FailingGroup]:
+    """Return the groups in which nearly all points failed, most significant first."""
     bad = np.isnan(costs)
     found = []
     for group in (labels := np.unique(groups).tolist()):

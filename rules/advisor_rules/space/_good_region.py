@@ -14,28 +14,28 @@ from advisor.model.space import BoolArray, FloatArray, IntArray, counts_training
 from advisor.model.study import Study
 from advisor.stats.ranks import choose_evenly_by_rank, normal_scores
 
-MIN_GOOD = 4
-"""Minimum number of points that count as good."""
+MIN_GOOD_POINTS = 4
+"""Minimum number of points that count as good, whatever their results."""
 MIN_POINTS = 9
 """Minimum number of points on an axis; with fewer, no result can be significant at 5 %."""
 SEED = 0
-_BAD = 0.9
+_BAD_QUANTILE = 0.9
 """Quantile of the costs that represents a bad result."""
-_STRAYS = 0.05
+_MAX_STRAY_SHARE = 0.05
 """Maximum share of the good points that may lie outside the region at each end."""
-_SHUFFLES = 999
-_FIRST_SHUFFLES = 99
+_N_PERMUTATIONS = 999
+_FIRST_PERMUTATIONS = 99
 """Number of permutations in the first batch if there are many hyperparameters; most hyperparameters need no further batches."""
 _MAX_BATCHES = 21
-"""Maximum number of batches of permutations: with 1,000 hyperparameters, a level of 5 % needs 20,000 permutations."""
-_MAX_SHUFFLED = 300
-"""Maximum number of points to permute; the permuted points are evenly spaced in rank. An axis that needs more points has hardly any
-effect.
-"""
+"""Maximum number of batches of permutations: with 1,000 hyperparameters, a significance level of 5 % needs 20,000
+permutations."""
+_MAX_PERMUTED_POINTS = 300
+"""Maximum number of points to permute; the permuted points are evenly spaced in rank. An axis whose effect shows only with more
+points has hardly any effect."""
 _WINDOWS = np.linspace(0.1, 0.9, 9)
-_MIN_CUT = 0.1
+_MIN_CUT_SHARE = 0.1
 """Minimum share of the axis that is worth cutting off at one end."""
-_END = 0.2
+_END_SHARE = 0.2
 """Share of the axis that counts as its end."""
 
 
@@ -54,15 +54,12 @@ class Region:
     inside: int
     """Number of points inside the region, good or not."""
     margin: float
-    """Distance beyond each end of the region up to which further good points are expected."""
+    """Distance beyond each end of the region within which further good points are expected."""
     p: float
     """p-value: probability that the same number of random points lie at least as close together."""
 
 
 def axes(study: Study, tried: Settings, *, levels: int) -> list[str]:
-    """Return the searched numeric hyperparameters with at least `levels` distinct values, except training length, batch size and
-    architecture.
-    """
     return [
         name
         for name, u in tried.numeric.items()
@@ -74,10 +71,9 @@ def axes(study: Study, tried: Settings, *, levels: int) -> list[str]:
 
 
 def tolerance(study: Study, tried: Settings, share: float, of_training: float) -> float:
-    """Return the maximum excess over the best cost at which a cost still counts as good.
-
-    The result is the larger of two amounts: `share` times the distance from the best result to the 90 % quantile and, if most
-    settings have several evaluations, `of_training` times the improvement from the median first evaluation to the best result.
+    """The result is the larger of two amounts: `share` times the distance from the best result to the 90 % quantile and, if
+    most settings have several evaluations, `of_training` times the improvement from the median first evaluation to the best
+    result.
     """
     successful_costs = tried.costs[~tried.failed]
     if not len(successful_costs):
@@ -85,18 +81,19 @@ def tolerance(study: Study, tried: Settings, share: float, of_training: float) -
     curves = [study.cost_curve(group[0]).finite for group in tried.trials]
     starts = [float(c.values[0]) for c in curves if len(c) > 1]
     with np.errstate(over="ignore", invalid="ignore"):
-        way = share * float(np.quantile(successful_costs, _BAD) - successful_costs.min())
+        way = share * float(np.quantile(successful_costs, _BAD_QUANTILE) - successful_costs.min())
         gain = of_training * float(np.median(starts) - successful_costs.min()) if 2 * len(starts) > len(curves) else 0.0
     return max((x for x in (way, gain) if math.isfinite(x)), default=0.0)
 
 
 def good(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
-    """Return a mask (n,) of the good points: the best `share` of them, at least 4, and those within `tolerance` of the best.
+    """Return a mask (n,) of the good points: the best `share` of the points, at least 4, and all points within `tolerance` of
+    the best.
 
-    NaN costs are never good. Points that tie with the last good point are also good.
+    NaN costs are never good. Points as good as the last good point are also good.
     """
     ordered = np.sort(costs)
-    count = min(max(math.ceil(share * len(costs)), MIN_GOOD), int(np.isfinite(ordered).sum()))
+    count = min(max(math.ceil(share * len(costs)), MIN_GOOD_POINTS), int(np.isfinite(ordered).sum()))
     if count == 0:
         return np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(over="ignore"):
@@ -104,17 +101,17 @@ def good(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
 
 
 def region(positions: FloatArray, costs: FloatArray, is_good: BoolArray, missed: float) -> Region | None:
-    """Return the region of the good points, positions and costs (n,); None for fewer than 4 good points.
+    """Return the region of the good points from positions and costs, (n,) each; None for fewer than 4 good points.
 
-    The region contains the best three points. Its margin is t times its length. If k good points are spread evenly over a part of
-    the axis, this part extends beyond the margin with probability (1 + t)^-(k - 1); t is chosen so that this probability is
-    `missed`.
+    The region contains the best three points. The margin of the region is t times its length. If k good points are spread
+    evenly over a part of the axis, this part extends beyond the margin with probability (1 + t)^-(k - 1); t is chosen so that
+    this probability is `missed`.
     """
     n, count = len(positions), int(is_good.sum())
-    if count < MIN_GOOD:
+    if count < MIN_GOOD_POINTS:
         return None
     at = np.sort(positions[is_good])
-    strays = int(_STRAYS * count)
+    strays = int(_MAX_STRAY_SHARE * count)
     best = positions[np.argsort(costs, kind="stable")[:3]]
     low, high = min(float(at[strays]), best.min()), max(float(at[count - 1 - strays]), best.max())
     inside = int(np.sum((positions >= low) & (positions <= high)))
@@ -128,11 +125,12 @@ def region(positions: FloatArray, costs: FloatArray, is_good: BoolArray, missed:
 def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> float:
     """Return the p-value of the hypothesis that costs (n,) are unrelated to positions (n,); NaN costs tie as the worst.
 
-    It is a permutation test of ranks. The statistic is the largest contrast between a run of neighbouring points along the axis and
-    all other points. All points are used, because the few good points that `region` uses are weak evidence if there are many axes.
-    Points at the same position stay together. The number of permutations grows until p-values as small as `level` are possible.
+    The test permutes ranks. The statistic is the largest contrast between a run of neighbouring points along the axis and all
+    other points. The test uses all points, because the few good points that `region` uses are weak evidence if there are many
+    axes. The permutations keep points at the same position together. The number of permutations grows until p-values as small
+    as `level` are possible.
     """
-    some = choose_evenly_by_rank(costs, _MAX_SHUFFLED)
+    some = choose_evenly_by_rank(costs, _MAX_PERMUTED_POINTS)
     _, at = np.unique(positions[some], return_inverse=True)
     order, sizes = np.argsort(at, kind="stable"), np.cumsum(np.bincount(at))
     scores, n = normal_scores(costs[some]), len(some)
@@ -141,19 +139,19 @@ def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> flo
     if not len(starts):
         return 1.0
     rng = np.random.default_rng(SEED)
-    observed = _best_contrasts(scores[None, order], borders, starts, ends)[0]
+    observed = _compute_best_contrasts(scores[None, order], borders, starts, ends)[0]
     as_good = total = 1
-    first = [_FIRST_SHUFFLES] if 10 * level * _FIRST_SHUFFLES < 1 else []
-    for size in [*first, *[_SHUFFLES] * _MAX_BATCHES]:
+    first = [_FIRST_PERMUTATIONS] if 10 * level * _FIRST_PERMUTATIONS < 1 else []
+    for size in [*first, *[_N_PERMUTATIONS] * _MAX_BATCHES]:
         shuffled = rng.permuted(np.tile(scores, (size, 1)), axis=1)
-        as_good += int(np.sum(_best_contrasts(shuffled[:, order], borders, starts, ends) >= observed - 1e-9))
+        as_good += int(np.sum(_compute_best_contrasts(shuffled[:, order], borders, starts, ends) >= observed - 1e-9))
         total += size
         if as_good > 1 or 1 / total <= level:
             break
     return as_good / total
 
 
-def _best_contrasts(scores: FloatArray, borders: IntArray, starts: IntArray, ends: IntArray) -> FloatArray:
+def _compute_best_contrasts(scores: FloatArray, borders: IntArray, starts: IntArray, ends: IntArray) -> FloatArray:
     """Return, for each row of scores (k, n) in order along the axis, the best contrast between a run of points and all other
     points, shape (k,).
     """
@@ -164,7 +162,7 @@ def _best_contrasts(scores: FloatArray, borders: IntArray, starts: IntArray, end
 
 
 def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
-    """Return (starts, ends) of runs of levels that hold at least 10 %, 20 %, … of the n points, but not all."""
+    """Return (starts, ends) of runs of levels that contain at least 10 %, 20 %, … of the n points, but not all."""
     starts = np.tile(np.arange(len(borders) - 1), len(_WINDOWS))
     wanted = borders[starts] + np.repeat(np.ceil(_WINDOWS * n), len(borders) - 1)
     ends = np.searchsorted(borders, wanted)
@@ -175,16 +173,16 @@ def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
 
 
 def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tuple[float, float]:
-    """Return the interval (low, high), in 0..1, of the axis that is worth searching: the region of good settings with a margin at
-    each end.
+    """Return the interval (low, high), in 0..1, of the axis that is worth searching: the region of good settings with a margin
+    at each end.
 
-    positions, failed: (n,). An end of the axis stays if good points lie in the outer fifth of the axis, if less than a tenth of the
-    axis would be cut off, or if most points beyond the region failed.
+    positions, failed: (n,). An end of the axis stays if good points lie in the outer fifth of the axis, if less than a tenth of
+    the axis would be cut off, or if most points beyond the region failed.
     """
     low, high = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
-    if part.low < _END or low < _MIN_CUT or _mostly(failed[positions < part.low]):
+    if part.low < _END_SHARE or low < _MIN_CUT_SHARE or _mostly_failed(failed[positions < part.low]):
         low = 0.0
-    if part.high > 1 - _END or high > 1 - _MIN_CUT or _mostly(failed[positions > part.high]):
+    if part.high > 1 - _END_SHARE or high > 1 - _MIN_CUT_SHARE or _mostly_failed(failed[positions > part.high]):
         high = 1.0
     return low, high
 
@@ -199,9 +197,9 @@ def range_with_optimum(
     return range_to_keep(wider, positions, failed)
 
 
-def with_leaders(kept: tuple[float, float], positions: FloatArray, costs: FloatArray) -> tuple[float, float]:
-    """Return the part of the range to keep. If one of the best two points lies at an end of this part, the part extends halfway to
-    the next point."""
+def extend_to_leaders(kept: tuple[float, float], positions: FloatArray, costs: FloatArray) -> tuple[float, float]:
+    """If one of the best two points lies at an end of the part of the range to keep, extend the part halfway to the next
+    point."""
     (low, high), best = kept, positions[np.argsort(costs, kind="stable")[:2]]
     below, above = positions[positions < low], positions[positions > high]
     if len(below) and best.min() <= low:
@@ -211,17 +209,17 @@ def with_leaders(kept: tuple[float, float], positions: FloatArray, costs: FloatA
     return low, high
 
 
-def outstanding_region(positions: FloatArray, costs: FloatArray, tolerance: float) -> Region | None:
+def find_outstanding_region(positions: FloatArray, costs: FloatArray, tolerance: float) -> Region | None:
     """Return the region around a few neighbouring points that are far better than all other points; None if there is no such
     region.
 
-    The rank test needs four good points. This test uses the size of the difference instead: the best points must be neighbours and
-    lead by more than the range of all others. At least `MIN_POINTS` other points are needed. The region extends to the nearest of
-    these.
+    The rank test needs four good points. This test uses the size of the difference between results instead of ranks: the best
+    points must be neighbours and lead by more than the range of all others. At least `MIN_POINTS` points must lie outside the
+    region. The region extends to the nearest of the other points.
     """
     best = float(np.nanmin(costs))
     is_good, others = costs <= best + tolerance, costs > best + tolerance
-    if is_good.sum() >= MIN_GOOD or others.sum() < MIN_POINTS:
+    if is_good.sum() >= MIN_GOOD_POINTS or others.sum() < MIN_POINTS:
         return None
     low, high = float(positions[is_good].min()), float(positions[is_good].max())
     below, above = positions[~is_good & (positions < low)], positions[~is_good & (positions > high)]
@@ -235,7 +233,7 @@ def outstanding_region(positions: FloatArray, costs: FloatArray, tolerance: floa
     return Region(low, high, count, 0, count, margin, 1 / len(costs))
 
 
-def _mostly(has_failed: BoolArray) -> bool:
+def _mostly_failed(has_failed: BoolArray) -> bool:
     return bool(2 * has_failed.sum() > len(has_failed))
 
 

@@ -10,7 +10,7 @@ from advisor.model.space import FloatArray
 from advisor.stats import boundaries, ranks
 
 _MAX_RESULTS = 1000
-"""Maximum number of results to use in the test of normality."""
+"""Maximum number of results in the test of normality."""
 _MAX_P_WITHOUT_AXES = 0.01
 """Maximum p-value of the other tests at which dependence on the hyperparameters need not be tested."""
 
@@ -19,8 +19,9 @@ def p_of_noise(tried: Settings, max_sd: float) -> float:
     """Return the p-value of the hypothesis that 3 or more results differ only by normal noise, whatever the hyperparameters.
 
     The result is twice the smaller p-value of two tests:
-    - Dependence on a hyperparameter (`boundaries.p_of_crowding`), combined by Fisher's method with departure from normality
-      (Shapiro-Wilk, after undoing rounding). Dependence is not tested if the p-value is at most 1 % without it.
+    - Dependence on a hyperparameter (`boundaries.p_values_of_clusters`), combined by Fisher's method with departure from
+      normality (Shapiro-Wilk test, after rounding is undone). Dependence is not tested if the p-value without this test is at
+      most 1 %.
     - Scatter above the standard deviation between seeds, at most `max_sd` as a share of the result; results need the same sign.
     """
     costs = tried.costs[~tried.failed]
@@ -30,7 +31,7 @@ def p_of_noise(tried: Settings, max_sd: float) -> float:
     sample = (
         costs if len(costs) <= _MAX_RESULTS else costs[np.linspace(0, len(costs) - 1, _MAX_RESULTS).astype(np.int64)]
     )
-    p_normal = float(stats.shapiro(_unrounded((sample - sample.mean()) / np.ptp(sample))).pvalue)
+    p_normal = float(stats.shapiro(_undo_rounding((sample - sample.mean()) / np.ptp(sample))).pvalue)
     p_scatter, typical = 1.0, abs(float(np.median(costs)))
     if typical > 0 and (costs.min() > 0 or costs.max() < 0):
         squares = float(np.sum(((costs - costs.mean()) / typical) ** 2)) / max_sd**2
@@ -39,7 +40,7 @@ def p_of_noise(tried: Settings, max_sd: float) -> float:
     axes = [*tried.numeric.values(), *tried.choices.values()]
     if bound <= _MAX_P_WITHOUT_AXES or not axes:
         return min(1.0, bound)
-    p_axes = float(boundaries.p_of_crowding(np.stack(axes, axis=1), ranks.rank_scores(tried.costs)).min())
+    p_axes = float(boundaries.p_values_of_clusters(np.stack(axes, axis=1), ranks.log_rank_scores(tried.costs)).min())
     return min(1.0, 2 * min(_combined_p(p_normal, p_axes), p_scatter))
 
 
@@ -48,7 +49,7 @@ def _combined_p(one: float, other: float) -> float:
     return float(stats.chi2.sf(-2 * (np.log(max(one, 1e-12)) + np.log(min(other, 1.0))), 4))
 
 
-def _unrounded(values: FloatArray) -> FloatArray:
+def _undo_rounding(values: FloatArray) -> FloatArray:
     """Return the values (n,) with equal values spread evenly over the smallest difference between distinct values."""
     levels, where, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(levels) < 2 or counts.max() < 2:

@@ -10,17 +10,19 @@ from advisor.model.space import Domain, words_of
 from advisor.model.study import Study, Trial
 
 STRONG = 0.3
-"""Minimum strength of dropout or label smoothing that counts as strong, as a share of dropped units or smoothed labels."""
-STRONG_DECAY = 0.3
+"""Minimum strength of dropout or label smoothing that counts as strong, as the share of dropped units or smoothed labels."""
+MIN_STRONG_DECAY = 0.3
 """Minimum weight decay or penalty that counts as strong; weight decays of 0.1 are usual with AdamW."""
-STRONG_DECAY_SGD = 0.01
+MIN_STRONG_DECAY_SGD = 0.01
 """Minimum weight decay that counts as strong with SGD, where weight decay acts through the gradient."""
-NO_EFFECT = 1e-6
+MAX_INEFFECTIVE_DECAY = 1e-6
 """Maximum weight decay that has no visible effect."""
 _PENALTIES = frozenset(("l1", "l2", "wd", "weightdecay"))
 
 
-def is_only_strong(name: str, domain: Domain, strong: float = STRONG, strong_decay: float = STRONG_DECAY) -> bool:
+def has_only_strong_values(
+    name: str, domain: Domain, strong: float = STRONG, strong_decay: float = MIN_STRONG_DECAY
+) -> bool:
     """Return True if the hyperparameter is a regulariser with a range in which even the lowest value is strong."""
     words = set(words_of(name))
     if not parameter_kinds.is_regulariser(name) or words & {"keep", "mixup", "cutmix"}:
@@ -31,7 +33,7 @@ def is_only_strong(name: str, domain: Domain, strong: float = STRONG, strong_dec
     return low >= strong_decay and (bool(words & _PENALTIES) or {"weight", "decay"} <= words)
 
 
-def strong_decay(study: Study, otherwise: float = STRONG_DECAY, sgd: float = STRONG_DECAY_SGD) -> float:
+def strong_decay(study: Study, otherwise: float = MIN_STRONG_DECAY, sgd: float = MIN_STRONG_DECAY_SGD) -> float:
     """Return the minimum weight decay that counts as strong: `sgd` if all trials are known to use SGD, else `otherwise`."""
     rules = {_optimizer(t) for t in study.trials}
     return sgd if rules and rules <= {"sgd", "momentum", "nesterov"} else otherwise
@@ -42,7 +44,7 @@ def _optimizer(trial: Trial) -> str:
 
 
 def ends(domain: Domain) -> tuple[float, float]:
-    """Return the lowest and the highest value; minus infinity and infinity if some values are not numbers."""
+    """Return the lowest and the highest value; (-inf, inf) if some values are not numbers."""
     if domain.low is not None and domain.high is not None:
         return domain.low, domain.high
     numbers = [float(v) for v in domain.options if isinstance(v, int | float) and not isinstance(v, bool)]
@@ -50,14 +52,14 @@ def ends(domain: Domain) -> tuple[float, float]:
 
 
 def floor(domain: Domain) -> float:
-    """Return the low end of the range to search: 0, or on a log scale a value without effect, within the declared limits."""
+    """Return the low end of the range to search: 0, or a value without effect on a log scale, within the declared limits."""
     low, high = ends(domain)
-    return max(NO_EFFECT if domain.scale == "log" and high > 10 * low else 0.0, domain.reach[0])
+    return max(MAX_INEFFECTIVE_DECAY if domain.scale == "log" and high > 10 * low else 0.0, domain.reach[0])
 
 
-def none_below(name: str, domain: Domain) -> float | None:
+def off_value_below(name: str, domain: Domain) -> float | None:
     """Return the value below the range that switches the regulariser off; None if the range contains weak values, or if no such
     value exists.
     """
     lowest = floor(domain)
-    return lowest if is_only_strong(name, domain) and lowest == 0 < ends(domain)[0] else None
+    return lowest if has_only_strong_values(name, domain) and lowest == 0 < ends(domain)[0] else None

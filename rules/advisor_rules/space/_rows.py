@@ -1,4 +1,4 @@
-"""Parts of messages and evidence that rules about the search space share."""
+"""Parts of messages and evidence for the rules about the search space."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from advisor.model.message import Message, Name, Percent, Probability, Setting, 
 from advisor.model.study import Study
 
 
-def tried_row(tried: Settings) -> tuple[str, Message]:
+def tried_settings_row(tried: Settings) -> tuple[str, Message]:
     """Return the evidence row with the numbers of settings tried and failed."""
     failed = int(tried.failed.sum())
     examined = len(tried.numeric) + len(tried.choices)
@@ -25,25 +25,24 @@ def tried_row(tried: Settings) -> tuple[str, Message]:
 def range_row(study: Study, name: str) -> tuple[str, Message]:
     """Return the evidence row with a hyperparameter's range and its source."""
     source = "inferred from the trials" if name in study.inferred else "declared"
-    return "range", say(f"{{span}}, {source}", span=range_of(study, name))
+    return "range", say(f"{{span}}, {source}", span=range_text(study, name))
 
 
 def probability(what: str, value: float, limit: float) -> tuple[str, Message]:
-    """Return the evidence row with a probability and its threshold."""
     return what, limited(Probability(value), Probability(limit))
 
 
 def share(what: str, value: float, limit: float) -> tuple[str, Message]:
-    """Return the evidence row with a share and its threshold."""
     return what, limited(Percent(value), Percent(limit))
 
 
-def range_of(study: Study, name: str) -> Message:
+def range_text(study: Study, name: str) -> Message:
     """Return the searched range of a hyperparameter: "1e-5 to 0.1"."""
     domain = study.spec.parameters[name]
     return say("{low} to {high}", low=Setting(domain.low), high=Setting(domain.high))
 
 
 def range_advice(template: str, name: str, low: float, high: float) -> Message:
-    """Fill in `{name}` and append the range to search, as in "Narrow the range of dropout: 0.1 to 0.3."."""
+    """Return the advice from a template with `{name}` and append the range to search, as in "Narrow the range of dropout: 0.1
+    to 0.3."."""
     return say(f"{template}: {{low}} to {{high}}.", name=Name(name), low=Setting(low), high=Setting(high))

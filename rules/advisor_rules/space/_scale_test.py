@@ -1,9 +1,9 @@
 """Tests by simulation whether results are smoother if an axis has the other scale (log instead of linear, or linear instead of
 log).
 
-Two models of the response are compared, both Gaussian processes as in `surface`. The first is smooth along the axis on the scale
-that was used, the second on the other scale. The difference of their likelihoods is compared with the difference for data simulated
-from the first model.
+Two models of the response are compared, both Gaussian processes as in `surface`. The first is smooth along the axis on the
+scale that was used, the second on the other scale. The difference of their likelihoods is compared with the difference for data
+simulated from the first model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 
 from advisor.computed.space.settings import Settings
-from advisor.model.space import Domain, FloatArray, as_number, counts_training, hard_limits
+from advisor.model.space import Domain, FloatArray, as_number, counts_training, limits_of_name
 from advisor.model.study import Study
 from advisor.stats import surface
 from advisor.stats.importance import coordinates, squared_distances
@@ -28,30 +28,33 @@ MAX_POINTS = 80
 """Maximum number of points to fit the models to; these are evenly spaced in rank."""
 MIN_POINTS = 8
 DRAWS = 399
-BETTER = 0.8
-"""Share of the results whose values are compared, best first; all worse results count as equal, so that a few huge losses have no
-effect.
+COMPARED_SHARE = 0.8
+"""Share of the results whose values are compared, best first; all worse results count as equal, so that a few huge losses have
+no effect.
 """
 _RELEVANCES = np.exp(np.linspace(-2.5, 8.5, 12))
-"""Inverse squared length scales of an axis; the length scales go from several range widths down to a hundredth of a range width."""
+"""Inverse squared length scales of an axis: from several range widths down to a hundredth of a range width."""
 _NOISES = (0.01, 0.05, 0.2, 1.0)
 """Noise variances, relative to the variance of the response."""
 
 
 @dataclass(frozen=True)
 class OtherScale:
-    """A searched number and its range on the other scale."""
+    """A searched numeric hyperparameter and its range on the other scale."""
 
     name: str
     domain: Domain
     positions: FloatArray
-    """Positions of the settings in that range, shape (settings,): NaN without a value, negative below the range."""
+    """Positions of the settings in the range on the other scale, shape (settings,): NaN without a value, negative below the
+    range."""
 
 
-def other_scales(study: Study, tried: Settings, span: float) -> list[OtherScale]:
-    """Return the searched numeric hyperparameters whose range ends have at least the ratio `span`, except the length of training.
+def find_other_scales(study: Study, tried: Settings, span: float) -> list[OtherScale]:
+    """Return the searched numeric hyperparameters whose range ends have at least the ratio `span`, except the length of
+    training.
 
-    If the range of a positive hyperparameter starts at 0, its log range starts at the decade of the smallest value that was tried.
+    If the range of a positive hyperparameter starts at 0, its log range starts at the power of ten at or below the smallest
+    tried value.
     """
     found = []
     for name, used in tried.numeric.items():
@@ -59,11 +62,11 @@ def other_scales(study: Study, tried: Settings, span: float) -> list[OtherScale]
             continue
         values = np.array([as_number(group[0].params.get(name)) for group in tried.trials])
         domain = study.spec.parameters[name]
-        if domain.scale == "reverse-log":  # on this scale, only the distance from 1 matters
+        if domain.scale == "reverse-log":  # On this scale, only the distance from 1 matters.
             continue
         low, high = domain.low or 0.0, domain.high or 0.0
         positive = values[values > 0]
-        if low == 0 and hard_limits(name, domain.type)[0] == 0 and len(positive):
+        if low == 0 and limits_of_name(name, domain.type)[0] == 0 and len(positive):
             low = 10.0 ** math.floor(math.log10(positive.min()))
         if low > 0 and high >= span * low:
             other = Domain(type=domain.type, low=low, high=high, scale="linear" if domain.scale == "log" else "log")
@@ -72,7 +75,8 @@ def other_scales(study: Study, tried: Settings, span: float) -> list[OtherScale]
 
 
 def room(used: FloatArray, other: FloatArray, values: FloatArray) -> tuple[float, float]:
-    """Return the shares of the range, on both scales, that the best eighth (at least 4) of the values (n,) span."""
+    """Return the shares of the range, on the scale used and on the other scale, that the best eighth (at least 4) of the values
+    (n,) span."""
     known = np.flatnonzero(np.isfinite(used) & np.isfinite(other))
     best = known[np.argsort(values[known], kind="stable")[: max(4, len(values) // 8)]]
     return (float(np.ptp(used[best])), float(np.ptp(other[best]))) if len(best) else (1.0, 1.0)
@@ -82,8 +86,8 @@ def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], value
     """Return the p-value of the hypothesis that the response is smooth on the scale used; 1 if the model on this scale fits at
     least as well.
 
-    used, other: positions (n,) on both scales, NaN if missing; blocks: coordinates (n, c) of the other axes; values: (n,), finite,
-    lower is better. Both models use the other axes' relevances as fitted on the scale used.
+    used, other: positions (n,) on both scales, NaN if missing; blocks: coordinates (n, c) of the other axes; values: (n,),
+    finite, lower is better. Both models use the other axes' relevances as fitted on the scale used.
     """
     keep = choose_evenly_by_rank(values, MAX_POINTS)
     n = len(keep)
@@ -108,7 +112,7 @@ def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], value
 def _standardise(columns: FloatArray) -> FloatArray:
     """Return columns (n, m) with mean 0 and variance 1, after the worst values are set to one common value; zeros if all values
     are equal."""
-    cut = np.minimum(columns, np.quantile(columns, BETTER, axis=0))
+    cut = np.minimum(columns, np.quantile(columns, COMPARED_SHARE, axis=0))
     cut = cut - cut.mean(0)
     spread = cut.std(0)
     return np.asarray(cut / np.where(spread > 0, spread, np.inf), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The rule `adaptive-search`."""
+"""Implements the rule `adaptive-search`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from advisor.model.message import Probability, say
 from advisor.model.study import Study
 from advisor_rules.space import _rows
 
-INSTEAD = "Use random or quasi-random search while you explore, and adaptive search only in the final study."
+QUASI_RANDOM_ADVICE = (
+    "Use random or quasi-random search while you explore, and adaptive search only in the final study."
+)
 
 
 class AdaptiveSearch(Rule):
     """Earlier results determined where later trials were drawn, which makes a study harder to learn from.
 
     ## What it looks at
-    The distances of later trials from good earlier ones. The rule fires if later trials lie nearer to good ones than chance
-    explains, as with TPE and other Bayesian optimisation. It is quiet if the study file asks for adaptive search.
+    The rule measures the distances of later trials from good earlier trials. The rule fires if later trials lie nearer to good
+    earlier trials than chance explains, as is usual with TPE and other Bayesian optimisation. The rule is quiet if the study
+    file asks for adaptive search.
 
     ## Why it matters
     Adaptive search concentrates on settings that looked good early. Other regions and values get few trials, so the study shows
-    little about the ends of ranges, the importance of hyperparameters or the better value of a comparison. Findings about these
-    have a lower confidence here.
+    little about the ends of ranges, the importance of hyperparameters or the better value of a comparison. Findings about ends,
+    importance or comparisons have a lower confidence in such a study.
 
     ## What to do
-    While you explore, draw trials from a quasi-random sequence or at random. Each trial then provides information about every
+    While you explore, draw trials from a quasi-random sequence or at random. Each trial of such a sequence informs about every
     hyperparameter, and trials can run in parallel. Use adaptive search at the end, in a space that is known to be good.
 
     ## How sure
@@ -40,10 +43,9 @@ class AdaptiveSearch(Rule):
     goal = "efficiency"
 
     false_alarms: Share = 0.05
-    """Maximum probability, per study, that the rule calls a sampler adaptive that ignores results."""
+    """Maximum probability, per study, that the rule calls a sampler adaptive although it ignores results."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one note."""
         if study.spec.sampler.kind == "adaptive":
             raise MissingData("the study file declares an adaptive sampler", needs="design")
         p = sampler.p_value(study)
@@ -56,12 +58,16 @@ class AdaptiveSearch(Rule):
         if p <= self.false_alarms:
             yield self.finding(
                 say(
-                    "Later trials lie near good earlier ones, so other regions have few trials (p = {p}).",
+                    "Later trials lie near good earlier trials, so other regions have few trials (p = {p}).",
                     p=Probability(p),
                 ),
-                action=INSTEAD,
+                action=QUASI_RANDOM_ADVICE,
                 severity="note",
                 confidence=1 - p,
-                evidence=table(_rows.probability("probability of such closeness by chance", p, self.false_alarms)),
-                changes=(Advise(text=INSTEAD),),
+                evidence=table(
+                    _rows.probability(
+                        "probability that trials lie so close to good ones by chance", p, self.false_alarms
+                    )
+                ),
+                changes=(Advise(text=QUASI_RANDOM_ADVICE),),
             )

@@ -1,4 +1,4 @@
-"""The rule `optimizer-rates`."""
+"""Implements the rule `optimizer-rates`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ class OptimizerRates(Rule):
     """Optimizers whose learning rates differ by orders of magnitude share one range of learning rates.
 
     ## What it looks at
-    The searched choice of optimizer, and whether all optimizers share one learning rate. The rule does not report optimizers with
-    separate learning rates, such as `sgd_lr` and `adam_lr`, or variants with the same usual rates, such as Adam and AdamW.
+    The rule reads the searched choice of optimizer, and checks whether all optimizers share one learning rate. The rule does
+    not report optimizers with separate learning rates, such as `sgd_lr` and `adam_lr`, or variants with the same usual rates,
+    such as Adam and AdamW.
 
     ## Why it matters
-    The same learning rate or momentum has different effects with different optimizers: a good rate for SGD is about a hundred times
-    a good rate for Adam. A common range suits only one optimizer. The other one loses for that reason, or wastes its trials where
-    it cannot train.
+    The same learning rate or momentum has different effects with different optimizers: a good rate for SGD is about a hundred
+    times a good rate for Adam. A common range suits only one optimizer. The other optimizer loses for that reason, or wastes
+    the trials at rates at which it cannot train.
 
     ## What to do
-    Run one study for each optimizer, each with its own hyperparameters and ranges and equally many trials. Then compare their best
-    trials.
+    Run one study for each optimizer, each with its own hyperparameters and ranges and equally many trials. Then compare the
+    best trials of these studies.
 
     ## How sure
-    Confidence is 1, because the rule only reads names and needs no estimate.
+    Confidence is 1, because the rule only reads names and estimates nothing.
     """
 
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
@@ -57,8 +58,7 @@ class OptimizerRates(Rule):
     )
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding if optimizers share a learning rate."""
-        settings.require_varied(study)
+        settings.require_searched_hyperparameters(study)
         if not any(parameter_kinds.chooses_optimizer(name) for name in study.spec.parameters):
             raise MissingData("no hyperparameter chooses the optimizer", needs="design")
         shared = optimizers.shared_rate(study.spec)

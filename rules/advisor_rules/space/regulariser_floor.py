@@ -1,4 +1,4 @@
-"""The rule `regulariser-floor`."""
+"""Implements the rule `regulariser-floor`."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from advisor.stats import trend
 from advisor_rules.space import _regularisers
 
 _MIN_SETTINGS = 10
-"""Minimum number of settings with a result to test whether high values improve results; with 10, a strong trend (rank correlation
-0.6) is significant.
+"""Minimum number of settings with a result to test whether high values improve results; with 10, a strong trend (rank
+correlation 0.6) is significant.
 """
 _CONFIDENCE = 0.5
 """Confidence of the finding: one half, because no trial was run with weak regularisation."""
 
 
 class RegulariserFloor(Rule):
-    """A regulariser is searched only where it is strong, so no trial goes without it.
+    """A regulariser is searched only over strong values, so no trial goes without it.
 
     ## What it looks at
-    The low end of the range of each searched regulariser: dropout, label smoothing, weight decay. The rule fires if even the lowest
-    value is strong, unless results within the range are clearly worse with less regularisation.
+    The rule reads the low end of the range of each searched regulariser: dropout, label smoothing, weight decay. The rule fires
+    if even the lowest value is strong, unless results within the range are clearly worse with less regularisation.
 
     ## Why it matters
-    A study that never tries weak or no regularisation cannot show if the regulariser helps at all, and too strong a regulariser may
-    harm every trial.
+    A study that never tries weak or no regularisation cannot show if the regulariser helps at all, and too strong a regulariser
+    may harm every trial.
 
     ## What to do
-    Start the range at 0. A log scale has no 0, so start it at a value without effect, and compare with a study without the
-    regulariser.
+    Start the range at 0. A log scale has no 0, so start it at a value without effect, and compare the results with a study
+    without the regulariser.
 
     ## How sure
     A dropout rate of 0.3 or a weight decay of 0.3 (0.01 if all trials are known to use SGD) is strong by usual practice; these
-    limits are our choice. Results decide too: the rule needs 10 settings with a result, and is quiet if the results get better
-    towards the high end (Spearman's rank correlation, one-sided). If the range was not declared, the finding is a note.
+    limits are our choice. The results count as well: the rule needs 10 settings with a result, and is quiet if results get
+    better towards the high end (Spearman's rank correlation, one-sided). If the range was not declared, the finding is a note.
     """
 
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
@@ -52,24 +52,26 @@ class RegulariserFloor(Rule):
     strong: Share = _regularisers.STRONG
     """Minimum share of dropped units or smoothed labels at the low end of a linear range at which the regularisation counts as
     strong."""
-    strong_decay: Share = _regularisers.STRONG_DECAY
+    strong_decay: Share = _regularisers.MIN_STRONG_DECAY
     """Minimum weight decay or penalty at the low end of a range that counts as strong, unless all trials use SGD."""
-    strong_decay_sgd: Share = _regularisers.STRONG_DECAY_SGD
+    strong_decay_sgd: Share = _regularisers.MIN_STRONG_DECAY_SGD
     """Minimum weight decay or penalty at the low end of a range that counts as strong if all trials are known to use SGD."""
     false_alarms: Share = 0.05
     """Maximum p-value at which an improvement towards the high end shows that strong regularisation helps."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per regulariser whose range excludes weak regularisation and none."""
-        settings.require_varied(study)
+        """Yield one finding per regulariser whose range contains neither weak values nor 0."""
+        settings.require_searched_hyperparameters(study)
         if not any(map(parameter_kinds.is_regulariser, study.searched)):
             raise MissingData("no hyperparameter that regularises was varied", needs="design")
         decay = _regularisers.strong_decay(study, self.strong_decay, self.strong_decay_sgd)
-        strong = {n: p for n, p in study.searched.items() if _regularisers.is_only_strong(n, p, self.strong, decay)}
+        strong = {
+            n: p for n, p in study.searched.items() if _regularisers.has_only_strong_values(n, p, self.strong, decay)
+        }
         count = settings.read(study).successes if strong else 0
         if strong and count < _MIN_SETTINGS:
             raise MissingData(
-                f"{count} settings have a result; whether high values of {next(iter(strong))} help needs {_MIN_SETTINGS}",
+                f"{count} settings have a result; to test whether high values of {next(iter(strong))} help needs {_MIN_SETTINGS}",
                 needs="trials",
                 at_least=_MIN_SETTINGS,
             )
@@ -80,9 +82,11 @@ class RegulariserFloor(Rule):
 
     def _finding(self, study: Study, name: str, parameter: Parameter, p: float) -> Finding:
         (low, high), floor = _regularisers.ends(parameter), _regularisers.floor(parameter)
-        none = say("{low}, where it is off", low=Number(floor)) if floor == 0 else say("{low}", low=Number(floor))
+        none = say("{low}, which switches it off", low=Number(floor)) if floor == 0 else say("{low}", low=Number(floor))
         why = say(
-            "{name} is searched only from {low} up, so no trial shows what it brings.", name=Name(name), low=Number(low)
+            "{name} is searched only from {low} upwards, so no trial shows its benefit.",
+            name=Name(name),
+            low=Number(low),
         )
         return self.finding(
             say(
@@ -106,14 +110,17 @@ class RegulariserFloor(Rule):
                 ),
                 table(
                     ("range", say("{low} to {high}", low=Setting(low), high=Setting(high))),
-                    ("probability of as good results towards high values by chance", say("{p}", p=Probability(p))),
+                    (
+                        "probability by chance that results improve as much towards high values",
+                        say("{p}", p=Probability(p)),
+                    ),
                 ),
             ),
-            changes=_changes(name, parameter, str(why)),
+            changes=_build_changes(name, parameter, str(why)),
         )
 
 
-def _changes(name: str, parameter: Parameter, why: str) -> tuple[Change, ...]:
+def _build_changes(name: str, parameter: Parameter, why: str) -> tuple[Change, ...]:
     (low, high), floor = _regularisers.ends(parameter), _regularisers.floor(parameter)
     if floor >= low:
         return ()
@@ -121,13 +128,12 @@ def _changes(name: str, parameter: Parameter, why: str) -> tuple[Change, ...]:
     if floor == 0:
         return (lower,)
     return lower, Advise(
-        text=str(say("Compare the best {name} with a study without it, tuned as well.", name=Name(name)))
+        text=str(say("Compare the best {name} with a study without it, which is tuned equally well.", name=Name(name)))
     )
 
 
 def _chance_of_gain(study: Study, name: str) -> float:
-    """Return the one-sided p-value of an improvement of results towards high values (Spearman)."""
     trials = [t for t in study.ranked() if name in t.params]
     positions, costs = study.positions(name, trials), study.costs[[t.index for t in trials]]
     fine = np.isfinite(positions)
-    return trend.p_of_fall(positions[fine], costs[fine])
+    return trend.p_value_of_fall(positions[fine], costs[fine])

@@ -1,4 +1,4 @@
-"""The rule `scientific-effect`."""
+"""Implements the rule `scientific-effect`."""
 
 from __future__ import annotations
 
@@ -21,35 +21,39 @@ from advisor.stats import difference, group_effect, ranks
 from advisor_rules.space import _compared_values
 from advisor_rules.space._compared_values import varied
 
-_Gap: TypeAlias = tuple[float, float, float]
-"""Difference between the best results of a value and of the best value: (estimate, low, high)."""
+_ValueGap: TypeAlias = tuple[float, float, float]
+"""Difference between the best result of a value and that of the best value: (estimate, low, high)."""
 
 
 class ScientificEffect(Rule):
-    """The answer to the study's question: which value of a scientific hyperparameter is better, with the others tuned.
+    """The rule answers the study's question: which value of a scientific hyperparameter is better if the other hyperparameters
+    are tuned.
 
     ## What it looks at
-    Scientific hyperparameters: those that the study file declares, and choices and switches of few values. A response is fitted to
-    the results of all values together, in which each value may have a different best learning rate. The rule compares the best
-    results that the values reach, not their averages, because averages include badly tuned trials. It states the difference with
-    its interval or, if no difference can be seen, the largest difference that is still possible. If nothing else was varied and the
-    values were repeated with other seeds, the means of the repeats are compared.
+    The rule compares the values of scientific hyperparameters: those that the study file declares, and choices and switches
+    with few values. A response is fitted to the results of all values together, in which each value may have a different best
+    learning rate. The rule compares the best results that the values reach, not their averages, because averages include poorly
+    tuned trials. The finding states the difference with its interval or, if no difference is visible, the largest difference
+    that is still possible. If nothing else was varied and the values were repeated with other seeds, the means of the repeats
+    are compared.
 
     ## Why it matters
-    A study is run to answer a question. The best trial alone does not answer it, because its value may win by chance or by better
-    tuning of the other hyperparameters. The isolation plot compares the best trials as they are, without adjusting for the others.
+    A study is run to answer a question. The best trial alone does not answer the question, because its value may win by chance
+    or by better tuning of the other hyperparameters. The isolation plot compares the best trials without adjusting for the
+    other hyperparameters.
 
     ## What to do
-    Adopt the better value if the difference is worth its added complexity and cost. Without a visible difference, take the simpler
-    or cheaper value. A feature that is on in every trial was not compared. Before you claim that it helps, tune a baseline without
-    it equally well.
+    Adopt the better value if the difference is worth its added complexity and cost. If no difference is visible, take the
+    simpler or cheaper value. A feature that is on in every trial was not compared. Tune a baseline without such a feature
+    equally well before you claim that it helps.
 
     ## How sure
-    Intervals come from draws of the fitted response and its parameters, corrected for the number of values and questions. They
-    include the variation between seeds, which the fit estimates if no setting was repeated. In simulations, one value was worse by
-    10 standard deviations between seeds. The rule found it in 91 % of 200 studies of 24 trials with 1 to 4 other hyperparameters,
-    and in 89 % of 300 studies of 24 or 48 trials in which values had different best learning rates. If no value was worse, it
-    called one worse in 0 to 2 % of 100 studies, and in 5 % of 300 studies in which values had different best learning rates.
+    Intervals come from draws of the fitted response and its parameters, corrected for the number of values and questions. The
+    intervals include the variation between seeds, which the fit estimates if no setting was repeated. In simulations, one value
+    was worse by 10 standard deviations between seeds. The rule found this worse value in 91 % of 200 studies of 24 trials with
+    1 to 4 other hyperparameters, and in 89 % of 300 studies of 24 or 48 trials in which values had different best learning
+    rates. If no value was worse, the rule called a value worse in 0 to 2 % of 100 studies, and in 5 % of 300 studies in which
+    values had different best learning rates.
     """
 
     playbook = "Extracting insight from experimental results"
@@ -59,40 +63,40 @@ class ScientificEffect(Rule):
 
     levels: Count = _compared_values.MAX_VALUES
     """Maximum number of values that a study compares; a hyperparameter with more values is tuned."""
-    each: Count = group_effect.MIN_EACH
-    """Minimum number of settings with a result for each value; with fewer, its best result is unknown."""
+    each: Count = group_effect.MIN_GROUP_SIZE
+    """Minimum number of settings with a result for each value; with fewer settings, the best result of the value is unknown."""
     most: Count = 6
-    """Maximum number of hyperparameters whose values are compared: declared scientific ones first, then those with the strongest
-    effects. Intervals are corrected for the total number of such hyperparameters."""
+    """Maximum number of hyperparameters whose values are compared: declared scientific ones first, then those with the
+    strongest effects. Intervals are corrected for the total number of compared hyperparameters."""
     others: Count = 12
     """Maximum number of other hyperparameters in the fitted response: those with the strongest effects."""
     false_alarms: Share = 0.05
-    """Maximum share of studies without any difference in which the rule states one. The probability of intervals is one minus it.
-    """
+    """Maximum share of studies without any difference in which the rule states a difference. The probability of the stated
+    intervals is one minus this share."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per scientific hyperparameter: the difference between its values, or the largest possible
         difference.
         """
         tried = settings.read(study)
-        repeated = _difference_of_repeats(study, tried, self.levels)
+        repeated = _compare_repeats(study, tried, self.levels)
         if repeated is not None:
             # The leader is selected as the best of all means, so intervals are corrected for all pairs of values, not only for
-            # pairs with a given value.
+            # pairs with the leader.
             yield self._answer(study, repeated, 2 * self.false_alarms / len(repeated.groups))
             return
-        questions, lacking = self._questions(study, tried)
+        questions, lacking = self._collect_comparisons(study, tried)
         if not questions:
-            settings.require_two(study)
+            settings.require_two_settings(study)
             if lacking:
                 raise MissingData(lacking[0])
             raise MissingData("the study compares no values of a scientific hyperparameter", needs="design")
-        learned = sampler.used_earlier_results(study)
+        learned = sampler.did_sampler_use_results(study)
         for question in questions:
             finding = self._answer(study, question, tried.level(self.false_alarms) / question.asked)
             yield sampler.weaken_finding(finding) if learned else finding
 
-    def _questions(self, study: Study, tried: settings.Settings) -> tuple[list[_ValueComparison], list[str]]:
+    def _collect_comparisons(self, study: Study, tried: settings.Settings) -> tuple[list[_ValueComparison], list[str]]:
         """Return the comparisons of values, and messages about missing data for comparisons that could not be made."""
         found, lacking = [], []
         for comparison in _compared_values.compared(study, tried, levels=self.levels):
@@ -110,7 +114,7 @@ class ScientificEffect(Rule):
                 found.append((comparison, groups))
             else:
                 lacking.append(f"all results are equal; the values of {Name(comparison.name)} need results that differ")
-        chosen = {comparison.name for comparison, _ in sorted(found, key=_rank_values(study))[: self.most]}
+        chosen = {comparison.name for comparison, _ in sorted(found, key=_comparison_sort_key(study))[: self.most]}
         asked = [(comparison, groups) for comparison, groups in found if comparison.name in chosen]
         return [_compare_values(*a, asked=len(found), others=self.others) for a in asked], lacking
 
@@ -125,21 +129,21 @@ class ScientificEffect(Rule):
         text = (
             _lead_message(question, lead, [(g, gaps[g]) for g in worse], share)
             if worse
-            else _no_difference(question, gaps, share)
+            else _no_difference_text(question, gaps, share)
         )
         return self.finding(
             say("{text} {noise}", text=text, noise=_noise(study, effect)),
-            action=_action(question, lead, differ=bool(worse)),
+            action=_choose_action(question, lead, differ=bool(worse)),
             severity="note",
             confidence=chance if worse else 1 - self.false_alarms,
             subject=comparison.name,
             trials=[t for g in worse for t in comparison.with_value(question.groups[g])],
             evidence=self._evidence(study, question, gaps, share),
-            changes=_changes(study, question, lead, worse, str(text)),
+            changes=_build_changes(study, question, lead, worse, str(text)),
         )
 
     def _evidence(
-        self, study: Study, question: _ValueComparison, gaps: dict[int, _Gap], share: Percent
+        self, study: Study, question: _ValueComparison, gaps: dict[int, _ValueGap], share: Percent
     ) -> tuple[AxisEvidence, FigureEvidence]:
         effect, comparison = question.effect, question.comparison
         bests = [
@@ -153,11 +157,16 @@ class ScientificEffect(Rule):
             )
             for g, group in enumerate(question.groups)
         ]
-        distance_rows = [(f"distance of {question.value(g)}", _interval(gap, share)) for g, gap in gaps.items()]
+        distance_rows = [
+            (f"distance of {question.value(g)} from the best", _interval(gap, share)) for g, gap in gaps.items()
+        ]
         if question.asked > self.most:
             weaker = say("{count} hyperparameters with weaker effects", count=question.asked - self.most)
             distance_rows.append(("not compared", weaker))
-        caption = say("The best trials of each value of {name} show what it reaches.", name=Name(comparison.name))
+        caption = say(
+            "The best trials of each value of {name} show the result that the value can reach.",
+            name=Name(comparison.name),
+        )
         return AxisEvidence(parameter=comparison.name, caption=caption), table(*bests, *distance_rows)
 
 
@@ -165,7 +174,7 @@ class ScientificEffect(Rule):
 class _ValueComparison:
     """A scientific hyperparameter and the fitted comparison of its values."""
 
-    comparison: _compared_values.Compared
+    comparison: _compared_values.ComparedValues
     groups: tuple[int, ...]
     """Indices, in `comparison.values`, of the values that have enough results."""
     effect: group_effect.GroupEffect
@@ -174,7 +183,7 @@ class _ValueComparison:
 
     @property
     def alone(self) -> bool:
-        """True if no other hyperparameter was tuned: each value is one setting, which was repeated."""
+        """True if no other hyperparameter was tuned, so that each value is one repeated setting."""
         return all(self.comparison.size(group) == 1 for group in self.groups)
 
     def results(self, group: int) -> CountOf:
@@ -184,16 +193,17 @@ class _ValueComparison:
         return CountOf(int(np.sum(np.isfinite(self.comparison.costs) & (self.comparison.groups == group))), "setting")
 
     def value(self, group: int) -> Message:
-        """Return one of the compared values as text."""
         return say("{value}", value=Setting(self.comparison.values[self.groups[group]]))
 
 
-def _rank_values(study: Study) -> Callable[[tuple[_compared_values.Compared, list[int]]], tuple[bool, float]]:
-    """Return the sort key for compared hyperparameters: declared scientific ones first, then by the p-value of the hyperparameter's
-    own effect.
+def _comparison_sort_key(
+    study: Study,
+) -> Callable[[tuple[_compared_values.ComparedValues, list[int]]], tuple[bool, float]]:
+    """Return the sort key for compared hyperparameters: declared scientific ones first, then by the p-value of the
+    hyperparameter's own effect.
     """
 
-    def key(answerable: tuple[_compared_values.Compared, list[int]]) -> tuple[bool, float]:
+    def key(answerable: tuple[_compared_values.ComparedValues, list[int]]) -> tuple[bool, float]:
         comparison, _ = answerable
         (log_p,) = ranks.log_p_values([], [comparison.groups.astype(np.float64)], comparison.costs)
         return comparison.name in study.inferred, float(log_p)
@@ -202,11 +212,10 @@ def _rank_values(study: Study) -> Callable[[tuple[_compared_values.Compared, lis
 
 
 def _compare_values(
-    comparison: _compared_values.Compared, groups: list[int], *, asked: int, others: int
+    comparison: _compared_values.ComparedValues, groups: list[int], *, asked: int, others: int
 ) -> _ValueComparison:
-    """Return the hyperparameter with the comparison of its values. others: maximum number of other hyperparameters in the fitted
-    response.
-    """
+    """Return the hyperparameter with the comparison of its values. `others` is the maximum number of other hyperparameters in
+    the fitted response."""
     mine = np.isfinite(comparison.costs) & np.isin(comparison.groups, groups)
     index = np.searchsorted(groups, comparison.groups[mine]).astype(np.int64)
     costs = comparison.costs[mine]
@@ -219,7 +228,7 @@ def _compare_values(
     return _ValueComparison(comparison, tuple(groups), group_effect.compare(index, numeric, choices, costs), asked)
 
 
-def _difference_of_repeats(study: Study, tried: settings.Settings, levels: int) -> _ValueComparison | None:
+def _compare_repeats(study: Study, tried: settings.Settings, levels: int) -> _ValueComparison | None:
     """Return the comparison in a study that only repeats several values of one hyperparameter; None for other studies.
 
     If settings differ in several hyperparameters, the effects of these cannot be separated.
@@ -239,8 +248,10 @@ def _difference_of_repeats(study: Study, tried: settings.Settings, levels: int) 
     return None
 
 
-def _lead_message(question: _ValueComparison, lead: int, behind: list[tuple[int, _Gap]], share: Percent) -> Message:
-    """Return a sentence that states by how much the best value leads the others, with intervals."""
+def _lead_message(
+    question: _ValueComparison, lead: int, behind: list[tuple[int, _ValueGap]], share: Percent
+) -> Message:
+    """Return a sentence that states by how much the best value leads the other values, with intervals."""
     values = [
         say("{value} by {interval}", value=question.value(group), interval=_interval(gap, share))
         for group, gap in behind
@@ -249,7 +260,7 @@ def _lead_message(question: _ValueComparison, lead: int, behind: list[tuple[int,
     return say("{best} is better than {values}.", best=best, values=listed(values, limit=len(values)))
 
 
-def _no_difference(question: _ValueComparison, gaps: dict[int, _Gap], share: Percent) -> Message:
+def _no_difference_text(question: _ValueComparison, gaps: dict[int, _ValueGap], share: Percent) -> Message:
     """Return a sentence that says that no difference was found, with the largest difference that is still possible."""
     largest = max(max(high, -low) for _, low, high in gaps.values())
     return say(
@@ -257,11 +268,11 @@ def _no_difference(question: _ValueComparison, gaps: dict[int, _Gap], share: Per
         name=Name(question.comparison.name),
         largest=Number(largest),
         share=share,
-        others="" if question.alone else ", with the others tuned",
+        others="" if question.alone else ", with the other hyperparameters tuned",
     )
 
 
-def _action(question: _ValueComparison, lead: int, *, differ: bool) -> Message:
+def _choose_action(question: _ValueComparison, lead: int, *, differ: bool) -> Message:
     if differ:
         return say(
             "Use {best} if the difference is worth its cost.", best=question.comparison.label(question.groups[lead])
@@ -270,24 +281,28 @@ def _action(question: _ValueComparison, lead: int, *, differ: bool) -> Message:
     return say(text, name=Name(question.comparison.name))
 
 
-def _interval(gap: _Gap, share: Percent) -> Message:
+def _interval(gap: _ValueGap, share: Percent) -> Message:
     middle, low, high = map(Number, gap)
     return say("{middle} ({share} interval {low} to {high})", middle=middle, share=share, low=low, high=high)
 
 
 def _noise(study: Study, effect: group_effect.GroupEffect) -> Message:
-    """Return a sentence about the trial variance, estimated from repeats or else from the fitted response."""
+    """Return a sentence about the variation between trials, estimated from repeats or else from the fitted response."""
     tried = repeats.settings(study)
     known = repeats.trial_variance(tried)
     if known is not None:
         return say(f"The standard deviation between {repeats.noun(tried)}s is {{sd}}.", sd=Number(known[0], 2))
     return say(
-        "No setting was repeated; the fit estimates the variation between seeds as {sd}.", sd=Number(effect.noise, 2)
+        "No setting was repeated; the fit estimates the standard deviation between seeds as {sd}.",
+        sd=Number(effect.noise, 2),
     )
 
 
-def _changes(study: Study, question: _ValueComparison, lead: int, worse: list[int], why: str) -> tuple[Change, ...]:
-    """Return the change that keeps the better of two values; for more than two values, return advice on which values to drop."""
+def _build_changes(
+    study: Study, question: _ValueComparison, lead: int, worse: list[int], why: str
+) -> tuple[Change, ...]:
+    """Return the change that keeps the better of two values; for more than two values, return advice on which values to
+    drop."""
     name, best = question.comparison.name, question.comparison.values[question.groups[lead]]
     if not worse:
         return ()

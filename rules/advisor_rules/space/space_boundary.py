@@ -1,4 +1,4 @@
-"""The rule `space-boundary`."""
+"""Implements the rule `space-boundary`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Setting, say
-from advisor.model.space import IntArray, Side, counts_training, is_learning_rate, range_scale, words_of
+from advisor.model.space import IntArray, Side, counts_training, is_learning_rate, scale_of_new_range, words_of
 from advisor.model.study import Study
 from advisor.stats import boundaries, ranks
 from advisor_rules.space import _boundary_text, _extension, _rows
@@ -25,35 +25,37 @@ class SpaceBoundary(Rule):
     """The best trials cluster at one end of the searched range, and results still improve towards it.
 
     ## What it looks at
-    Every searched number except the length of training, on its own scale. The rule asks two questions. Do better trials lie nearer
-    to one end than the sampled trials in general? Is the fitted response, which accounts for the other hyperparameters, best at
-    that end? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
-    interactions. Failed trials count as the worst. In addition, the result must hold for the successful trials alone: they lie
-    significantly towards the same end, or the best value lies there with a probability of 90 %. If trials fail at an end, see
-    `space-boundary-infeasible`.
+    The rule examines every searched number except the length of training, on its own scale. The rule tests two conditions.
+    First, it tests if better trials lie nearer to one end of the range than the sampled trials in general. Second, it tests if
+    the fitted response, which accounts for the other hyperparameters, is best at that end. Each hyperparameter is tested alone
+    and, if several were searched, with a response surface that includes interactions. Failed trials count as the worst. In
+    addition, the successful trials alone must show the result: they lie significantly towards the same end, or the best value
+    lies there with a probability of 90 %. If trials fail at an end of the range, see the rule `space-boundary-infeasible`.
 
     ## Why it matters
     A better value may lie just outside the range. One good trial near an end is weak evidence: chance alone puts the best trial
-    into the outer tenth of a range in one of five studies of one hyperparameter, and in two of three studies of five.
+    into the outer tenth of a range in one of five studies of one hyperparameter, and in two of three studies of five
+    hyperparameters.
 
     ## What to do
-    Extend the range on that side to the expected turning point of the fitted response. On a linear scale, the extension is a
-    quarter to half of the range's width; on a log scale, it is half to all of the width and at most a decade; for a learning rate,
-    it is at least a factor of 3. Do not cross a hard limit, such as a dropout of 0, and do not reach values at which trials failed.
-    Beyond the learning rates that are usual for the optimizer or for fine-tuning, the extension is only a factor of 3. If only one
-    hyperparameter is searched, also leave out the other side of its range, far from the best trials; otherwise keep it. A larger
-    architecture costs more in training and serving, so compare it only if a better result is worth the cost. Choose the batch size
-    by throughput. For architecture and batch size, the finding is a note.
+    Extend the range at that end to the expected turning point of the fitted response. On a linear scale, the extension is a
+    quarter to half of the range's width; on a log scale, it is half to all of the width and at most a decade; a learning rate
+    is extended by at least a factor of 3. Do not cross a hard limit, such as a dropout of 0, and do not reach values at which
+    trials failed. Beyond the learning rates that are usual for the optimizer or for fine-tuning, the extension is only a factor
+    of 3. If only one hyperparameter is searched, also leave out the other side of its range, far from the best trials;
+    otherwise keep this other side. A larger architecture costs more in training and serving, so compare it only if a better
+    result is worth the cost. Choose the batch size by throughput. A finding about architecture or batch size is only a note.
 
     ## How sure
     The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. The finding is a
-    note if the probability that the best value lies at the end is between 75 % and 90 %, if the corrected confidence is below 0.5,
-    or if only the best two trials show it. If only one hyperparameter was searched and results visibly turn inside its range, the
-    rule is quiet. Confidence is one minus the p-value, times the probability that the best value lies at the end, times 0.9 if the
-    range was not declared. In simulations with 5 to 64 trials, the rule fired in 0 to 5 % of studies if no hyperparameter matters,
-    in 0 to 10 % if the optimum was at 0.65 of the range, and in up to 30 % if it was at 0.8. With the optimum 0.1 range widths
-    beyond the end, the new range contained it in all 58 studies; with 0.3 range widths, in 80 % of studies. If the optimum lies
-    further out, the next round extends the range again.
+    note if the probability that the best value lies at the end of the range is between 75 % and 90 %, if the corrected
+    confidence is below 0.5, or if only the best two trials cluster at the end. If only one hyperparameter was searched and
+    results visibly turn inside its range, the rule is quiet. Confidence is one minus the p-value, times the probability that
+    the best value lies at the end, times 0.9 if the range was not declared. In simulations with 5 to 64 trials, the rule fired
+    in 0 to 5 % of studies if no hyperparameter mattered, in 0 to 10 % if the optimum was at 0.65 of the range, and in up to 30
+    % if the optimum was at 0.8. If the optimum lay 0.1 range widths beyond the end, the new range contained it in all 58
+    simulated studies; at 0.3 range widths, in 80 % of studies. If the optimum lies further out than the new range, the next
+    study extends the range again.
     """
 
     playbook = "Identifying bad search space boundaries"
@@ -67,7 +69,7 @@ class SpaceBoundary(Rule):
         Relation(
             rules=("stability-early", "stability-mid", "stability-spikes", "clip-insufficient"),
             shares="low rates",
-            because="Lower learning rates than these trials' give better results, so this instability rules out nothing.",
+            because="Learning rates below those of these trials give better results, so this instability excludes no useful value.",
             max_severity="warning",
         ),
         Relation(
@@ -78,7 +80,7 @@ class SpaceBoundary(Rule):
         Relation(
             rules=("space-shrink",),
             shares="subject",
-            because="The good trials lie together at the end where the range is to be widened.",
+            because="The good trials lie together at the end at which the range has to be widened.",
             waits=False,
         ),
         Relation(
@@ -89,7 +91,8 @@ class SpaceBoundary(Rule):
         Relation(
             rules=("space-insensitive",),
             shares="study",
-            because="The best settings lie at an end of the searched range; which hyperparameters matter beyond it is unknown.",
+            because="The best settings lie at an end of the searched range; which hyperparameters matter beyond this end is "
+            "unknown.",
         ),
     )
 
@@ -98,9 +101,10 @@ class SpaceBoundary(Rule):
     edge: Share = 0.1
     """Share of a range, on its own scale, that counts as its end."""
     certainty: Share = 0.9
-    """Minimum share of simulated fits of the response with the best value at the end for a warning."""
+    """Minimum share of simulated fits of the response whose best value lies at the end of the range, for a warning."""
     likely: Share = 0.75
-    """Minimum share of simulated fits of the response with the best value at the end for a note: odds of three to one."""
+    """Minimum share of simulated fits of the response whose best value lies at the end of the range, for a note; 0.75 means
+    odds of three to one."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone raises a finding."""
 
@@ -110,18 +114,19 @@ class SpaceBoundary(Rule):
         axes = [n for n, p in tried.numeric.items() if not counts_training(n) and len(np.unique(p[np.isfinite(p)])) > 1]
         if not axes:
             raise MissingData(
-                "no numeric hyperparameter was varied; log the ones that the study searches", needs="searched"
+                "no numeric hyperparameter was varied; log the hyperparameters that the study searches",
+                needs="searched",
             )
-        tried.require(max(5, _fewest_trials(len(axes), tried.level(self.false_alarms))), 3)
+        tried.require(max(5, _min_significant_trials(len(axes), tried.level(self.false_alarms))), 3)
         numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
         level = tried.level(self.false_alarms)
-        found = boundaries.crowded_ends(numeric, choices, tried.costs, self.edge, self.likely, level)
+        found = boundaries.ends_with_clusters(numeric, choices, tried.costs, self.edge, self.likely, level)
         if not found:
             return
         shape = boundaries.fit_responses(numeric, choices, boundaries.truncated_costs(tried.costs), self.edge)
         for end in found:
             name, response = axes[end.axis], shape[end.axis]
-            doubted = end.p_successful > level and end.probability < self.certainty
+            doubted = end.p_value_among_successful_trials > level and end.probability < self.certainty
             if doubted or _fails_beyond(tried, name, end.side) or _turns_inside(study, tried, name, end.side):
                 continue
             moved = _extension.move_end(study, tried, name, end.side, response)
@@ -133,13 +138,13 @@ class SpaceBoundary(Rule):
         study: Study,
         tried: settings.Settings,
         name: str,
-        crowded: boundaries.CrowdedEnd,
+        crowded: boundaries.EndWithCluster,
         moved: _extension.MovedRange,
     ) -> Finding:
         side = crowded.side
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
-        action, change = _advice(study, name, side, moved)
+        action, change = _build_advice(study, name, side, moved)
         sure = crowded.probability >= self.certainty and _cluster_without_best_two(tried, name, side, self.false_alarms)
         return self.finding(
             _boundary_text.message(study, tried, name, side, good),
@@ -163,40 +168,43 @@ class SpaceBoundary(Rule):
         )
 
     def _figures(
-        self, study: Study, tried: settings.Settings, name: str, crowded: boundaries.CrowdedEnd, good: IntArray
+        self, study: Study, tried: settings.Settings, name: str, crowded: boundaries.EndWithCluster, good: IntArray
     ) -> FigureEvidence:
-        chance = "probability by chance that results improve as clearly towards this end"
+        chance = "probability by chance of such an improvement towards this end"
         return table(
-            _rows.tried_row(tried),
-            _boundary_text.outer_row(tried, name, crowded.side, good),
+            _rows.tried_settings_row(tried),
+            _boundary_text.outer_fifth_row(tried, name, crowded.side, good),
             _rows.probability(f"{chance} (permutation test of all settings)", crowded.p, self.false_alarms),
-            _rows.share("simulated fits that are best at this end", crowded.probability, self.likely),
+            _rows.share("simulated fits whose best value lies at this end", crowded.probability, self.likely),
             _rows.range_row(study, name),
         )
 
 
-def _fewest_trials(axes: int, level: float) -> int:
-    """Return the minimum number of settings at which perfectly ordered results are significant; with fewer, no test can be
-    significant.
-    """
+def _min_significant_trials(axes: int, level: float) -> int:
+    """Return the minimum number of settings at which perfectly ordered results are significant; with fewer settings, no test
+    can be significant."""
     return next(n for n in itertools.count(1) if 2 * axes <= level * math.factorial(n))
 
 
-def _advice(study: Study, name: str, side: Side, moved: _extension.MovedRange) -> tuple[Message, Change]:
-    """Return (action, change): a new range. For batch size and architecture, which depend on computational cost, return only
-    advice.
+def _build_advice(study: Study, name: str, side: Side, moved: _extension.MovedRange) -> tuple[Message, Change]:
+    """Return (action, change), in which the change is a new range. For batch size and architecture, which depend on
+    computational cost, return only advice.
     """
     if parameter_kinds.is_batch_size(name):
-        action = say("Choose {name} by throughput and memory, and tune the optimizer for that size.", name=Name(name))
+        action = say(
+            "Choose {name} by throughput and memory, and tune the optimizer for that batch size.", name=Name(name)
+        )
         return action, Advise(text=str(action))
     domain = study.spec.parameters[name]
     end, to = (domain.high, moved.high) if side == "high" else (domain.low, moved.low)
     if parameter_kinds.searches_architecture(study, name):
-        text = "Decide if {name} {beyond} {end} is worth its cost. If so, compare {end} and {to} in a separate study."
+        text = (
+            "Decide if {name} {beyond} {end} is worth its cost. If it is, compare {end} and {to} in a separate study."
+        )
         beyond = "above" if side == "high" else "below"
         action = say(text, name=Name(name), beyond=beyond, end=Setting(end), to=Setting(to))
         return action, Advise(text=str(action))
-    scale = range_scale(name, moved.low, moved.high, domain.scale)
+    scale = scale_of_new_range(name, moved.low, moved.high, domain.scale)
     action = _rows.range_advice(f"Search {side}er values of {{name}}", name, moved.low, moved.high)
     return action, SetRange(parameter=name, low=moved.low, high=moved.high, scale=scale, why=moved.why)
 
@@ -210,20 +218,21 @@ def _turns_inside(study: Study, tried: settings.Settings, name: str, side: Side)
 
 
 def _cluster_without_best_two(tried: settings.Settings, name: str, side: Side, level: float) -> bool:
-    """Return True if good trials other than the best two also cluster at this end of the range, at this significance level."""
+    """Return True if good trials other than the best two also cluster at this end of the range, at the given significance
+    level."""
     rest = np.argsort(tried.costs, kind="stable")[2:]
     known = rest[np.isfinite(tried.numeric[name][rest])]
     if len(known) < 3 or not np.isfinite(tried.costs[known]).any():
         return False
-    p = boundaries.p_of_crowding(tried.numeric[name][known][:, None], ranks.rank_scores(tried.costs[known]))
+    p = boundaries.p_values_of_clusters(tried.numeric[name][known][:, None], ranks.log_rank_scores(tried.costs[known]))
     return bool(p[0, 0 if side == "low" else 1] <= level)
 
 
 def _fails_beyond(tried: settings.Settings, name: str, side: Side) -> bool:
     """Return True if at least half of the trials further out than the best trial failed.
 
-    A higher momentum lengthens updates, as a higher learning rate does. For momentum, trials with higher learning rates are
-    therefore included.
+    A higher momentum lengthens updates, as a higher learning rate does. Failures at higher learning rates are therefore
+    included if the hyperparameter is the momentum.
     """
     out = [tried.numeric[name] if side == "high" else -tried.numeric[name]]
     if side == "high" and "momentum" in words_of(name):

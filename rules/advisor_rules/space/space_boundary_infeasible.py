@@ -1,4 +1,4 @@
-"""The rule `space-boundary-infeasible`."""
+"""Implements the rule `space-boundary-infeasible`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.model.evidence import AxisEvidence, Evidence, Line, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import learning_rates
 from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
-from advisor.model.space import Domain, Side, to_scale
+from advisor.model.space import Domain, Side, transform_to_scale
 from advisor.model.study import Study, Trial
 from advisor.stats import outliers
 from advisor_rules.space import _rows
@@ -24,21 +24,24 @@ class SpaceBoundaryInfeasible(Rule):
     """The best trial lies next to a threshold beyond which nearly all trials fail.
 
     ## What it looks at
-    Both sides of every searched number, but only the high side of a learning rate. The rule looks for a threshold beyond which
-    nearly all trials diverged, crashed or learned nothing, with the best trial close to it or next to it.
+    The rule examines both ends of every searched number, but only the high end of a learning rate. The rule looks for a
+    threshold beyond which nearly all trials diverged, crashed or learned nothing, with the best trial close to it or next to
+    it.
 
     ## Why it matters
-    The range is not too narrow: extending it only adds failures. The cause of the failures may keep the study from better values.
-    For a learning rate the cause is instability. `stability-edge` reports it if results improve up to the threshold, so this
-    finding is then a note. For other hyperparameters it may be memory, numerical range or a bug.
+    A threshold next to the best trial does not mean that the range is too narrow: extending the range only adds failures. The
+    cause of the failures may keep the study from reaching better values. For a learning rate, the cause is instability; if
+    results improve up to the threshold, `stability-edge` reports it and this finding is only a note. For other hyperparameters,
+    the cause may be memory, numerical range or a bug.
 
     ## What to do
-    Find and fix the cause of the failures beyond the threshold, then search there. Until then, let the range end at the threshold.
+    Find and fix the cause of the failures beyond the threshold, then search beyond the threshold. Until then, let the range end
+    at the threshold.
 
     ## How sure
     The test permutes failed, best and other trials over the values that were tried. The p-value is the probability that some
-    hyperparameter then shows as many failures beyond a threshold with the best trial next to it. Confidence is one minus the
-    p-value. If failures are random, the rule fired in at most 5 % of 300 simulated studies.
+    hyperparameter then has as many failures beyond a threshold with the best trial next to it. Confidence is one minus the
+    p-value. If failures were random, the rule fired in at most 5 % of 300 simulated studies.
     """
 
     playbook = "Identifying bad search space boundaries"
@@ -49,24 +52,24 @@ class SpaceBoundaryInfeasible(Rule):
     purity: Share = 0.8
     """Minimum share of failed trials among those beyond the threshold."""
     factor: Factor = 4.0
-    """Maximum factor between the best trial and the threshold on a log scale. This factor is two of the doublings that probes
-    use."""
+    """Maximum ratio between the threshold and the value of the best trial on a log scale. This ratio equals two doublings, as
+    probes use them."""
     reach: Share = 0.15
     """Maximum distance of the best trial from the threshold on a linear scale, as a share of the range."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per hyperparameter."""
-        tried = settings.of_all_lengths(study)
+        tried = settings.settings_of_all_lengths(study)
         names = list(tried.numeric)
         if not names:
             raise MissingData(
-                "no numeric hyperparameter was varied; log the ones that the study searches", needs="searched"
+                "no numeric hyperparameter was varied; log the hyperparameters that the study searches",
+                needs="searched",
             )
         if not len(tried) or tried.failed.all():
             raise MissingData("no trial has ended with a result", needs="trials", at_least=1)
-        settings.require_two(study)
+        settings.require_two_settings(study)
         lacking = settings.out_of_memory_settings(study, tried)
         if not (tried.failed & ~lacking).any():
             return
@@ -87,12 +90,11 @@ class SpaceBoundaryInfeasible(Rule):
                 yield self._finding(study, tried, name, region, rates is not None and name == rates[0])
 
     def _near(self, domain: Domain) -> tuple[float, float]:
-        """Return the maximum distances of the best trial from the threshold, in the unit range: in general, and if the best trial
-        is the one next to the threshold.
-        """
+        """Return the maximum distances of the best trial from the threshold, in the unit range: in general, and if no other
+        trial lies between the best trial and the threshold."""
         if domain.scale == "linear" or domain.low is None or domain.high is None:
             return self.reach, 2 * self.reach
-        ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
+        ends = transform_to_scale(np.array([domain.low, domain.high]), domain.scale)
         decades = float(ends[1] - ends[0]) / math.log(10)
         return math.log10(self.factor) / decades, 1 / decades
 
@@ -106,12 +108,13 @@ class SpaceBoundaryInfeasible(Rule):
         edge, end = float(domain.from_unit(region.edge)), float(domain.from_unit(region.inside))
         failures, value = _failure_text(name, region, edge), Setting(best.params[name])
         action = say(
-            "Do not search higher rates until training is stable there; stability-edge says if that would help."
+            "Do not search higher learning rates until training is stable there; the rule stability-edge says if stable "
+            "training would help."
         )
         if not is_rate:
-            cause = "Find and fix what makes trials fail at {name} of {edge} before you search there."
+            cause = "Find and fix the cause of failures at {name} of {edge} before you search that region."
             action = say(cause, name=Name(name), edge=Number(edge))
-        line = Line(value=edge, label="failures from here on")
+        line = Line(value=edge, label="trials fail beyond this line")
         low, high = (domain.low, end) if region.side == "high" else (end, domain.high)
         changes: list[Change] = [] if is_rate else [Advise(text=str(action))]
         if not is_rate and low < high:
@@ -146,7 +149,7 @@ class SpaceBoundaryInfeasible(Rule):
         return (
             AxisEvidence(parameter=name, caption=failures, trials=(best.id,), lines=(line,)),
             table(
-                _rows.tried_row(tried),
+                _rows.tried_settings_row(tried),
                 _rows.share("failed beyond the threshold", region.failed / region.total, self.purity),
                 _rows.probability("probability of such a threshold by chance", region.p, self.false_alarms),
             ),

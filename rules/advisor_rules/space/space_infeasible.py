@@ -1,4 +1,4 @@
-"""The rule `space-infeasible`."""
+"""Implements the rule `space-infeasible`."""
 
 from __future__ import annotations
 
@@ -19,40 +19,42 @@ from advisor.model.study import Study
 from advisor.stats import outliers
 from advisor_rules.space import _failed_settings, _failure_regions, _rows
 
-BUG = "Look for a bug in the training code or the data: trials fail in every part of the search space."
+BUG_ADVICE = "Look for a bug in the training code or the data: trials fail in every part of the search space."
 MEMORY = "Free memory first: use smaller batches (with gradient accumulation), a smaller model or lower precision."
-NO_PLACE = "Look at why the failed trials failed: no single hyperparameter clearly separates them from the others."
+NO_REGION_ADVICE = (
+    "Look at why the failed trials failed: no single hyperparameter clearly separates them from the others."
+)
 
 
 class SpaceInfeasible(Rule):
     """A large share of the trials failed: they diverged, crashed or learned nothing.
 
     ## What it looks at
-    Trials that ended with a non-finite objective or loss, trials that crashed or ran out of memory, and trials that learned
-    nothing. A trial learned nothing if it never beat its first evaluation and one of two conditions holds: its training loss ended
-    well above its first value, or a wide gap separates its result from those of all trials that did learn. The rule counts each
-    kind. It looks for the hyperparameter and threshold that best separate failed trials from the others, or for such a region in
-    two hyperparameters.
+    The rule counts trials that ended with a non-finite objective or loss, that crashed or ran out of memory, and that learned
+    nothing. A trial learned nothing if it never beat its first evaluation and one of two conditions holds: its training loss
+    ended well above its first value, or a wide gap separates its result from those of all trials that did learn. Each of these
+    kinds of failure is counted separately. The rule looks for the hyperparameter and threshold that best separate failed trials
+    from the others, or for such thresholds in two hyperparameters.
 
     ## Why it matters
-    Failed trials are wasted, so the good region gets fewer trials. If trials fail in every part of the search space, the cause is a
-    bug rather than the space.
+    Failed trials are wasted, so the good region gets fewer trials. If trials fail in every part of the search space, the cause
+    is a bug rather than the space.
 
     ## What to do
-    Cut the region off, halfway between the last good and the first failed trial. If trials fail only for a combination of two
-    hyperparameters, forbid that corner and keep the rest. For a learning rate and a momentum, search lr / (1 - momentum) instead of
-    the learning rate. If no region explains the failures, look for a bug first: if half of the trials fail, the finding is
-    critical. A range that is too wide is never critical, even if it wastes most trials. Crashes are no reason for a lower learning
-    rate.
+    Exclude the region of failures, up to halfway between the last good and the first failed trial. If trials fail only for a
+    combination of two hyperparameters, exclude that corner of the space and keep the rest of the ranges. For failures that
+    depend on learning rate and momentum, search lr / (1 - momentum) instead of the learning rate. If no region explains the
+    failures, look for a bug first: if half of the trials fail, the finding is critical. A range that is too wide is never
+    critical, even if it wastes most trials. Crashes of the program are no reason for a lower learning rate.
 
     ## How sure
     Confidence is the probability, given the counts of settings, that the failure rate in this study is at least the threshold.
-    Repeats of a setting count once. If only one setting failed, the rule names no range. A permutation test over all
-    hyperparameters and sides finds the region. Too high a learning rate is the usual reason, so 40 % of the
-    significance level is reserved for that hypothesis; three failures at the highest of ten rates suffice. A region in two
-    hyperparameters must also explain enough additional failures to justify its additional thresholds. If failures are random, a
-    region was found in 1 % of 297 simulated studies of 12 to 40 trials. With 20 trials of 3 hyperparameters, a true threshold was
-    found in all of 37 studies, lr / (1 - momentum) in 38 of 40, and a corner in 22 of 37.
+    Repeats of a setting count as one setting. If only one setting failed, the rule names no range. A permutation test over all
+    hyperparameters and sides finds the region. Too high a learning rate is the usual reason, so 40 % of the significance level
+    is reserved for that hypothesis; three failures at the highest of ten rates suffice. A region in two hyperparameters must
+    also explain enough additional failures to justify its additional thresholds. If failures were random, the rule found a
+    region in 1 % of 297 simulated studies of 12 to 40 trials. With 20 trials of 3 hyperparameters, the rule found a true
+    threshold in all of 37 studies, lr / (1 - momentum) in 38 of 40, and a corner in 22 of 37.
     """
 
     playbook = "Extracting insight from experimental results"
@@ -64,14 +66,14 @@ class SpaceInfeasible(Rule):
         Relation(
             rules=("stability-early", "stability-mid", "stability-spikes"),
             shares="trials",
-            because="These trials lie in the region to cut off; this is how they fail.",
+            because="These trials lie in the region to cut off; their curves show how they fail.",
             cause_at="somewhere",
             max_severity="warning",
         ),
         Relation(
             rules=("stability-early", "stability-mid", "stability-spikes"),
             shares="high rates",
-            because="These learning rates are too high to train with; the range is to be cut off there.",
+            because="These learning rates are too high for stable training, and the range has to end below them.",
             cause_at="somewhere",
             max_severity="warning",
         ),
@@ -84,44 +86,47 @@ class SpaceInfeasible(Rule):
         Relation(
             rules=("space-boundary", "space-shrink"),
             shares="subject",
-            because="Trials fail in a part of the same range, which has to change anyway.",
+            because="Trials fail in a part of the same range, which the other finding changes anyway.",
             waits=False,
             cause_at="somewhere",
         ),
         Relation(
             rules=("space-undersampled",),
             shares="study",
-            because="Failed trials are missing in the good region.",
+            because="Failed trials are missing in the good region, which therefore has few trials.",
             cause_at="somewhere",
         ),
     )
 
     share: Share = 0.1
-    """Minimum share of failed trials among the ended ones. In labelled studies with many failures it was 15 % or more, in others 0.
-    """
+    """Minimum share of failed trials among the ended trials. In labelled studies with many failures, this share was 15 % or
+    more, in other studies 0."""
     everywhere: Share = 0.5
     """Minimum share of failed settings that suggests a bug if no region explains the failures."""
     few: CountOf = 2
-    """Maximum number of failed settings that is only a note if no region explains them. Our choice."""
+    """Maximum number of failed settings for which the finding is only a note if no region explains the failures. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone shows a region of failures."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding about the study."""
         ended_count = int(study.ended.sum())
         if not ended_count:
-            raise MissingData("no trial has ended with a result; wait for the first ones", needs="trials", at_least=1)
+            raise MissingData(
+                "no trial has ended with a result; wait for the first results", needs="trials", at_least=1
+            )
         failed = failures.failures(study)
         count = int(failed.any.sum())
         if count < self.share * ended_count:
             return
         cut = _failure_regions.cut(study, self.false_alarms) if count < ended_count else None
         evidence = _SettingCounts.of(study, failed)
-        changes = cut.changes if cut is not None else self._without_region(study, failed, evidence)
+        changes = cut.changes if cut is not None else self._advise_without_region(study, failed, evidence)
         yield self.finding(
             _message(study, failed, cut),
-            action=_action(changes[0], cut),
-            severity="note" if cut is None and _low_rates(study, failed) else self._severity(cut is not None, evidence),
+            action=_choose_action(changes[0], cut),
+            severity="note"
+            if cut is None and _advise_higher_rates(study, failed)
+            else self._choose_severity(cut is not None, evidence),
             confidence=outliers.chance_of_failed_share(evidence.failed, evidence.settings, self.share),
             subject=cut.subject if cut is not None else None,
             side=cut.side if cut is not None else None,
@@ -148,24 +153,26 @@ class SpaceInfeasible(Rule):
             changes=changes,
         )
 
-    def _severity(self, explained: bool, evidence: _SettingCounts) -> Severity:
+    def _choose_severity(self, explained: bool, evidence: _SettingCounts) -> Severity:
         if not explained and evidence.failed >= self.everywhere * evidence.settings:
             return "critical"
         return "note" if not explained and evidence.failed <= self.few else "warning"
 
-    def _without_region(self, study: Study, failed: failures.Failures, evidence: _SettingCounts) -> tuple[Change, ...]:
+    def _advise_without_region(
+        self, study: Study, failed: failures.Failures, evidence: _SettingCounts
+    ) -> tuple[Change, ...]:
         """Return the advice if no region of the search space explains the failures."""
         count = failed.any.sum()
         if 2 * failed.out_of_memory.sum() > count:
             return (Advise(text=MEMORY),)
-        if evidence.failed >= self.everywhere * evidence.settings and not _low_rates(study, failed):
+        if evidence.failed >= self.everywhere * evidence.settings and not _advise_higher_rates(study, failed):
             unstable = failed.any[study.ended].all() and 2 * failed.crashed.sum() < count
-            return (*_failure_regions.lower_rates(study, bool(unstable)), Advise(text=BUG))
-        return (Advise(text=_failed_settings.advice(study) or _low_rates(study, failed) or NO_PLACE),)
+            return (*_failure_regions.lower_rates(study, bool(unstable)), Advise(text=BUG_ADVICE))
+        return (Advise(text=_failed_settings.advice(study) or _advise_higher_rates(study, failed) or NO_REGION_ADVICE),)
 
 
 class _SettingCounts(NamedTuple):
-    """Numbers of distinct settings. Settings are counted, because repeats of a setting are not further evidence."""
+    """Numbers of distinct settings. Settings are counted, because repeats of a setting add no evidence."""
 
     failed: float
     """Number of failed settings: the sum over all settings of the share of their trials that failed."""
@@ -173,15 +180,14 @@ class _SettingCounts(NamedTuple):
 
     @classmethod
     def of(cls, study: Study, failed: failures.Failures) -> _SettingCounts:
-        """Return the numbers for the ended trials of a study."""
+        """Return the numbers of settings, computed from the ended trials of a study."""
         weights = settings.weights(study)
         return cls(round(float(weights[failed.any].sum()), 9), round(float(weights.sum())))
 
 
-def _low_rates(study: Study, failed: failures.Failures) -> str:
+def _advise_higher_rates(study: Study, failed: failures.Failures) -> str:
     """Return advice if all failed trials learned nothing, and their learning rates are below the best trial's and mostly below
-    those of the other trials.
-    """
+    those of the other successful trials."""
     found, best = learning_rates(study), study.ranked()[:1]
     if found is None or not best or (failed.any & ~failed.stuck).any():
         return ""
@@ -203,7 +209,7 @@ def _failure_kinds_text(study: Study, failed: failures.Failures) -> tuple[tuple[
     )
 
 
-def _message(study: Study, failed: failures.Failures, cut: _failure_regions.Cut | None) -> Message:
+def _message(study: Study, failed: failures.Failures, cut: _failure_regions.FailureCut | None) -> Message:
     kinds = [(what, int(mask.sum())) for what, mask in _failure_kinds_text(study, failed) if mask.any()]
     # If all failures are of one kind, name this kind: "failed" would be misleading for a trial that learned nothing but ended with
     # a result.
@@ -217,9 +223,9 @@ def _message(study: Study, failed: failures.Failures, cut: _failure_regions.Cut 
     )
 
 
-def _action(change: Change, cut: _failure_regions.Cut | None) -> Message | str:
+def _choose_action(change: Change, cut: _failure_regions.FailureCut | None) -> Message | str:
     if cut is not None:
         return cut.action
     if isinstance(change, SetRange):
         return _rows.range_advice("Search lower values of {name}", change.parameter, change.low, change.high)
-    return change.text if isinstance(change, Advise) else BUG
+    return change.text if isinstance(change, Advise) else BUG_ADVICE

@@ -1,4 +1,4 @@
-"""The rule `space-insensitive`."""
+"""Implements the rule `space-insensitive`."""
 
 from __future__ import annotations
 
@@ -19,41 +19,42 @@ from advisor.model.words import count
 from advisor_rules.space import _regularisers, _rows
 
 NOISE = " All of the variation may be noise: random results show as much structure with probability {p}."
-FEW = " With only {few} settings for {value}, an effect that {name} has only there may not show."
-FIX = "Fix {name}{value}. Search it again if you change the model or the optimizer."
+FEW = " With only {few} settings for {value}, an effect of {name} that occurs only there may be missed."
+FIX_ADVICE = "Fix {name}{value}. Search this hyperparameter again if you change the model or the optimizer."
 
 
 class SpaceInsensitive(Rule):
     """A hyperparameter hardly matters in the searched range, compared with the most important one.
 
     ## What it looks at
-    The importance of each hyperparameter: the share of the variation between trials that it explains, alone and together with
-    others, from draws of a fitted response surface. Results count by rank, so a few huge losses do not dominate. The rule reports a
-    hyperparameter if its importance is probably a small share of the greatest importance, and if it is small even at the upper end
-    of its interval. It never reports the learning rate, which should be tuned even if all others are fixed; a scientific
-    hyperparameter, whose effect `scientific-effect` states; a regulariser that every trial used; or the batch size, which is chosen
-    by throughput.
+    The rule computes the importance of each hyperparameter: the share of the variation between trials that the hyperparameter
+    explains, alone and together with others. It uses draws of a fitted response surface. Results count by rank, so a few huge
+    losses do not dominate. The rule reports a hyperparameter if its importance is probably a small share of the greatest
+    importance, and if the importance is small even at the upper end of its interval. The rule never reports the learning rate,
+    which should be tuned even if all others are fixed, a scientific hyperparameter, whose effect `scientific-effect` states, a
+    regulariser that every trial used, or the batch size, which is chosen by throughput.
 
-    A hyperparameter may matter only together with one choice, as momentum matters only with some optimizers. So for each choice
-    with 8 or more settings, the rule also tests if results with that choice depend on the hyperparameter, after the effects of the
-    others are removed. If they do, it advises to search the hyperparameter only with that choice.
+    A hyperparameter may matter only together with one choice, just as momentum matters only with some optimizers. For each
+    choice with 8 or more settings, the rule therefore also tests if results with that choice depend on the hyperparameter,
+    after the effects of the other hyperparameters are removed. If results depend on the hyperparameter only with one choice,
+    the rule advises to search it only with that choice.
 
     ## Why it matters
     Every searched hyperparameter costs trials, even one that does not matter, because the same number of trials covers a larger
     space less densely.
 
     ## What to do
-    Fix the hyperparameter at the best trial's value. Search it again if you change its range, the model or the optimizer. Keep it
-    open if it interacts with a hyperparameter that you compare. The final study, which looks for the best setting, searches it
-    again, because an effect that is small overall can be large among the best trials.
+    Fix the hyperparameter at the best trial's value. Search the fixed hyperparameter again if you change its range, the model
+    or the optimizer. Keep the hyperparameter open if it interacts with another one that you compare. The final study, which
+    looks for the best setting, searches the fixed hyperparameter again, because an effect that is small overall can be large
+    among the best trials.
 
     ## How sure
-    Confidence is the probability, given the trials, that the importance is below the threshold. Confidence is lower if shuffled
-    results show as much structure, or if the sampler used earlier results. In simulated studies of 24 to 36 settings of 8
-    hyperparameters,
-    the rule called a hyperparameter that explains 10 % of the variation negligible in 3 % of studies. With 48 or 60 settings of 5
-    hyperparameters, it reported 95 % of those without effect. With 8 or 12 settings, up to 26 % of the findings would be wrong, so
-    the rule requires more.
+    Confidence is the probability, given the trials, that the hyperparameter's importance is below the threshold. Confidence is
+    lower if shuffled results show as much structure, or if the sampler used earlier results. In simulated studies of 24 to 36
+    settings of 8 hyperparameters, the rule called a hyperparameter that explains 10 % of the variation negligible in 3 % of
+    studies. With 48 or 60 settings of 5 hyperparameters, the rule reported 95 % of the hyperparameters without effect. With 8
+    or 12 settings, up to 26 % of the findings would be wrong, so the rule requires more settings.
     """
 
     playbook = "Exploration vs exploitation"
@@ -63,29 +64,32 @@ class SpaceInsensitive(Rule):
     predicts = "no-worse"
 
     share: Share = 0.15
-    """Maximum importance of a negligible hyperparameter, as a share of the greatest importance. Fixing it changes results by less
-    than 40 % of the effect of the most important hyperparameter.
-    """
+    """Maximum importance of a negligible hyperparameter, relative to the greatest importance. At this limit, fixing the
+    hyperparameter changes results by less than 40 % of the effect of the most important hyperparameter."""
     certainty: Share = 0.75
     """Minimum probability that the hyperparameter is negligible."""
     largest: Share = 0.15
-    """Maximum upper bound (95 %) of the share of the variation that a negligible hyperparameter explains; the estimate alone is too
-    uncertain in small studies."""
+    """Maximum upper bound (95 %) of the share of the variation that a negligible hyperparameter explains; the estimate alone is
+    too uncertain in small studies."""
     false_alarms: Share = 0.05
-    """Maximum p-value of the hypothesis that results are unrelated to all hyperparameters; above it, confidence is lower. It is
-    also the significance level of all tests together if results depend on a hyperparameter with a certain choice.
+    """Maximum p-value of the hypothesis that results are unrelated to all hyperparameters; above this p-value, confidence is
+    lower. The same number is the significance level of all tests together that ask if results depend on a hyperparameter with a
+    certain choice.
     """
     fewest: Count = 16
-    """Minimum number of distinct settings that ended; with fewer, simulated studies exceeded the promised error rate."""
+    """Minimum number of distinct settings that ended; with fewer settings, simulated studies exceeded the promised error
+    rate."""
     each: Count = 4
-    """Minimum number of settings per varied hyperparameter; with fewer, simulations exceeded the promised error rate."""
+    """Minimum number of settings per varied hyperparameter; with fewer settings, simulations exceeded the promised error
+    rate."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter that hardly matters, most certain first."""
-        found = self._importances(study)
+        found = self._fit_importances(study)
         if len(found.names) < 2:
             raise MissingData(
-                "only one hyperparameter was varied, and importance is relative to that of others", needs="searched"
+                "only one hyperparameter was varied, and importance is relative to that of other hyperparameters",
+                needs="searched",
             )
         needed = max(self.fewest, self.each * len(found.names))
         if len(found.tried) < needed:
@@ -99,7 +103,7 @@ class SpaceInsensitive(Rule):
         top = int(found.total.mean(axis=0).argmax())
         small = (found.total < self.share * greatest[:, None]).mean(axis=0)
         bounded = np.quantile(found.total, 0.95, axis=0) <= self.largest
-        learned = sampler.used_earlier_results(study)
+        learned = sampler.did_sampler_use_results(study)
         for axis in np.argsort(-small, kind="stable"):
             if (
                 small[axis] >= self.certainty
@@ -109,7 +113,7 @@ class SpaceInsensitive(Rule):
             ):
                 levels = self._levels(found, int(axis))
                 finding = (
-                    self._only_with(found, int(axis), levels, float(small[axis]))
+                    self._report_dependence_on_choice(found, int(axis), levels, float(small[axis]))
                     if levels
                     else self._finding(study, found, int(axis), top, float(small[axis]))
                 )
@@ -121,11 +125,11 @@ class SpaceInsensitive(Rule):
         """
         choices = _values_of_choices(found, axis)
         limit = self.false_alarms / max(len(choices), 1)
-        return [(n, value) for n, value, among in choices if found.response.p_within(axis, among) <= limit]
+        return [(n, value) for n, value, among in choices if found.response.p_value_within(axis, among) <= limit]
 
     def _untested_choice_text(self, found: importance.Importances, axis: int) -> Message | str:
-        """Return a sentence about the categorical value with the fewest settings, if these are too few to show an effect with this
-        value.
+        """Return a sentence about the categorical value with the fewest settings, if these are too few to show an effect with
+        this value.
         """
         sizes = [(int(among.sum()), str(n), value) for n, value, among in _values_of_choices(found, axis)]
         few, name, value = min(sizes, key=lambda size: size[:2], default=(self.fewest, "", ""))
@@ -134,7 +138,7 @@ class SpaceInsensitive(Rule):
         choice = say("{name} = {value}", name=Name(name), value=Setting(value))
         return say(FEW, few=few, value=choice, name=Name(found.names[axis]))
 
-    def _only_with(
+    def _report_dependence_on_choice(
         self, found: importance.Importances, axis: int, levels: list[tuple[str, Value]], small: float
     ) -> Finding:
         """Return the finding about a hyperparameter that matters only with some values of a categorical hyperparameter."""
@@ -143,7 +147,8 @@ class SpaceInsensitive(Rule):
         advice = say("Search {name} only with {values}. Fix it elsewhere.", name=name, values=values)
         return self.finding(
             say(
-                "{name} matters only with {values}. Over all {count} settings, it explains {share} of the variation.",
+                "{name} matters only with {values}. Over all {count} settings, this hyperparameter explains {share} of the "
+                "variation.",
                 name=name,
                 values=values,
                 count=len(found.tried),
@@ -160,8 +165,8 @@ class SpaceInsensitive(Rule):
             changes=(Advise(text=str(advice)),),
         )
 
-    def _importances(self, study: Study) -> importance.Importances:
-        """Return the importances. Raises MissingData with the number of settings that this rule needs."""
+    def _fit_importances(self, study: Study) -> importance.Importances:
+        """Return the importances. Raise MissingData with the number of settings that this rule needs."""
         try:
             return importance.read(study)
         except MissingData as missing:
@@ -170,13 +175,13 @@ class SpaceInsensitive(Rule):
             raise MissingData(str(missing), needs="trials", at_least=self.fewest) from None
 
     def _is_never_fixed(self, study: Study, name: str) -> bool:
-        """Return True if the rule never fixes a hyperparameter.
-
-        These are learning rates, scientific hyperparameters, regularisers that every trial used, and the batch size.
-        """
+        """The rule never fixes learning rates, scientific hyperparameters, regularisers that every trial used, and the batch
+        size."""
         parameter = study.spec.parameters[name]
         asked = parameter.role == "scientific" or is_learning_rate(name) or parameter_kinds.is_batch_size(name)
-        return asked or _regularisers.is_only_strong(name, parameter, strong_decay=_regularisers.strong_decay(study))
+        return asked or _regularisers.has_only_strong_values(
+            name, parameter, strong_decay=_regularisers.strong_decay(study)
+        )
 
     def _finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
         name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]
@@ -199,9 +204,9 @@ class SpaceInsensitive(Rule):
                 few=self._untested_choice_text(found, axis),
                 noise="" if clear else say(NOISE, p=Probability(found.p)),
             ),
-            action=say(FIX, name=Name(name), value="" if value is None else say(" at {at}", at=Setting(value))),
+            action=say(FIX_ADVICE, name=Name(name), value="" if value is None else say(" at {at}", at=Setting(value))),
             severity="note",
-            confidence=small * (1 if clear else sampler.WEAKENED),
+            confidence=small * (1 if clear else sampler.WEAKENED_CONFIDENCE_FACTOR),
             subject=name,
             evidence=self._evidence(name, small, found),
             changes=() if value is None else (FixParameter(parameter=name, value=value, why=why, for_now=True),),
@@ -216,9 +221,9 @@ class SpaceInsensitive(Rule):
             table(
                 *((f"importance of {Name(n)}", found.share(i)) for i, n in enumerate(found.names)),
                 _rows.probability(
-                    f"probability of less than {Percent(self.share)} of the top one", small, self.certainty
+                    f"probability of less than {Percent(self.share)} of the greatest importance", small, self.certainty
                 ),
-                _rows.probability("probability of as much in random results", found.p, self.false_alarms),
+                _rows.probability("probability of as much structure in random results", found.p, self.false_alarms),
             ),
         )
 

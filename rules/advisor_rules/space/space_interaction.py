@@ -1,4 +1,4 @@
-"""The rule `space-interaction`."""
+"""Implements the rule `space-interaction`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from advisor.model.study import Study
 from advisor.stats import interaction
 from advisor_rules.space import _rows
 
-TOGETHER = "Tune {little} and {great} together: fix both or neither, and tune both again if you change either."
+TUNE_TOGETHER_ADVICE = (
+    "Tune {little} and {great} together: fix both or neither, and tune both again if you change either."
+)
 AGAIN = "Tune {other} again if you change {batch}: the best value depends on it."
 
 
@@ -26,24 +28,27 @@ class SpaceInteraction(Rule):
     """The best value of one hyperparameter depends on the value of another.
 
     ## What it looks at
-    For each pair of hyperparameters: the share of the variation between trials (in ranks of the results) that both explain only
-    together, from draws of a fitted response surface. The rule fires if the interaction is at least half of the total effect of the
-    weaker hyperparameter, and if a response without interactions would rarely show as much.
+    For each pair of hyperparameters, the rule computes the share of the variation between trials (in ranks of the results) that
+    only both together explain, from draws of a fitted response surface. The rule fires if the interaction is at least half of
+    the total effect of the weaker hyperparameter, and if a response without interactions would rarely show as strong an
+    interaction.
 
     ## Why it matters
-    Such a pair must be tuned together. If one hyperparameter is fixed at the value that suits one setting of the other, that
-    setting wins. A result about one of them no longer holds once the other changes.
+    Two hyperparameters that interact must be tuned together. If one hyperparameter is fixed at the value that suits one value
+    of the other, that value wins. A result about one hyperparameter of the pair no longer holds once the other one changes.
 
     ## What to do
-    Keep both open in the next study, or fix both. Do not fix only one, and tune both again if you change either by hand. A
-    combination of them, such as the learning rate divided by the batch size, may be easier to search.
+    Keep both hyperparameters open in the next study, or fix both. Do not fix only one, and tune both again if you change either
+    by hand. A combination of the two hyperparameters, such as the learning rate divided by the batch size, may be easier to
+    search.
 
     ## How sure
-    The test simulates results from the fitted response without interactions, is corrected for the number of pairs, and runs only if
-    the settings differ by more than noise. Confidence is one minus the p-value, and lower if the sampler used earlier results. In
-    simulated studies of 8 to 60 settings and 2 to 8 hyperparameters without interactions, the rule fired in 0 to 7 % (2 % on
-    average). If one hyperparameter depends completely on another, it found the pair in 73 to 100 % of studies with little noise.
-    With half as much noise as signal, it found the pair in 47 to 67 % with 8 to 16 settings, and in 90 % or more with at least 24.
+    The test simulates results from the fitted response without interactions, is corrected for the number of pairs, and runs
+    only if the settings differ by more than noise. Confidence is one minus the p-value, and is lower if the sampler used
+    earlier results. In simulated studies of 8 to 60 settings and 2 to 8 hyperparameters without interactions, the rule fired in
+    0 to 7 % (2 % on average). If one hyperparameter depends completely on another, the rule found the pair in 73 to 100 % of
+    studies with little noise. With half as much noise as signal, the rule found the pair in 47 to 67 % with 8 to 16 settings,
+    and in 90 % or more with at least 24 settings.
     """
 
     playbook = "Exploration vs exploitation"
@@ -53,21 +58,22 @@ class SpaceInteraction(Rule):
     explains = Relation(
         rules=("space-insensitive",),
         shares="subject",
-        because="Its effect depends on the other hyperparameter and is small only on average over that one.",
+        because="The effect of this hyperparameter depends on the other one and is small only on average over that one.",
     )
 
     most: Count = 3
     """Maximum number of pairs to report, most certain first."""
     material: Share = 0.03
-    """Minimum share of the variation between trials that the interaction must explain. An eightfold shift of the best learning rate
-    explains 4 % to 8 % in a range of six decades."""
+    """Minimum share of the variation between trials that the interaction must explain. An eightfold shift of the best learning
+    rate explains 4 % to 8 % of the variation in a range of six decades."""
     dependent: Share = 0.5
     """Minimum ratio of the interaction to the total effect of the weaker hyperparameter."""
     false_alarms: Share = 0.1
-    """Maximum share of studies without interactions in which the test is significant. Fewer than half of these also reach
-    `dependent`."""
+    """Maximum share of studies without interactions in which the test is significant. Fewer than half of the studies with a
+    significant test also reach `dependent`."""
     noise: Share = 0.05
-    """Maximum p-value of the hypothesis that results are unrelated to all hyperparameters; above it, pairs are not assessed."""
+    """Maximum p-value of the hypothesis that results are unrelated to all hyperparameters; above this p-value, pairs are not
+    assessed."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per pair, most certain first."""
@@ -85,7 +91,7 @@ class SpaceInteraction(Rule):
         if draws is None:
             raise MissingData(
                 f"{varied} hyperparameters make {number:,} pairs, too many to tell an interaction from chance; "
-                "fix those that hardly matter"
+                "fix the hyperparameters that hardly matter"
             )
         some = [axis for axis, share in enumerate(found.total.mean(axis=0)) if share >= self.material]
         pairs = found.response.pairs(some)
@@ -96,7 +102,7 @@ class SpaceInteraction(Rule):
             if both.mean() >= self.material and np.median(both / np.maximum(lesser[pair], 1e-9)) >= self.dependent
         ]
         p = {pair: min(1.0, q * number) for pair, q in interaction.p_values(found.response, strong, draws).items()}
-        learned = bool(strong) and sampler.used_earlier_results(study)
+        learned = bool(strong) and sampler.did_sampler_use_results(study)
         sure = sorted((q, pair) for pair, q in p.items() if q <= self.false_alarms)
         for q, pair in sure[: self.most]:
             finding = self._finding(found, pair, pairs[pair], lesser[pair], q)
@@ -110,7 +116,7 @@ class SpaceInteraction(Rule):
         ratio = min(float(np.median(both / np.maximum(lesser, 1e-9))), 1.0)
         share, low, high = (Percent(float(min(x, 1))) for x in (both.mean(), *np.quantile(both, [0.05, 0.95])))
         interval = say("{share} (90 % interval {low} to {high})", share=share, low=low, high=high)
-        advice = _advice(found.names[first], found.names[second])
+        advice = _build_advice(found.names[first], found.names[second])
         return self.finding(
             say(
                 "The best value of {little} depends on {great}. Their interaction explains {interval} of the variation between "
@@ -133,19 +139,19 @@ class SpaceInteraction(Rule):
                     for one, other in ((little, great), (great, little))
                 ),
                 table(
-                    ("variation explained by the interaction", limited(interval, Percent(self.material))),
+                    ("share of the variation that the interaction explains", limited(interval, Percent(self.material))),
                     _rows.share(f"interaction as a share of the effect of {little}", ratio, self.dependent),
-                    _rows.probability("probability of this strength without interaction", p, self.false_alarms),
+                    _rows.probability("probability of such strength without interaction", p, self.false_alarms),
                 ),
             ),
             changes=(Advise(text=str(advice)),),
         )
 
 
-def _advice(little: str, great: str) -> Message:
+def _build_advice(little: str, great: str) -> Message:
     """Return the advice for two interacting hyperparameters; `little` has the smaller effect of the two."""
     batches = [name for name in (little, great) if parameter_kinds.is_batch_size(name)]
-    if len(batches) == 1:  # the batch size is one of the two; it is chosen by throughput
+    if len(batches) == 1:  # One of the two is the batch size, which is chosen by throughput.
         other = great if batches == [little] else little
         return say(AGAIN, other=Name(other), batch=Name(batches[0]))
-    return say(TOGETHER, little=Name(little), great=Name(great))
+    return say(TUNE_TOGETHER_ADVICE, little=Name(little), great=Name(great))

@@ -1,4 +1,4 @@
-"""The rule `space-scale`."""
+"""Implements the rule `space-scale`."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class SpaceScale(Rule):
     """A hyperparameter is searched on a linear scale although results follow its logarithm, or vice versa.
 
     ## What it looks at
-    Every searched number whose range spans a decade or more, without the failed trials. Two conditions must hold. First, the best
-    trials lie in a small part of the range on the scale used, and in a part at least twice as large on the other scale. Second, a
-    smooth function fits the results better on the other scale, given the other hyperparameters, by more than it would if the scale
-    used were right. The worst fifth of the trials count as equally bad. For a learning rate, a log scale is always right; if its
-    results follow its value, all its values are too low.
+    The rule examines every searched number whose range spans a decade or more, without the failed trials. A finding needs two
+    conditions. First, the best trials lie in a small part of the range on the scale used, and in a part of the range at least
+    twice as large on the other scale. Second, given the other hyperparameters, a smooth function fits the results better on the
+    other scale, by more than chance explains if the scale used is right. The worst fifth of the trials count as equally bad.
+    For a learning rate, a log scale is always right; if results follow the learning rate itself, all its values are too low.
 
     ## Why it matters
-    On the wrong scale, most trials lie where results change little. In a linear range from 0.0001 to 0.1, for example, nine of ten
-    trials lie in the last of its three decades.
+    On the wrong scale, most trials lie where results change little. In a linear range from 0.0001 to 0.1, for example, nine of
+    ten trials lie in the last of its three decades.
 
     ## What to do
     Search the same range on the other scale. If a linear range starts at 0, the log range starts at the decade of the smallest
     value that was tried.
 
     ## How sure
-    The difference between the fits is compared with simulated results that are smooth on the scale used, corrected for the number
-    of ranges. Confidence is one minus the p-value, times 0.9 if the range was not declared, and lower if the sampler used earlier
-    results. In simulated studies of 12 to 60 settings and a range of three decades, the rule fired in 0 to 2 % if the scale was
-    right, and in 1 to 11 % if results drop in a step at the low end of a linear range. It found a linear range that should be
-    logarithmic in 0 to 9 % of studies with 12 settings, 16 to 46 % with 24 and 51 to 85 % with 60; it found a logarithmic range
-    that should be linear in 11 to 23 %, 49 to 83 % and 93 to 99 %.
+    The difference between the fits is compared with simulated results that are smooth on the scale used, corrected for the
+    number of ranges. Confidence is one minus the p-value, times 0.9 if the range was not declared, and lower if the sampler
+    used earlier results. In simulated studies of 12 to 60 settings and a range of three decades, the rule fired in 0 to 2 % if
+    the scale was right, and in 1 to 11 % if results dropped abruptly at the low end of a linear range. The rule found a linear
+    range that should be logarithmic in 0 to 9 % of studies with 12 settings, 16 to 46 % with 24 and 51 to 85 % with 60. It
+    found a logarithmic range that should be linear in 11 to 23 %, 49 to 83 % and 93 to 99 %.
     """
 
     playbook = "Identifying bad search space boundaries"
@@ -56,20 +56,20 @@ class SpaceScale(Rule):
     )
 
     span: Factor = 10.0
-    """Minimum ratio of the ends of a range at which the scale matters: a decade."""
+    """Minimum ratio of the ends of a range at which the scale matters."""
     cramped: Share = 0.3
     """Maximum share of the range, on the scale used, that the best eighth of the settings (at least 4) spans."""
     wider: Factor = 2.0
     """Minimum ratio of the share that the best settings span on the other scale to their share on the scale used."""
     fewest: Count = 12
-    """Minimum number of distinct settings with a result; in simulations, fewer hardly ever showed a wrong scale."""
+    """Minimum number of distinct settings with a result; in simulations, fewer settings hardly ever showed a wrong scale."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which results that are smooth on the scale used raise a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter on the wrong scale, most certain first."""
         tried = settings.read(study)
-        others = _scale_test.other_scales(study, tried, self.span)
+        others = _scale_test.find_other_scales(study, tried, self.span)
         if not others:
             why = f"spans a factor of {self.span:g}, so the scale hardly matters"
             if len(tried) < self.fewest and any(p.numeric for p in study.searched.values()):
@@ -101,7 +101,7 @@ class SpaceScale(Rule):
                 p = min(_scale_test.p_value(used, new, rest, costs) * len(others), 1.0)
                 if p <= tried.level(self.false_alarms):
                     wrong.append((p, other.name, room, other.domain))
-        learned = bool(wrong) and sampler.used_earlier_results(study)
+        learned = bool(wrong) and sampler.did_sampler_use_results(study)
         for p, name, room, domain in sorted(wrong, key=lambda w: w[:2]):
             finding = self._finding(study, name, domain, room, p, len(costs))
             yield sampler.weaken_finding(finding) if learned else finding
@@ -112,11 +112,11 @@ class SpaceScale(Rule):
         assert new.low is not None
         assert new.high is not None
         old, number = study.spec.parameters[name].scale, max(4, count // 8)
-        follow = "its logarithm" if new.scale == "log" else "its value, not its logarithm"
-        why = f"Results follow {follow}; on a {old} scale the best trials are crammed together"
+        follow = "its logarithm" if new.scale == "log" else "the value of the hyperparameter, not its logarithm"
+        why = f"Results follow {follow}; on a {old} scale the best trials are crowded together"
         best = study.ranked()[:number]
         searched = say(
-            f"{{name}} is searched on a {old} scale from {{span}}", name=Name(name), span=_rows.range_of(study, name)
+            f"{{name}} is searched on a {old} scale from {{span}}", name=Name(name), span=_rows.range_text(study, name)
         )
         best_of = say("The best {number} of {count} settings", number=number, count=count)
         part = f"take up {{used}} of the range, and {{other}} on a {new.scale} scale"
@@ -133,7 +133,7 @@ class SpaceScale(Rule):
                 AxisEvidence(
                     parameter=name,
                     caption=say(
-                        f"The best trials are crammed together on the {old} scale of {{name}}.", name=Name(name)
+                        f"The best trials are crowded together on the {old} scale of {{name}}.", name=Name(name)
                     ),
                     trials=tuple(t.id for t in best),
                     next_low=new.low,
@@ -149,6 +149,6 @@ class SpaceScale(Rule):
         return table(
             _rows.probability("probability of such a fit if the scale were right", p, self.false_alarms),
             _rows.share(f"part of the range with the best settings, {old} scale", room[0], self.cramped),
-            _rows.share(f"the same on a {new.scale} scale", room[1], self.wider * room[0]),
+            _rows.share(f"the same part on a {new.scale} scale", room[1], self.wider * room[0]),
             _rows.range_row(study, name),
         )

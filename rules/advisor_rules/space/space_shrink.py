@@ -1,4 +1,4 @@
-"""The rule `space-shrink`."""
+"""Implements the rule `space-shrink`."""
 
 from __future__ import annotations
 
@@ -24,34 +24,36 @@ class SpaceShrink(Rule):
     """A range is far wider than the part of it that contains good trials.
 
     ## What it looks at
-    Every searched number with at least five values, except training length, batch size and architecture. The rule cannot judge if
-    more than a fifth of the trials were pruned, because the others are those that learn fast early. It first tests if results
-    depend on the hyperparameter at all. Then it selects the good trials: the best tenth, and all that are only a little worse than
-    the best, so that all of a flat optimum counts. It tests if the good trials lie closer together than equally many random trials;
-    closeness is the number of trials between them. The part to keep contains the good trials and a margin. Up to 5 % of the good
-    trials at each end may be left out, but none of the best three. If both ends are cut off and a model of all hyperparameters
-    together excludes more, they move further inwards, but never past the best trial. The rule fires if that part is at most two
-    thirds of the range, on its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good
-    ones failed; `space-boundary` and `space-infeasible` cover these cases. If there are too few good trials for the second test, or
-    if the range stays wide, the margin is the interval that contains the optimum of the fitted response with 90 % probability. If
-    only one hyperparameter is searched and one to three neighbouring trials are far better than all others, the range ends at the
-    nearest of the others.
+    The rule examines every searched number with at least five values, except training length, batch size and architecture. The
+    rule cannot judge if more than a fifth of the trials were pruned, because pruning keeps trials that learn fast early. The
+    rule first tests if results depend on the hyperparameter at all. Then it selects the good trials: the best tenth, and all
+    trials that are only a little worse than the best, so that a flat optimum is included completely. It then tests if the good
+    trials lie closer together than equally many random trials; closeness is measured by the number of trials between them. The
+    part to keep contains the good trials and a margin. Up to 5 % of the good trials at each end may be left out, but none of
+    the best three. If both ends are cut off and a model of all hyperparameters together excludes more, the ends move further
+    inwards, but never past the best trial. The rule fires if the part to keep is at most two thirds of the range, on the scale
+    of the range. An end of the range stays if good trials lie in its outer fifth, or if most trials beyond the good ones
+    failed; the rules `space-boundary` and `space-infeasible` cover these cases. If there are too few good trials for the test
+    of closeness, or if the range stays wide, the margin is the interval that contains the optimum of the fitted response with
+    90 % probability. If only one hyperparameter is searched and one to three neighbouring trials are far better than all
+    others, the range ends at the nearest of the other trials.
 
     ## Why it matters
-    Once the good region is known, further trials far from it are wasted: seven of eight trials if three ranges are twice as wide as
-    needed.
+    Once the good region is known, further trials far from it are wasted: seven of eight trials if three ranges are twice as
+    wide as needed.
 
     ## What to do
-    Search the part that contains the good trials, with equally many trials. If the best trials of the narrower range lie at one of
-    its ends, extend this end again.
+    Search the part that contains the good trials, with equally many trials. If the best trials of the narrower range lie at one
+    of its ends, extend this end again.
 
     ## How sure
-    Both tests are exact for any sampling that ignores results. The first is corrected for the number of hyperparameters, the second
-    for the number that passed the first. Confidence is one minus the larger p-value, times 0.9 if the range was not declared. If
-    the sampler used earlier results, the finding is a note with lower confidence. If all settings are equally good, the rule fired
-    in 0 to 2 % of 200 simulated studies. In 866 random windows of grids of trained networks, the kept part contained 92 % of the
-    best fiftieth of all points after 16 trials, and 97 % after 64 or more. Many hyperparameters need many trials: with eight, the
-    rule found an optimum half a range wide in 20 % of studies with 50 trials, 50 % with 100 and 90 % with 200.
+    Both tests are exact for any sampling that ignores results. The test of dependence is corrected for the number of
+    hyperparameters, the test of closeness for the number of hyperparameters that passed the first test. Confidence is one minus
+    the larger p-value of the two tests, times 0.9 if the range was not declared. If the sampler used earlier results, the
+    finding is a note with lower confidence. If all settings were equally good, the rule fired in 0 to 2 % of 200 simulated
+    studies. In 866 random windows of grids of trained networks, the kept part contained 92 % of the best fiftieth of all points
+    after 16 trials, and 97 % after 64 or more. Many hyperparameters need many trials: with eight, the rule found an optimum
+    half a range wide in 20 % of studies with 50 trials, 50 % with 100 and 90 % with 200.
     """
 
     playbook = "After exploration concludes"
@@ -63,12 +65,13 @@ class SpaceShrink(Rule):
         Relation(
             rules=("space-insensitive",),
             shares="subject",
-            because="Good trials lie in a part of its range only; the others differ little, which hides its effect.",
+            because="Good trials lie only in a part of its range; the other trials differ little, which hides the effect of "
+            "the hyperparameter.",
         ),
         Relation(
             rules=("space-insensitive",),
             shares="study",
-            because="Most trials lie where this range decides; among the good ones, others may matter.",
+            because="Most trials lie where this range decides the result; among the good trials, other hyperparameters may matter.",
         ),
         Relation(
             rules=("space-undersampled",),
@@ -80,13 +83,16 @@ class SpaceShrink(Rule):
     best: Share = 0.1
     """Minimum share of the trials that count as good; at least four trials always do."""
     little: Share = 0.2
-    """Maximum distance of a good trial from the best, as a share of the distance from the best to the 90 % quantile."""
+    """Maximum distance of a good trial from the best trial, as a share of the distance from the best trial to the 90 %
+    quantile."""
     little_of_training: Share = 0.05
-    """Maximum distance of a good trial from the best, as a share of the best trial's improvement in training, if known."""
+    """Maximum distance of a good trial from the best trial, as a share of the best trial's improvement in training, if
+    known."""
     left: Share = 0.67
     """Maximum share of a range that is kept, including margins."""
     missed: Share = 0.2
-    """Probability that further good trials lie beyond the margin at one end, if good trials are spread evenly over their part."""
+    """Probability that further good trials lie beyond the margin at one end, if good trials are spread evenly over the good
+    region."""
     levels: Count = 5
     """Minimum number of values of a hyperparameter whose range can be narrowed."""
     false_alarms: Share = 0.05
@@ -99,30 +105,31 @@ class SpaceShrink(Rule):
         axes = _good_region.axes(study, tried, levels=self.levels)
         if not axes:
             raise MissingData(
-                f"no hyperparameter was tried at {self.levels} values; log those that the study searches",
+                f"no hyperparameter was tried at {self.levels} values; log the hyperparameters that the study searches",
                 needs="trials" if study.searched else "searched",
                 at_least=_good_region.MIN_POINTS if study.searched else None,
             )
         tolerance = _good_region.tolerance(study, tried, self.little, self.little_of_training)
         if len(study.searched) == 1 and tried.successes:
             u, costs, _ = _settings_with(tried, axes[0])
-            part = _good_region.outstanding_region(u, costs, tolerance)
+            part = _good_region.find_outstanding_region(u, costs, tolerance)
             if part is not None:
                 span = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
                 yield self._finding(study, tried, axes[0], part, span, part.p)
                 return
-        tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD)
-        narrow = self._narrow_parts(tried, axes, tolerance)
-        learned = bool(narrow) and sampler.used_earlier_results(study)
+        tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD_POINTS)
+        narrow = self._find_wide_ranges(tried, axes, tolerance)
+        learned = bool(narrow) and sampler.did_sampler_use_results(study)
         tighter = promising.narrower_ranges(study, study.spec) if narrow else {}
         for p, name, part, low, high in sorted(narrow, key=lambda f: f[:2]):
-            finding = self._finding(study, tried, name, part, _tighten(study, name, (low, high), tighter), p)
+            finding = self._finding(study, tried, name, part, _tighten_range(study, name, (low, high), tighter), p)
             yield sampler.weaken_finding(finding) if learned else finding
 
-    def _narrow_parts(
+    def _find_wide_ranges(
         self, tried: settings.Settings, axes: Sequence[str], tolerance: float
     ) -> list[tuple[float, str, _good_region.Region, float, float]]:
-        """Return the ranges that are too wide, as (p-value, name, part with the good trials, low end to keep, high end to keep)."""
+        """Return the ranges that are too wide, as (p-value, name, part with the good trials, low end to keep, high end to
+        keep)."""
         level = tried.level(self.false_alarms)
         chances = {
             name: _good_region.matters(*_settings_with(tried, name)[:2], level / len(axes)) * len(axes) for name in axes
@@ -142,7 +149,7 @@ class SpaceShrink(Rule):
                 within = _good_region.range_with_optimum(part, optima[name], u, failed)
                 spans = [(max(1 - boundaries.WITHIN, chances[name]), within)]
             narrow += [
-                (p, name, part, *_good_region.with_leaders(kept, u, costs))
+                (p, name, part, *_good_region.extend_to_leaders(kept, u, costs))
                 for p, kept in spans
                 if kept[1] - kept[0] <= self.left
             ]
@@ -158,7 +165,7 @@ class SpaceShrink(Rule):
         p: float,
     ) -> Finding:
         domain, u = study.spec.parameters[name], tried.numeric[name]
-        low, high = widening.range_between(domain, kept_range)
+        low, high = widening.range_of_span(domain, kept_range)
         first, last = (Number(float(domain.from_unit(x))) for x in (part.low, part.high))
         having = np.flatnonzero(np.isfinite(u))
         shown = [t for i in [i for i in having if part.low <= u[i] <= part.high][:5] for t in tried.trials[i][:1]]
@@ -167,7 +174,7 @@ class SpaceShrink(Rule):
             where = say("at {name} of {first}", name=Name(name), first=first)
         why = f"The good trials lie {where}"
         if part.low < kept_range[0] or part.high > kept_range[1]:
-            why = capitalise(f"{promising.LIES_HERE} of all settings")
+            why = capitalise(f"{promising.LIES_HERE_REASON} of all settings")
         return self.finding(
             _message(study, name, part, where, len(having)),
             action=_rows.range_advice("Narrow the range of {name}", name, low, high),
@@ -199,20 +206,20 @@ class SpaceShrink(Rule):
         having: int,
     ) -> tuple[tuple[str, Message], ...]:
         return (
-            _rows.tried_row(tried),
+            _rows.tried_settings_row(tried),
             ("good trials", say("{good}, {strays} of them outside the part", good=part.good, strays=part.strays)),
-            ("trials in the part", say("{inside} of {having}", inside=part.inside, having=having)),
+            ("trials in the kept part", say("{inside} of {having}", inside=part.inside, having=having)),
             _rows.probability("probability of such a small part by chance", p, self.false_alarms)
             if p <= self.false_alarms
-            else ("simulated fits with their best value in the part", say("{p}", p=Percent(1 - p))),
-            _rows.share("share of the range with margins", kept_range[1] - kept_range[0], self.left),
+            else ("simulated fits with their best value in the kept part", say("{p}", p=Percent(1 - p))),
+            _rows.share("kept share of the range, including margins", kept_range[1] - kept_range[0], self.left),
             _rows.range_row(study, name),
         )
 
 
 def _message(study: Study, name: str, part: _good_region.Region, where: Message, count: int) -> Message:
-    """Return sentences about the position of the good trials and the number of all trials there."""
-    if part.good < _good_region.MIN_GOOD:
+    """Return sentences about the position of the good trials and the number of all trials in the same part."""
+    if part.good < _good_region.MIN_GOOD_POINTS:
         one = part.good == 1
         return say(
             f"Only {{good}} of {{count}} trials {'is' if one else 'are'} good, {{where}}. All others are far worse.",
@@ -229,19 +236,19 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
         where=where,
         share=Percent(min(part.high, 1.0) - max(part.low, 0.0)),
         name=Name(name),
-        span=_rows.range_of(study, name),
+        span=_rows.range_text(study, name),
         count=count,
         inside=part.inside,
     )
 
 
-def _tighten(
+def _tighten_range(
     study: Study, name: str, kept_range: tuple[float, float], tighter: Mapping[str, tuple[float, float]]
 ) -> tuple[float, float]:
     """Return the kept part with its ends moved inwards to the range from the model of all hyperparameters.
 
-    If one end of the range stays, the part does not change, because `space-boundary` may move this end and then also chooses the
-    opposite end.
+    If one end of the range stays, the part does not change, because `space-boundary` may move this end and then also chooses
+    the opposite end.
     """
     if name not in tighter or kept_range[0] <= 0 or kept_range[1] >= 1:
         return kept_range
@@ -253,19 +260,18 @@ def _tighten(
 def _optimum_intervals(tried: settings.Settings) -> dict[str, tuple[float, float]]:
     """Return the interval that contains the best position on each axis of the fitted response, given all other hyperparameters.
 
-    Categorical hyperparameters with the most values are left out until the remaining ones have in total at most half as many values
-    as there are settings.
+    Categorical hyperparameters with the most values are left out until the remaining ones have in total at most half as many
+    values as there are settings.
     """
     choices = sorted(tried.choices.values(), key=lambda u: len(np.unique(u)))
     levels = np.cumsum([len(np.unique(u)) for u in choices])
     used_choices = list(itertools.compress(choices, 2 * levels <= len(tried)))
     fitted = boundaries.fit_responses(
-        list(tried.numeric.values()), used_choices, ranks.rank_scores(tried.costs), edge=0.1
+        list(tried.numeric.values()), used_choices, ranks.log_rank_scores(tried.costs), edge=0.1
     )
     return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
 
 
 def _settings_with(tried: settings.Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return (positions, costs, failures), (n,) each, of the settings that have the hyperparameter."""
     has_value = np.isfinite(tried.numeric[name])
     return tried.numeric[name][has_value], tried.costs[has_value], tried.failed[has_value]

@@ -1,4 +1,4 @@
-"""The rule `space-tuned-batch`."""
+"""Implements the rule `space-tuned-batch`."""
 
 from __future__ import annotations
 
@@ -14,39 +14,40 @@ from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, Change, FixParameter, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.learning_rate import rate_of
+from advisor.model.learning_rate import peak_rate_of_trial
 from advisor.model.message import Count as CountOf, Message, Name, Setting, say
 from advisor.model.prediction import round_significant
 from advisor.model.space import FloatArray, IntArray, as_number, is_learning_rate
 from advisor.model.spec import Parameter
 from advisor.model.study import Study, Trial
 from advisor.model.words import setting
-from advisor.stats.curve import HUGE
+from advisor.stats.curve import MAX_FINITE_VALUE
 
-BY_SPEED = " Batch sizes that are tuned differ in speed, not in results, so choose the final one by throughput."
+SPEED_ADVICE = " Tuned batch sizes differ in speed, not in results, so choose the final one by throughput."
 
 
 class SpaceTunedBatch(Rule):
     """Batch sizes are compared by their results, although the learning rate was not tuned for each of them.
 
     ## What it looks at
-    The number of learning rates tried with each batch size or, if there are many batch sizes, within each doubling. If the learning
-    rate is not a hyperparameter, the rule counts settings of momentum, betas and the like. A learning rate that follows from the
-    batch size by a formula counts as one setting.
+    The rule counts the learning rates tried with each batch size or, if there are many batch sizes, within each doubling. If
+    the learning rate is not a hyperparameter, the rule counts settings of other optimizer hyperparameters, such as momentum and
+    betas. A learning rate that follows from the batch size by a formula counts as one setting.
 
     ## Why it matters
-    The best learning rate, momentum and regularisation depend on the batch size. If they are fixed, the batch size that they suit
-    wins. If they are tuned for each batch size, results hardly depend on the batch size, but training speed does.
+    The best learning rate, momentum and regularisation depend on the batch size. If these hyperparameters are fixed, the batch
+    size that they suit wins. If these hyperparameters are tuned for each batch size, results hardly depend on the batch size,
+    but training speed does.
 
     ## What to do
-    Fix the batch size by throughput: use the largest one that still processes 10 % more examples per second than a smaller one, as
-    in `batch-throughput`. Until you have measured the throughput, use the largest batch size among the best trials. To compare
-    batch sizes,
-    tune the optimizer and the regularisation in a separate study for each size, with equally many steps. With equally many epochs,
-    a larger batch takes fewer steps, so the comparison shows at most that it needs no more examples.
+    Fix the batch size by throughput: use the largest one that still processes 10 % more examples per second than a smaller one,
+    as in the rule `batch-throughput`. Until you have measured the throughput, use the largest batch size among the best trials.
+    To compare batch sizes, tune the optimizer and the regularisation in a separate study for each size, with equally many
+    steps. With equally many epochs, a larger batch takes fewer steps, so the comparison shows at most that the larger batch
+    needs no more examples.
 
     ## How sure
-    The rule only counts and needs no estimate. Confidence is the share of the batch sizes with too few learning rates.
+    The rule only counts and estimates nothing. Confidence is the share of the batch sizes with too few learning rates.
     """
 
     playbook = "Why shouldn't the batch size be tuned to directly improve validation set performance?"
@@ -58,19 +59,18 @@ class SpaceTunedBatch(Rule):
     )
 
     settings: Count = 3
-    """Minimum number of learning rates for a tuned batch size; with fewer, there is no optimum with a worse value on each side."""
+    """Minimum number of learning rates for a tuned batch size; an optimum needs a worse value on each side."""
     values: Count = 8
     """Maximum number of batch sizes to count one by one; if there are more, they are grouped by doublings."""
     material: Share = throughput.MATERIAL
-    """Minimum relative gain in throughput that makes a larger batch worthwhile; the same as in `batch-throughput`."""
+    """Minimum relative gain in throughput that makes a larger batch worthwhile; the same limit as in `batch-throughput`."""
     false_alarms: Share = throughput.FALSE_ALARMS
-    """Probability of mistaking noise for a higher throughput."""
+    """Maximum probability of mistaking noise for a higher throughput."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per batch size that is a hyperparameter."""
         findings = list(self._findings(study))
         if not findings:
-            settings.require_two(study)
+            settings.require_two_settings(study)
         yield from findings
 
     def _findings(self, study: Study) -> Iterator[Finding]:
@@ -92,7 +92,7 @@ class SpaceTunedBatch(Rule):
         rates = [n for n in study.spec.parameters if is_learning_rate(n)]
         names = rates or [n for n in study.searched if parameter_kinds.belongs_to_optimizer(n)]
         rows = np.array([[as_number(t.params.get(n)) for n in names] for t in study.trials]).reshape(len(sizes), -1)
-        follows = [any(_is_same(column / sizes**power) for power in (0.5, 1.0)) for column in rows.T]
+        follows = [any(_are_equal(column / sizes**power) for power in (0.5, 1.0)) for column in rows.T]
         rows = np.where(follows, 0.0, np.nan_to_num(rows))
         each = [rows[groups == g] for g in np.unique(groups[np.isfinite(groups)])]
         return np.array([len({tuple(row) for row in part}) for part in each])
@@ -101,7 +101,7 @@ class SpaceTunedBatch(Rule):
         values = np.unique(sizes[np.isfinite(sizes)])
         fastest = throughput.recommended_batch_size(study, name, self.material, self.false_alarms)
         good = throughput.largest_good_batch_size(study, name)
-        size = throughput.usable_size(study, name, fastest or good or float(values[-1]))
+        size = throughput.usable_batch_size(study, name, fastest or good or float(values[-1]))
         rates = _rates(tuned)
         each = "each" if len(values) <= self.values else "for each doubling"
         compared = say(
@@ -119,12 +119,12 @@ class SpaceTunedBatch(Rule):
             changes.append(Advise(text="Log the throughput (examples per second) and choose the batch size by it."))
         return self.finding(
             say(
-                "{compared} With fewer than {enough}, the batch size that its rates happen to suit wins.",
+                "{compared} With fewer than {enough}, a batch size may win only because the tried rates happen to suit it.",
                 compared=compared,
                 enough=self.settings,
             ),
             action=say(
-                f"Fix {{name}} at {{size}}, {kind}, and tune the learning rate for it.{'' if fastest else BY_SPEED}",
+                f"Fix {{name}} at {{size}}, {kind}, and tune the learning rate for it.{'' if fastest else SPEED_ADVICE}",
                 name=Name(name),
                 size=Setting(size),
             ),
@@ -141,7 +141,7 @@ class SpaceTunedBatch(Rule):
             AxisEvidence(parameter=name, caption=say("Each batch size was tried with {rates}.", rates=rates)),
             table(
                 ("learning rates per batch size", say(", ".join(map(str, tuned[:20])))),
-                ("minimum for a tuned batch size", say("{minimum}", minimum=self.settings)),
+                ("minimum number of learning rates for a tuned batch size", say("{minimum}", minimum=self.settings)),
             ),
         )
 
@@ -155,9 +155,9 @@ def _rates(tuned: IntArray) -> Message:
 
 
 def _kind(fast: bool, size: float, good: float | None, largest: float) -> str:
-    """Return an apposition that says why this batch size is the one to fix."""
+    """Return an apposition that says why this batch size should be fixed."""
     if fast:
-        return "beyond which the throughput hardly rises" if size < largest else "the one with the highest throughput"
+        return "beyond which the throughput hardly grows" if size < largest else "the one with the highest throughput"
     return f"{'' if size == good else 'the power of two next to '}the largest among the best trials"
 
 
@@ -170,7 +170,7 @@ def _search_rate(study: Study, name: str) -> list[Change]:
         if parameter.role == "fixed" and value > 0:
             return [SetRange(parameter=rate, low=value / 10, high=value * 10, scale="log", why=why)]
     used = _rate_used(study, study.ranked()[0]) if study.ranked() and not rates else math.nan
-    if not 0 < used < HUGE:
+    if not 0 < used < MAX_FINITE_VALUE:
         return []
     low, high = round_significant(used / 10, 3), round_significant(used * 10, 3)
     added = Parameter(type="float", low=low, high=high, scale="log", why=why)
@@ -178,14 +178,13 @@ def _search_rate(study: Study, name: str) -> list[Change]:
 
 
 def _rate_used(study: Study, trial: Trial) -> float:
-    """Return the trial's peak learning rate: that of its optimizer, or else the highest logged learning rate; not finite if
-    unknown.
-    """
-    noted, logged = rate_of(study, trial), study.curve(trial, "learning_rate").finite.values
+    """Return the trial's peak learning rate: that of its optimizer, or else the highest logged learning rate; NaN or infinite
+    if unknown."""
+    noted, logged = peak_rate_of_trial(study, trial), study.curve(trial, "learning_rate").finite.values
     return noted if math.isfinite(noted) else float(logged.max(initial=-math.inf))
 
 
-def _is_same(values: FloatArray) -> bool:
+def _are_equal(values: FloatArray) -> bool:
     """Return True if values (n,), NaN if missing, agree within 1 %."""
     known = values[np.isfinite(values)]
     return bool(len(known) > 1 and np.ptp(known) <= 0.01 * abs(known).max())

@@ -1,4 +1,4 @@
-"""The rule `space-tuned-steps`."""
+"""Implements the rule `space-tuned-steps`."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class SpaceTunedSteps(Rule):
     """The length of training differs between the trials of one study.
 
     ## What it looks at
-    Hyperparameters that count the steps, epochs, iterations or tokens of training, and the number of steps that each trial logged.
-    If the length follows the batch size so that every trial sees equally many examples, it does not count as tuned. Lengths that a
-    tuner set by pruning do not count either, because successive halving trains many trials only briefly.
+    The rule reads hyperparameters that count the steps, epochs, iterations or tokens of training, and the number of steps that
+    each trial logged. If the length follows the batch size so that every trial sees equally many examples, it does not count as
+    tuned. Lengths that a tuner set by pruning do not count either, because successive halving trains many trials only briefly.
 
     ## Why it matters
     Longer training nearly always gives better results at a higher cost, so tuning the length finds the upper end of its range.
     Trials of different lengths cannot be compared, because the best learning rate and schedule depend on the length.
 
     ## What to do
-    Fix the length at the best trial's value. Change it only between studies, as `step-position`, `curve-still-improving` and
-    `curve-saturated` advise.
+    Fix the length at the best trial's value. Change the length only between studies, as the rules `step-position`,
+    `curve-still-improving` and `curve-saturated` advise.
 
     ## How sure
-    Lengths are logged facts, so confidence is 1. The finding is a note if the lengths differ by less than a tenth, or if only one
-    trial differs, which may be a test run.
+    Lengths are logged facts, so confidence is 1. The finding is a note if the lengths differ by less than a tenth, or if only
+    one trial differs, which may be a test run.
     """
 
     playbook = "Deciding how long to train when training is not compute-bound"
@@ -44,16 +44,15 @@ class SpaceTunedSteps(Rule):
     compares_results = True
 
     rounding: Share = 0.02
-    """Maximum relative difference in length times batch size at which trials count as seeing equally many examples. It is not 0,
-    because epochs are rounded to steps."""
+    """Maximum relative difference in length times batch size at which trials count as seeing equally many examples. The limit
+    is not 0, because epochs are rounded to steps."""
     small: Share = 0.1
-    """Minimum difference in length for a warning instead of a note, as a share of the longest training."""
+    """Minimum difference in length that leads to a warning instead of a note, as a share of the longest training."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per hyperparameter that is a length; if there is none, one about the logged lengths."""
         findings = list(self._findings(study))
         if not findings:
-            settings.require_two(study)
+            settings.require_two_settings(study)
         yield from findings
 
     def _findings(self, study: Study) -> Iterator[Finding]:
@@ -62,7 +61,7 @@ class SpaceTunedSteps(Rule):
         named = [name for name in study.spec.parameters if counts_training(name) or name in study.lengths]
         for name in named:
             lengths = np.array([as_number(t.params.get(name)) for t in study.trials])
-            lengths[~(lengths > 0)] = np.nan  # -1 means that a different hyperparameter sets the length
+            lengths[~(lengths > 0)] = np.nan  # -1 means that another hyperparameter sets the length.
             if (name in study.searched or name in study.lengths) and self._is_tuned(lengths[judged], batches[judged]):
                 yield self._finding(study, name, np.where(judged, lengths, np.nan))
         if named:
@@ -79,7 +78,9 @@ class SpaceTunedSteps(Rule):
     def _is_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
         """Return True if both the lengths (n,) and the products of length and batch size differ."""
         examples = (lengths * batches)[np.isfinite(lengths)]
-        follows = len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()  # False if any is NaN
+        follows = (
+            len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()
+        )  # False if one of the values is NaN.
         return len(np.unique(lengths[np.isfinite(lengths)])) > 1 and not follows
 
     def _finding(self, study: Study, name: str | None, lengths: FloatArray) -> Finding:

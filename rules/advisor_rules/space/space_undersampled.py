@@ -1,4 +1,4 @@
-"""The rule `space-undersampled`."""
+"""Implements the rule `space-undersampled`."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from advisor.model.study import Study
 from advisor.stats import best_of
 from advisor_rules.space import _pure_noise, _rows
 
-FEWER = "Search fewer hyperparameters or narrower ranges if you cannot afford more trials."
+SMALLER_SPACE_ADVICE = "Search fewer hyperparameters or narrower ranges if you cannot afford more trials."
 
 
 class SpaceUndersampled(Rule):
     """Too few trials lie in the good region, so another sample from the same space would have another best result.
 
     ## What it looks at
-    First, the average loss of the best of a random half of the trials, compared with the best of all trials. This loss is computed
-    exactly from the ranks of the trials. If it exceeds both the variation between seeds and a tenth of the difference within the
-    best third
-    of the trials, the last doubling of the trials still improved the best result. Second, the gain of twice as many trials, from
-    draws of a response that is fitted to all results, with its noise. The rule fires if that gain may matter. If the trials form a
-    grid, whose halves are not samples of the space, only the fitted response counts. Failed trials count as the worst; repeats of a
-    setting count once.
+    First, the rule computes the expected best result of a random half of the trials, and compares it with the best of all
+    trials; the difference is the loss from halving. The loss from halving is computed exactly from the ranks of the trials. If
+    this loss exceeds both the variation between seeds and a tenth of the difference within the best third of the trials, the
+    last doubling of the trials still improved the best result. Second, the rule predicts the gain from twice as many trials,
+    from draws of a response that is fitted to all results, with its noise. The rule fires if the predicted gain may matter. If
+    the trials form a grid, whose halves are not samples of the space, only the fitted response counts. Failed trials count as
+    the worst; repeats of a setting count once.
 
     ## Why it matters
-    If no other trial is nearly as good as the best one, its values may be good by chance, and the optimum of the space may be much
-    better. Two such studies disagree, and a comparison of their results depends on luck.
+    If no other trial is nearly as good as the best one, its values may be good by chance, and the optimum of the space may be
+    much better. Two studies with so few trials near the optimum disagree, and a comparison of their results depends on luck.
 
     ## What to do
-    Sample twice as many trials from the same space, and again until another doubling is expected to gain little. Or search fewer
-    hyperparameters or narrower ranges with equally many trials.
+    Sample twice as many trials from the same space, and double them again until another doubling is expected to gain little.
+    Alternatively, search fewer hyperparameters or narrower ranges with equally many trials.
 
     ## How sure
-    Confidence is the probability that twice as many trials gain more than the threshold and more than the noise of a result. Often
-    the best trial is lucky, and more trials gain nothing; if confidence is below 50 %, the plan does not apply the advice. In 150
-    simulated studies of 8 to 40 random trials, the probabilities were calibrated (Brier score 0.13). In 3 % of studies, confidence
-    was above 50 % although the advice gained less than noise. If all settings are equally good, the best one is only the luckiest.
-    So if no setting was repeated, the rule fires only if results depend on a hyperparameter or vary more than plausible noise. If
-    settings are equally good and vary by 5 % between seeds, the rule fired in 3 % of 420 simulated studies. If the sampler used
-    earlier results, confidence is lower.
+    Confidence is the probability that twice as many trials gain more than the threshold and more than the noise of a result.
+    Often the best trial is lucky, and more trials gain nothing; if confidence is below 50 %, the plan does not apply the
+    advice. In 150 simulated studies of 8 to 40 random trials, the probabilities were calibrated (Brier score 0.13). In 3 % of
+    studies, confidence was above 50 % although twice as many trials gained less than noise. If all settings are equally good,
+    the best one is only the luckiest one. The rule therefore fires in studies without repeats only if results depend on a
+    hyperparameter or vary more than plausible noise. If settings were equally good and varied by 5 % between seeds, the rule
+    fired in 3 % of 420 simulated studies. If the sampler used earlier results, confidence is lower.
     """
 
     playbook = "How many trials are needed to get good results with quasi-random search?"
@@ -63,32 +63,32 @@ class SpaceUndersampled(Rule):
     explains = Relation(
         rules=("space-insensitive",),
         shares="study",
-        because="Too few trials lie in the good region to show what matters there.",
+        because="Too few trials lie in the good region to show which hyperparameters matter there.",
     )
 
     little: Share = 0.1
-    """Maximum acceptable loss from halving the trials, as a share of the difference within their best third. On windows of dense
-    grids it separated studies without a setting near the optimum from those with eight or more."""
+    """Maximum acceptable loss from halving the trials, as a share of the difference between the results of their best third. On
+    windows of dense grids, this limit separated studies without a setting near the optimum from those with eight or more."""
     little_of_all: Share = 0.02
-    """Maximum acceptable loss, as a share of the best trial's lead over the median, if the best third of the trials hardly differ.
-    """
+    """Maximum acceptable loss from halving the trials, as a share of the best trial's lead over the median, if the best third
+    of the trials hardly differ."""
     seed_noise: Share = 0.05
-    """Maximum plausible standard deviation between seeds if it was not measured, as a share of the result. It is one and a half
-    times the largest standard deviation in the better half of 278 repeated settings.
-    """
+    """Maximum plausible standard deviation between seeds if it was not measured, as a share of the result. This limit is one
+    and a half times the largest standard deviation in the better half of 278 repeated settings."""
     enough_for_one: Count = RATE_TRIALS
-    """Number of trials that always suffices for one hyperparameter; the playbook uses fewer to tune only a learning rate."""
+    """Number of trials that always suffices for one hyperparameter; the tuning playbook uses fewer trials to tune only a
+    learning rate."""
     certainty: Share = 0.9
     """Minimum probability that half of the trials would lose more than the acceptable loss."""
     false_alarms: Share = 0.05
     """Maximum share of studies with equally good settings in which chance alone raises a finding."""
     possible: Share = 0.05
-    """Minimum probability that the gain from twice as many trials matters; this probability is the confidence of the finding."""
+    """Minimum probability that the gain from twice as many trials matters; this probability is the confidence of the
+    finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding about the study."""
         tried = settings.read(study)
-        settings.require_varied(study)
+        settings.require_searched_hyperparameters(study)
         tried.require(5, 3)
         if len(study.searched) == 1 and len(tried) >= self.enough_for_one:
             return
@@ -96,7 +96,7 @@ class SpaceUndersampled(Rule):
         lead = max(self.little * _lead(tried.costs, 1 / 3), self.little_of_all * _lead(tried.costs, 1 / 2))
         limit = max(lead, seeds if known else max(seeds, noise.noise_between_steps(study)))
         on_grid = rerun.is_full_grid(tried)
-        if validation.headroom(study) <= 0:
+        if validation.distance_to_perfect_score(study) <= 0:
             return
         if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
             return
@@ -109,7 +109,7 @@ class SpaceUndersampled(Rule):
         gain = _gain(study, limit, halves, known=known)
         if gain.sure >= (0.5 if on_grid else self.possible):
             finding = self._finding(study, tried, halves, limit, gain, known=known)
-            yield sampler.weaken_finding(finding) if sampler.used_earlier_results(study) else finding
+            yield sampler.weaken_finding(finding) if sampler.did_sampler_use_results(study) else finding
 
     def _finding(
         self,
@@ -125,7 +125,7 @@ class SpaceUndersampled(Rule):
         best = float(np.nanmin(tried.costs))
         near = np.flatnonzero(tried.costs <= best + halves.loss)
         amount = say(
-            "Twice as many trials would improve the best {metric} by {gain}. The probability that they gain more than "
+            "Twice as many trials would improve the best {metric} by {gain}. The probability that more trials gain more than "
             "{limit}{noise} is {sure}",
             metric=Name(study.spec.objective.metric),
             gain=gain.text,
@@ -135,7 +135,7 @@ class SpaceUndersampled(Rule):
         )
         trials = 2 * n
         more = SetField(field="trials", value=trials, why=str(amount))
-        only = "" if gain.sure >= 0.5 else " only if that probability is worth their cost"
+        only = "" if gain.sure >= 0.5 else " only if this probability is worth the cost of the trials"
         return self.finding(
             say(
                 "{amount}. With half of the {n} trials, the best would be {loss} worse on average; {near} within that distance of "
@@ -155,7 +155,7 @@ class SpaceUndersampled(Rule):
             confidence=gain.sure,
             trials=[t for i in near for t in tried.trials[i][:1]],
             evidence=table(*self._figures(study, tried, halves, limit, gain)),
-            changes=(more, *([Advise(text=FEWER)] if count > 1 else [])),
+            changes=(more, *([Advise(text=SMALLER_SPACE_ADVICE)] if count > 1 else [])),
         )
 
     def _figures(
@@ -165,18 +165,18 @@ class SpaceUndersampled(Rule):
         means = {k: study.objective_value(best_of.expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
         low, high = map(Number, halves.interval(0.95))
         return (
-            _rows.tried_row(tried),
-            *((f"mean of the best of {k}", say("{best}", best=Objective(v))) for k, v in means.items()),
+            _rows.tried_settings_row(tried),
+            *((f"mean of the best result of {k}", say("{best}", best=Objective(v))) for k, v in means.items()),
             ("loss with half of the trials", limited(loss, Number(limit))),
             ("80 % interval of the loss", say("{low} to {high}", low=low, high=high)),
-            ("expected gain of another doubling", limited(Number(gain.expected, 2), Number(limit, 2))),
+            ("expected gain from another doubling of the trials", limited(Number(gain.expected, 2), Number(limit, 2))),
             ("probability of a gain that matters", say("{sure}", sure=Percent(gain.sure))),
         )
 
 
 class _ExpectedGain(NamedTuple):
-    """Expected gain from twice as many trials, with an 80 % interval, and the probability that this gain exceeds the limit and the
-    noise.
+    """Expected gain from twice as many trials, with an 80 % interval, and the probability that this gain exceeds the limit and
+    the noise.
     """
 
     expected: float
@@ -194,22 +194,23 @@ class _ExpectedGain(NamedTuple):
 
 
 def _gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: bool) -> _ExpectedGain:
-    """Return the expected gain from twice as many trials, predicted by the fitted response. known: True if the limit includes the
-    noise between seeds.
+    """Return the expected gain from twice as many trials, predicted by the fitted response. `known` is True if the limit
+    includes the noise between seeds.
 
-    Gains shrink with each doubling of the trials, so the next gain does not exceed the upper bound of the last one.
+    Gains shrink with each doubling of the trials, so the next gain does not exceed the upper bound of the gain from the last
+    doubling.
     """
     more = rerun.further_results(study)
-    gains = np.minimum(more.gains, min(validation.headroom(study), halves.interval(0.95)[1]))
+    gains = np.minimum(more.gains, min(validation.distance_to_perfect_score(study), halves.interval(0.95)[1]))
     low, high = np.quantile(gains, [0.1, 0.9])
     matters = limit if known else np.maximum(limit, more.noise)
     return _ExpectedGain(float(gains.mean()), float(low), float(high), float(np.mean(gains > matters)))
 
 
 def _lead(costs: FloatArray, share: float) -> float:
-    """Return the difference between the best trial's result and the result at this share of the ranking; failed trials are left
-    out."""
-    ordered = np.sort(costs)  # NaN costs come last
+    """Return the difference between the best trial's result and the result at the given share of the ranking; failed trials are
+    left out."""
+    ordered = np.sort(costs)  # NaN costs come last in the order.
     fine = int(np.isfinite(ordered).sum())
     with np.errstate(over="ignore"):
         return float(ordered[min(int(share * (len(ordered) - 1)), fine - 1)] - ordered[0])

@@ -1,4 +1,4 @@
-"""The rule `unfair-comparison`."""
+"""Implements the rule `unfair-comparison`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.model.change import Advise, Change, SetField, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, Line, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Percent, say
-from advisor.model.space import Domain, range_scale
+from advisor.model.space import Domain, scale_of_new_range
 from advisor.model.study import Study
 from advisor.model.words import count
 from advisor.stats import boundaries, widening
@@ -25,29 +25,30 @@ class UnfairComparison(Rule):
     """Values of a scientific hyperparameter are compared, but the other hyperparameters were tuned less well for one value.
 
     ## What it looks at
-    Hyperparameters whose values a study compares: scientific ones, choices, switches, and integers with few values that do not
-    belong to the optimizer. For each value the rule asks four questions:
+    The rule examines hyperparameters whose values a study compares: scientific ones, choices, switches, and integers with few
+    values that do not belong to the optimizer. For each compared value, the rule asks four questions:
 
-    - Did nearly all its trials fail, or end at one bad level?
-    - Was it tried only in a part of the range of another hyperparameter, and is it best at the end of that part, or did it
-      lose to a trial beyond that end?
-    - Did it get so few successful trials that the winner might not lead with equally few?
-    - Did it lose while its own best trials cluster at an end of a shared range?
+    - Did nearly all trials with the value fail, or end at one bad level?
+    - Was the value tried only in a part of the range of another hyperparameter, and is it best at the end of that part, or did
+      it lose to a trial beyond that end?
+    - Did the value get so few successful trials that the winner might not lead with equally few?
+    - Did the value lose while its own best trials cluster at an end of a shared range?
 
     ## Why it matters
-    Values are compared by their best trials. If the good region of a value was not searched, or if a value had fewer trials, it
-    loses for that reason and not because it is worse.
+    Values are compared by their best trials. If the good region of a value was not searched, or if a value had fewer trials,
+    the value loses for that reason and not because it is worse.
 
     ## What to do
     Run the study again with the same range of every other hyperparameter, wide enough for each value, and equally many trials.
 
     ## How sure
-    A part of a range is tested exactly against equal sampling, a small number of trials by a binomial test, and clusters as in
-    `space-boundary`; all tests are corrected for the values and hyperparameters examined. If the trials of all values cluster at
-    the same end, only `space-boundary` fires. Confidence is one minus the p-value, reduced by the probability that the disadvantage
-    made no difference. In 100 simulated studies of 24 trials with equal sampling, the rule fired in 2 % if results were noise, and
-    in 5 to 7 % if the learning rate mattered, nearly always because of a small number of trials. A sampler that uses earlier
-    results does neglect some values; with one, the rule fired in 0 to 58 % of studies, as a note.
+    A part of a range is tested exactly against equal sampling, a small number of trials by a binomial test, and clusters of
+    good trials as in `space-boundary`; all tests are corrected for the values and hyperparameters examined. If the trials of
+    all values cluster at the same end, only `space-boundary` fires. Confidence is one minus the p-value, reduced by the
+    probability that the disadvantage made no difference. In 100 simulated studies of 24 trials with equal sampling, the rule
+    fired in 2 % if results were noise, and in 5 to 7 % if the learning rate mattered, nearly always about a small number of
+    trials. A sampler that uses earlier results does neglect some values: with such a sampler, the rule fired in 0 to 58 % of
+    studies, as a note.
     """
 
     playbook = "Striking a balance between informative and affordable experiments"
@@ -63,7 +64,8 @@ class UnfairComparison(Rule):
         Relation(
             rules=("space-shrink", "space-boundary"),
             shares="axis",
-            because="The good trials have other values of it; the repeated comparison needs a range wide enough for all.",
+            because="The good trials have other values of this hyperparameter, and the repeated comparison needs a range wide "
+            "enough for all values.",
         ),
     )
 
@@ -72,18 +74,16 @@ class UnfairComparison(Rule):
     edge: Share = 0.1
     """Share of another hyperparameter's range, for the trials with one value, that counts as the end of that range."""
     certainty: Share = 0.9
-    """Minimum probability that a value's best result lies at that end, or that the winner also leads with fewer trials."""
+    """Minimum probability that a value's best result lies at the end of a range, or that the winner also leads with fewer
+    trials."""
     false_alarms: Share = 0.05
     """Maximum probability, per compared hyperparameter, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per compared hyperparameter and kind of disadvantage, about the value with the greatest
-        disadvantage.
-        """
         tried = settings.read(study)
         comparisons = _compared_values.compared(study, tried, levels=self.levels)
         if not comparisons:
-            settings.require_two(study)
+            settings.require_two_settings(study)
             raise MissingData("the study tunes its hyperparameters and compares no values of them", needs="design")
         if tried.successes < 3:
             raise MissingData(
@@ -91,29 +91,35 @@ class UnfairComparison(Rule):
                 needs="trials",
                 at_least=3,
             )
-        weakened = sampler.used_earlier_results(study)
+        weakened = sampler.did_sampler_use_results(study)
         level = tried.level(self.false_alarms)
         for comparison in comparisons:
-            found = self._disadvantages(study, comparison, level)
+            found = self._find_disadvantages(study, comparison, level)
             yield from (sampler.weaken_finding(f) if weakened else f for f in found)
 
-    def _disadvantages(self, study: Study, comparison: _compared_values.Compared, level: float) -> Iterator[Finding]:
+    def _find_disadvantages(
+        self, study: Study, comparison: _compared_values.ComparedValues, level: float
+    ) -> Iterator[Finding]:
         """Yield one finding per kind of disadvantage, about the value with the greatest disadvantage."""
         groups, costs = comparison.groups, comparison.costs
-        failing = _fairness.failing_groups(groups, costs, level=self.false_alarms / 2)[:1]
-        for stuck in _fairness.stuck_groups(groups, costs, level=self.false_alarms / 2)[:1]:
-            yield self._hardly_trained(comparison, stuck.group, _equal_results(study, comparison, stuck), stuck.p)
+        failing = _fairness.find_failing_groups(groups, costs, level=self.false_alarms / 2)[:1]
+        for stuck in _fairness.find_stuck_groups(groups, costs, level=self.false_alarms / 2)[:1]:
+            yield self._report_hardly_trained(
+                comparison, stuck.group, _equal_results_text(study, comparison, stuck), stuck.p
+            )
         for one in failing:
-            yield self._hardly_trained(comparison, one.group, _failures(comparison, one), one.p)
-        yield from self._narrow_ranges(study, comparison, level)
-        for few in _fairness.small_groups(groups, costs, certainty=self.certainty, level=level)[:1]:
+            yield self._report_hardly_trained(comparison, one.group, _failures_text(comparison, one), one.p)
+        yield from self._find_narrow_ranges(study, comparison, level)
+        for few in _fairness.find_small_groups(groups, costs, certainty=self.certainty, level=level)[:1]:
             if few.group not in {f.group for f in failing}:
-                yield self._outnumbered(comparison, few)
+                yield self._report_outnumbered(comparison, few)
 
-    def _narrow_ranges(self, study: Study, comparison: _compared_values.Compared, level: float) -> Iterator[Finding]:
+    def _find_narrow_ranges(
+        self, study: Study, comparison: _compared_values.ComparedValues, level: float
+    ) -> Iterator[Finding]:
         """Yield a finding if the range of another hyperparameter was too narrow, for one value or for all."""
         groups, numeric, costs = comparison.groups, list(comparison.numeric.values()), comparison.costs
-        ends = _fairness.partly_tried_groups(
+        ends = _fairness.find_partly_tried_groups(
             groups,
             numeric,
             costs,
@@ -123,21 +129,22 @@ class UnfairComparison(Rule):
             comparable=not parameter_kinds.chooses_optimizer(comparison.name),
         )
         if ends:
-            yield self._report_elsewhere(study, comparison, ends[0])
+            yield self._report_partly_tried(study, comparison, ends[0])
             return
-        own = _fairness.groups_cut_short(
+        own = _fairness.find_groups_cut_short(
             groups,
             numeric,
             costs,
             edge=self.edge,
             certainty=self.certainty,
-            level=level / 2,  # at the full level, this test raised too many false alarms in simulated studies
+            level=level
+            / 2,  # At the full significance level, this test raised too many false alarms in simulated studies.
         )
         for group, end in own[:1]:
-            yield self._cut_short(study, comparison, group, end)
+            yield self._report_cut_short(study, comparison, group, end)
 
-    def _report_elsewhere(
-        self, study: Study, comparison: _compared_values.Compared, end: _fairness.PartlyTriedGroup
+    def _report_partly_tried(
+        self, study: Study, comparison: _compared_values.ComparedValues, end: _fairness.PartlyTriedGroup
     ) -> Finding:
         axis, who, size = list(comparison.numeric)[end.axis], comparison.label(end.group), comparison.size(end.group)
         at, rest = float(study.spec.parameters[axis].from_unit(end.end)), len(comparison.groups) - size
@@ -151,7 +158,7 @@ class UnfairComparison(Rule):
         names = {"name": Name(comparison.name), "axis": Name(axis)}
         advice = say("Sample {axis} in one range for every value of {name}.", **names)
         again = "Compare the values of {name} again with one range of {axis} in {trials} trials, "
-        again += "each value as densely as {who} was."
+        again += "each value as densely as {who} was sampled."
         return self.finding(
             say(f"{{why}}. {others}", why=why, count=end.beyond, rest=rest, axis=Name(axis)),
             action=say(again, trials=trials, who=who, **names),
@@ -159,12 +166,12 @@ class UnfairComparison(Rule):
             confidence=(1 - end.p) * (1 + end.probability) / 2,
             subject=comparison.name,
             trials=comparison.with_value(end.group),
-            evidence=self._evidence_of_end(comparison, end, axis, at),
+            evidence=self._build_end_evidence(comparison, end, axis, at),
             changes=_advise_repeats(trials, why, advice),
         )
 
-    def _evidence_of_end(
-        self, comparison: _compared_values.Compared, end: _fairness.PartlyTriedGroup, axis: str, at: float
+    def _build_end_evidence(
+        self, comparison: _compared_values.ComparedValues, end: _fairness.PartlyTriedGroup, axis: str, at: float
     ) -> tuple[Evidence, ...]:
         who, size = comparison.label(end.group), comparison.size(end.group)
         rest = len(comparison.groups) - size
@@ -174,17 +181,17 @@ class UnfairComparison(Rule):
                 parameter=axis,
                 caption=say("{who} was tried in only a part of the range of {axis}.", who=who, axis=Name(axis)),
                 trials=tuple(t.id for t in comparison.with_value(end.group)),
-                lines=(Line(value=at, label=f"end of the range of {who}"),),
+                lines=(Line(value=at, label=f"end of the own range of {who}"),),
             ),
             table(
                 ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
                 _rows.probability(early, end.p, self.false_alarms),
-                ("simulated fits that are best at that end", say("{p}", p=Percent(end.probability))),
+                ("simulated fits whose best value lies at that end", say("{p}", p=Percent(end.probability))),
             ),
         )
 
-    def _cut_short(
-        self, study: Study, comparison: _compared_values.Compared, group: int, end: boundaries.CrowdedEnd
+    def _report_cut_short(
+        self, study: Study, comparison: _compared_values.ComparedValues, group: int, end: boundaries.EndWithCluster
     ) -> Finding:
         axis, who = list(comparison.numeric)[end.axis], comparison.label(group)
         domain, shown = study.spec.parameters[axis], comparison.with_value(group)
@@ -205,21 +212,23 @@ class UnfairComparison(Rule):
                 ),
                 table(
                     _rows.probability(
-                        "probability by chance that results improve as clearly towards that end (permutation test)",
+                        "probability by chance of such an improvement towards that end (permutation test)",
                         end.p,
                         self.false_alarms,
                     ),
-                    _rows.share("simulated fits that are best at that end", end.probability, self.certainty),
+                    _rows.share("simulated fits whose best value lies at that end", end.probability, self.certainty),
                 ),
             ),
             changes=_advise_wider_range(axis, domain, end, str(lost)),
         )
 
-    def _hardly_trained(self, comparison: _compared_values.Compared, group: int, why: Message, p: float) -> Finding:
+    def _report_hardly_trained(
+        self, comparison: _compared_values.ComparedValues, group: int, why: Message, p: float
+    ) -> Finding:
         who, shown = comparison.label(group), comparison.with_value(group)
         return self.finding(
             say("{who} had no fair chance. {why}.", who=who, why=why),
-            action=say("Find settings with which {who} trains before you drop it.", who=who),
+            action=say("Find settings with which {who} trains before you drop {who}.", who=who),
             severity="warning",
             confidence=1 - p,
             subject=comparison.name,
@@ -244,7 +253,7 @@ class UnfairComparison(Rule):
             ),
         )
 
-    def _outnumbered(self, comparison: _compared_values.Compared, few: _fairness.SmallGroup) -> Finding:
+    def _report_outnumbered(self, comparison: _compared_values.ComparedValues, few: _fairness.SmallGroup) -> Finding:
         who, winner = comparison.label(few.group), comparison.label(few.best)
         # If every value gets the same number of trials, the total need not exceed the present number of trials.
         trials = len(comparison.values) * math.ceil(len(comparison.groups) / len(comparison.values))
@@ -253,9 +262,9 @@ class UnfairComparison(Rule):
         lead = say("{winner} would lead with {chance} probability", winner=winner, chance=Percent(few.chance))
         advice = say("Give every value of {name} as many trials.", name=Name(comparison.name))
         again = "Compare the values of {name} again with equally many trials each, {trials} in all."
-        rare = "probability of so few, if both are tried equally often"
+        rare = "probability of so few trials if both values are tried equally often"
         return self.finding(
-            say("{counts}. With as few, {lead}.", counts=counts, lead=lead),
+            say("{counts}. With equally few trials, {lead}.", counts=counts, lead=lead),
             action=say(again, name=Name(comparison.name), trials=trials),
             severity="warning" if few.chance < 0.5 else "note",
             confidence=(1 - few.p) * (1 - few.chance / 2),
@@ -264,31 +273,36 @@ class UnfairComparison(Rule):
             evidence=table(
                 ("successful settings", say("{counts}", counts=counts)),
                 _rows.probability(rare, few.p, self.false_alarms),
-                _rows.probability("probability of the lead with as few trials", few.chance, self.certainty),
+                _rows.probability("probability of the lead with equally few trials", few.chance, self.certainty),
             ),
             changes=_advise_repeats(trials, counts, advice),
         )
 
 
-def _equal_results(study: Study, comparison: _compared_values.Compared, stuck: _fairness.StuckGroup) -> Message:
+def _equal_results_text(
+    study: Study, comparison: _compared_values.ComparedValues, stuck: _fairness.StuckGroup
+) -> Message:
     at = Objective(study.objective_value(stuck.level))
     counts = "{count} of its {size} settings end at {at}, as if nothing was learned"
     return say(counts, count=stuck.results, size=comparison.size(stuck.group), at=at)
 
 
-def _failures(comparison: _compared_values.Compared, failing: _fairness.FailingGroup) -> Message:
+def _failures_text(comparison: _compared_values.ComparedValues, failing: _fairness.FailingGroup) -> Message:
     rest = len(comparison.costs) - comparison.size(failing.group)
     other = int(np.isnan(comparison.costs).sum()) - failing.failed
     counts = "{count} of its {size} settings failed, and {other} of {rest} others"
     return say(counts, count=failing.failed, size=comparison.size(failing.group), other=other, rest=rest)
 
 
-def _advise_wider_range(axis: str, domain: Domain, end: boundaries.CrowdedEnd, why: str) -> tuple[Change, ...]:
-    """Return the change that extends the range by the maximum step, because the turning point of the response is not visible."""
+def _advise_wider_range(axis: str, domain: Domain, end: boundaries.EndWithCluster, why: str) -> tuple[Change, ...]:
+    """Return the change that extends the range by the maximum step, because the turning point of the response is not
+    visible."""
     new = widening.widen_range(axis, domain, end.side, math.inf)
     if new is None:
         return ()
-    return (SetRange(parameter=axis, low=new[0], high=new[1], scale=range_scale(axis, *new, domain.scale), why=why),)
+    return (
+        SetRange(parameter=axis, low=new[0], high=new[1], scale=scale_of_new_range(axis, *new, domain.scale), why=why),
+    )
 
 
 def _advise_repeats(trials: int, why: Message, advice: Message) -> tuple[Change, ...]:

@@ -14,17 +14,17 @@ from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, level_with_trend, mean_level
 
 MIN_POINTS = 20
-"""Minimum number of logged attention logits of a trial. Each quarter of the training must contain enough of them to estimate their
-noise.
-"""
+"""Minimum number of logged attention logits of a trial. Each quarter of the training must contain enough values to estimate the
+noise."""
 
-_START = 5
+_N_INITIAL_LOSSES = 5
 """Number of losses at the start of a training whose median is the initial loss."""
 
 
 @dataclass(frozen=True, slots=True)
-class Logits:
-    """The largest attention logits of one trial, on a log scale, and a comparison of the trial's results with the best trial's."""
+class AttentionLogitLevels:
+    """The largest attention logits of one trial, on a log scale, and a comparison of the trial's results with those of the best
+    trial."""
 
     trial: Trial
     before: MeanLevel
@@ -32,31 +32,30 @@ class Logits:
     late: MeanLevel
     """Log of the logits in the last quarter of the training."""
     p_worse: float
-    """p-value of the test that the trial's results in the second half of the training are worse than the best trial's at the same
-    steps; 0 for a trial that diverged.
-    """
+    """p-value of a test whether the trial's results in the second half of the training are worse than the best trial's at the
+    same steps; 0 for a trial that diverged."""
 
     @property
     def size(self) -> float:
-        """Geometric mean of the logits in the last quarter."""
+        """Geometric mean of the logits in the last quarter of the training."""
         return math.exp(self.late.mean)
 
-    def p_grown(self, reference: MeanLevel, factor: float) -> float:
+    def p_of_growth(self, reference: MeanLevel, factor: float) -> float:
         """Return the larger p-value of two tests: that the late logits exceed `factor` times the reference, and that the logits
         have grown.
         """
         shifted = MeanLevel(self.late.mean - math.log(factor), self.late.error, self.late.freedom)
-        return max(shifted.p_above_other(reference), self.late.p_above_other(self.before))
+        return max(shifted.p_value_above_other(reference), self.late.p_value_above_other(self.before))
 
 
-def read(study: Study, material: float) -> list[Logits]:
-    """Return the logits of each trial that logged enough of them, best trial first. Raises MissingData if none can be compared.
+def read(study: Study, material: float) -> list[AttentionLogitLevels]:
+    """Raises MissingData if no trial can be compared.
 
-    material: minimum difference at which results count as worse, as a share of the best trial's gain.
+    `material` is the minimum difference at which results count as worse, as a share of the best trial's gain.
     """
     ranked = study.ranked()
     failed = [t for t in study.trials if t.status in ("diverged", "not_learned")]
-    found = [_logits(study, t, ranked[0], material) for t in [*ranked, *failed] if ranked]
+    found = [_read_logits(study, t, ranked[0], material) for t in [*ranked, *failed] if ranked]
     logged = [entry for entry in found if entry is not None]
     if not logged:
         raise MissingData(
@@ -71,14 +70,16 @@ def read(study: Study, material: float) -> list[Logits]:
     return logged
 
 
-def _logits(study: Study, trial: Trial, best: Trial, material: float) -> Logits | None:
+def _read_logits(study: Study, trial: Trial, best: Trial, material: float) -> AttentionLogitLevels | None:
     curve = study.peaks(trial, "attention_logit").finite
     values = np.log(curve.values[(curve.values > 0) & (curve.steps <= _end(study, trial))])
     p = _p_worse(study, trial, best, material)
     if len(values) < MIN_POINTS or p is None:
         return None
     quarter = len(values) // 4
-    return Logits(trial, level_with_trend(values[quarter : 2 * quarter]), level_with_trend(values[-quarter:]), p)
+    return AttentionLogitLevels(
+        trial, level_with_trend(values[quarter : 2 * quarter]), level_with_trend(values[-quarter:]), p
+    )
 
 
 def _end(study: Study, trial: Trial) -> float:
@@ -89,13 +90,12 @@ def _end(study: Study, trial: Trial) -> float:
     losses = study.curve(trial, "train_loss").finite
     if not len(losses):
         return math.inf
-    return float(losses.steps[losses.values <= np.median(losses.values[:_START])][-1])
+    return float(losses.steps[losses.values <= np.median(losses.values[:_N_INITIAL_LOSSES])][-1])
 
 
 def _p_worse(study: Study, trial: Trial, best: Trial, material: float) -> float | None:
-    """Return the p-value of the test that results are worse than the best trial's by `material` times its gain; None for fewer than
-    two common results.
-    """
+    """Return the p-value of a test whether results are worse than those of the best trial by `material` times its gain; None
+    for fewer than two results at common steps."""
     if trial.status == "diverged":
         return 0.0
     if trial == best:
@@ -107,6 +107,6 @@ def _p_worse(study: Study, trial: Trial, best: Trial, material: float) -> float 
     return mean_level(differences).p_above(material * gain) if len(differences) >= 2 else None
 
 
-def reference(good: Sequence[Logits]) -> MeanLevel:
+def reference(good: Sequence[AttentionLogitLevels]) -> MeanLevel:
     """Return the late logits of the good trial whose late logits are largest."""
     return max((entry.late for entry in good), key=lambda late: late.mean)

@@ -1,4 +1,4 @@
-"""Finds steps that a gradient scaler skipped although the loss scale was far too low to cause the overflow."""
+"""Finds steps that a gradient scaler skipped although the loss scale was far too low to have caused the overflow."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from advisor.model.study import Study, Trial
 LARGEST = 65504.0
 """Largest finite float16 number."""
 _LOSSES = 5
-"""Number of losses at each end of a training whose medians are compared."""
+"""Number of losses at each end of a training from which the medians to compare are computed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Overflow:
+class ScalerOverflows:
     """The steps that the gradient scaler skipped in one trial."""
 
     trial: Trial
     steps: int
-    """Number of steps, including skipped steps."""
+    """Number of training steps, including skipped steps."""
     skipped: int
-    in_vain: int
+    skipped_in_vain: int
     """Number of skipped steps in the second half of training at which the scaled gradient was far below the largest float16."""
     first: int
     """First completed step after the first skip in vain in the second half of training."""
@@ -37,15 +37,16 @@ class Overflow:
 
     @property
     def room(self) -> float:
-        """Factor by which the largest known gradient norm, times the scale at the end of training, is below the largest float16."""
+        """Factor by which the largest known gradient norm, times the loss scale at the end of training, is below the largest
+        float16."""
         return LARGEST / (self.scale * self.gradient) if self.scale > 0 else math.inf
 
 
-def read(study: Study, trial: Trial, room: float) -> Overflow | None:
+def read(study: Study, trial: Trial, room: float) -> ScalerOverflows | None:
     """Return the skipped steps of a trial; None if it logged no loss scale and no skipped steps, or completed too few steps.
 
-    A skip is in vain if the largest gradient norm so far, multiplied by the scale, was still `room` times below the largest
-    float16. If gradient norms are unknown, a skip is in vain if the scale was below 1.
+    A skip is in vain if the largest gradient norm so far, multiplied by the loss scale, was still `room` times below the
+    largest float16. If gradient norms are unknown, a skip is in vain if the scale was below 1.
     """
     scales, skips = study.curve(trial, "loss_scale").finite, study.curve(trial, "skipped_steps").finite
     if len(scales) < 2 or len(scales) != len(skips):
@@ -53,30 +54,30 @@ def read(study: Study, trial: Trial, room: float) -> Overflow | None:
     counts = np.rint(skips.values * np.diff(skips.steps, prepend=skips.steps[0] - 1)).clip(min=0)
     unlogged = max(_number(trial.fact("skipped_steps")) - counts.sum(), 0.0)
     limits = _largest_scales(study, trial, scales.steps, room)
-    # The j-th skip before a logged row, counted backwards from the row, happened at 2^j times the row's scale. The j-th skip after
-    # the last row happened at 2^(1 - j) times its scale.
+    # The j-th skip before a logged row, counted backwards from the row, happened at 2^j times the row's scale. The j-th skip
+    # after the last row happened at 2^(1 - j) times the scale of that row.
     far = np.floor(np.log2(limits / np.maximum(scales.values, 1e-300)))
-    in_vain = np.clip(far, 0, counts)
+    skipped_in_vain = np.clip(far, 0, counts)
     last_in_vain = max(unlogged - max(-far[-1], 0.0), 0.0)
     attempts = skips.steps - skips.steps[0] + 1 + np.cumsum(counts)
     total = float(attempts[-1] + unlogged)
     late = attempts > total / 2
-    hits = np.flatnonzero(late & (in_vain > 0))
+    hits = np.flatnonzero(late & (skipped_in_vain > 0))
     late_share = min(max((total / 2 - float(attempts[-1])) / max(unlogged, 1.0), 0.0), 1.0)
-    return Overflow(
+    return ScalerOverflows(
         trial=trial,
         steps=round(total),
         skipped=round(float(counts.sum() + unlogged)),
-        in_vain=round(float(in_vain[late].sum() + last_in_vain * (1 - late_share))),
+        skipped_in_vain=round(float(skipped_in_vain[late].sum() + last_in_vain * (1 - late_share))),
         first=int(skips.steps[hits[0]] if len(hits) else skips.steps[-1]),
         scale=float(scales.values[-1] * 0.5 ** min(unlogged, 1000.0)),
         gradient=_largest(study, trial),
-        exploded=_exploded(study, trial),
+        exploded=_has_exploded(study, trial),
     )
 
 
 def _largest_scales(study: Study, trial: Trial, steps: IntArray, room: float) -> FloatArray:
-    """Return, for each of the steps, the largest scale at which an overflow is in vain, shape (steps,)."""
+    """Return, for each step, the largest loss scale at which an overflow counts as in vain, shape (steps,)."""
     norms = study.peaks(trial, "grad_norm").finite
     if not len(norms) or not norms.values.max() > 0:
         return np.ones(len(steps))
@@ -91,7 +92,7 @@ def _largest(study: Study, trial: Trial) -> float:
     return float(norms.max()) if len(norms) else math.nan
 
 
-def _exploded(study: Study, trial: Trial) -> bool:
+def _has_exploded(study: Study, trial: Trial) -> bool:
     losses = study.curve(trial, "train_loss").finite.values
     return len(losses) > 2 * _LOSSES and bool(np.median(losses[-_LOSSES:]) > np.median(losses[:_LOSSES]))
 

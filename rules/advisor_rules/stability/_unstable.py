@@ -10,7 +10,7 @@ from typing import Any
 from scipy.stats import kendalltau
 
 from advisor.computed.stability import instability
-from advisor.computed.stability.loss_blowups import Blowup
+from advisor.computed.stability.loss_blowups import TrialInstability
 from advisor.model.change import SetRange
 from advisor.model.evidence import CurveEvidence, Mark, curve_plot
 from advisor.model.message import Message, Name, Number, say
@@ -20,12 +20,12 @@ from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE
 from advisor.stats import boundaries
 
-NEAR_LOWEST = 2.0
-"""Maximum ratio of the best learning rate to the lowest one at which the best learning rate counts as lying at the low end. Our
-choice.
+MAX_RATIO_TO_LOWEST = 2.0
+"""Maximum ratio of the best learning rate to the lowest learning rate at which the best learning rate counts as lying at the
+low end. Our choice.
 """
 EDGE = 0.1
-"""Share of the range of the learning rate that counts as its low end; the same as in `space-boundary`."""
+"""Share of the range of the learning rate that counts as its low end; the same limit as in `space-boundary`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class UnstableTrials:
 
     near: instability.JudgedTrials
     judged: int
-    blowups: tuple[Blowup, ...]
+    blowups: tuple[TrialInstability, ...]
     """The instability of each unstable trial, nearest to the best trial first."""
-    worst: Blowup
+    worst: TrialInstability
 
     @property
     def trials(self) -> list[Trial]:
@@ -45,7 +45,7 @@ class UnstableTrials:
 
     @property
     def p(self) -> float:
-        """p-value of the worst instability, times the number of judged trials (Bonferroni)."""
+        """p-value of the worst instability, multiplied by the number of judged trials (Bonferroni)."""
         return min(self.worst.p * self.judged, 1.0)
 
     @property
@@ -54,41 +54,43 @@ class UnstableTrials:
         return min(1 - self.p, 0.99)
 
     def lower_rates(self, study: Study, false_alarms: float) -> SetRange | None:
-        """Return the change to search from a decade below up to `_suggested_maximum`; None if no better rate may lie there.
+        """Return the change to search from a decade below up to `_suggested_maximum`; None if no better rate can lie in this
+        range.
 
-        A better learning rate may lie there in two cases. First, the best trial's rate is at the low end of the range and below all
-        unstable rates, and results improve towards this end (Kendall's rank test at level `false_alarms`) without turning before
-        it. Second, the best rate is the lowest tried rate and most of the judged trials are unstable. In both cases, it is still
-        unknown whether training is unstable just above the best rate, which the playbook asks.
+        A better learning rate may lie below the unstable rates in two cases. First, the best trial's rate is at the low end of
+        the range and below all unstable rates, and results improve towards the low end (Kendall's rank test at level
+        `false_alarms`) without turning before it. Second, the best rate is the lowest tried rate and most of the judged trials
+        are unstable. In both cases, nothing is known about rates just above the best one, where the playbook asks for
+        stability.
         """
         name, best = self.near.parameter, self.near.best
         domain = study.spec.parameters.get(name or "")
-        # The rates are in the order of the results, best first.
+        # These learning rates are in the order of the results, best first.
         rates = [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
         if name is None or domain is None or not domain.numeric or not domain.low or len(rates) < 2:
             return None
-        at_end = domain.to_unit([best])[0] <= EDGE or best <= NEAR_LOWEST * min(rates)
+        at_end = domain.to_unit([best])[0] <= EDGE or best <= MAX_RATIO_TO_LOWEST * min(rates)
         improve = kendalltau(range(len(rates)), rates, alternative="greater").pvalue <= false_alarms
         mostly_unstable = best <= min(rates) and 2 * len(self.trials) > self.judged
-        if not mostly_unstable and not (self.near.spares_best(self.trials) and at_end and improve):
+        if not mostly_unstable and not (self.near.are_above_best_rate(self.trials) and at_end and improve):
             return None
-        if self._turns(study, domain):
+        if self._turns_before_lowest_rate(study, domain):
             return None
         end, room = "the lowest rate that was tried", 10.0
         if best > min(rates):
             end, room = "among the lowest rates that were tried", HALF_DECADE
-        why = f"Results improve down to {Number(best)}, {end}, and higher ones are unstable"
+        why = f"Results improve down to {Number(best)}, {end}, and higher rates are unstable"
         if not improve:
-            why = f"The best trial has {Number(best)}, {end}, and most of the higher ones are unstable"
+            why = f"The best trial has {Number(best)}, {end}, and most of the higher rates are unstable"
         low, high = round_significant(domain.low / room, 2), self._suggested_maximum()
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why) if low < high else None
 
-    def _turns(self, study: Study, domain: Parameter) -> bool:
+    def _turns_before_lowest_rate(self, study: Study, domain: Parameter) -> bool:
         """Return True if results at learning rates below all unstable rates get worse again before the lowest rate, so that no
         lower rate is better.
 
-        Unstable trials are left out, because they are worse whatever the response at lower rates. If several hyperparameters are
-        searched, return False, because learning rates alone do not show the response.
+        Unstable trials are left out, because they are worse whatever the response at lower rates. If several hyperparameters
+        are searched, return False, because learning rates alone do not show the response.
         """
         lowest_unstable = min(float(self.near.rates[t.index]) for t in self.trials)
         stable = [t for t in study.ranked() if float(self.near.rates[t.index]) < lowest_unstable]
@@ -97,18 +99,16 @@ class UnstableTrials:
         return len(study.searched) == 1 and boundaries.response_turns_inside(positions, costs, "low")
 
     def _suggested_maximum(self) -> float:
-        """Return the middle, on a log scale, between the best learning rate and the lowest unstable rate above it; at most twice
-        the best rate.
-        """
+        """Return the geometric mean of the best learning rate and the lowest unstable rate above it, but at most twice the best
+        rate."""
         best = self.near.best
         above = (r for t in self.trials if (r := float(self.near.rates[t.index])) > best)
         return max(round_significant(min(2 * best, math.sqrt(best * min(above, default=math.inf))), 2), best)
 
     def improves_upwards(self, study: Study, false_alarms: float) -> bool:
-        """Return True if results improve up to the highest tried learning rate, and no unstable trial lies above the best rate.
+        """Return True if results improve up to the highest tried learning rate and no trial above the best rate is unstable.
 
-        In this case, the unstable trials' learning rates are not too high, because higher rates give better results (Kendall's rank
-        test).
+        If results improve upwards (Kendall's rank test), the learning rates of the unstable trials are not too high.
         """
         domain = study.spec.parameters.get(self.near.parameter or "")
         rates = [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
@@ -139,7 +139,7 @@ class UnstableTrials:
         )
 
 
-def search_lower(change: SetRange) -> Message:
+def advise_lower_rates(change: SetRange) -> Message:
     """Return the action to recommend while the best learning rate is unknown."""
     return say(
         "Search lower values of {name}, from {low} to {high}. If training still breaks down just above the best rate, "
@@ -152,15 +152,15 @@ def search_lower(change: SetRange) -> Message:
 
 def find_unstable(
     near: instability.JudgedTrials,
-    candidates: Sequence[Blowup],
+    candidates: Sequence[TrialInstability],
     *,
     false_alarms: float,
     material: float,
-    severity: Callable[[Blowup], Any],
+    severity: Callable[[TrialInstability], Any],
 ) -> UnstableTrials | None:
     """Return the trials with significant and material instability; None if there are none.
 
-    severity: sort key of an instability, smallest for the worst one.
+    `severity` is the sort key of an instability, smallest for the worst one.
     """
     blowups = tuple(b for b in candidates if b.p * len(candidates) <= false_alarms and b.share >= material)
     return UnstableTrials(near, len(candidates), blowups, min(blowups, key=severity)) if blowups else None

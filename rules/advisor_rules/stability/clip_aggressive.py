@@ -1,4 +1,4 @@
-"""The rule `clip-aggressive`."""
+"""Implements the rule `clip-aggressive`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from advisor.model.study import Study
 from advisor.model.words import share
 from advisor.stats import tails
 
-_RESCALING = ("adam", "adamw", "nadam", "rmsprop")
+_SCALE_INVARIANT_OPTIMIZERS = ("adam", "adamw", "nadam", "rmsprop")
 """Names of optimizers whose steps do not change if all gradients are scaled by the same factor."""
 
 
@@ -27,24 +27,26 @@ class ClipAggressive(Rule):
     """More than half of the updates are clipped, so the best learning rate depends on the clipping threshold.
 
     ## What it looks at
-    The share of clipped updates over the whole training, as counted by the hook or computed from the logged gradient norms and the
-    threshold. The rule examines the five best trials that gained at least half of the best trial's gain. More than half of the
-    updates must be clipped in the best of them and in most of them.
+    The rule computes the share of clipped updates over the whole training, from the training hook's count or from the logged
+    gradient norms and the threshold. The rule examines the five best trials that reached at least half of the best trial's
+    gain. More than half of the updates must be clipped in the best trial and in most of these trials.
 
     ## Why it matters
-    Clipping is meant for outliers. If most updates are clipped, their length is the learning rate times the threshold for any
-    gradient, so the best learning rate of the study is right only for this threshold. Adam and similar optimizers are the
-    exception: they divide by the usual size of the gradients, so the threshold hardly affects their steps.
+    Clipping is meant for outliers. If most updates are clipped, their length is the learning rate times the threshold whatever
+    the gradient, so the best learning rate of the study is right only for this threshold. Adam and similar optimizers are the
+    exception: they divide updates by the usual size of the gradients, so the threshold hardly affects their steps.
 
     ## What to do
-    Raise the threshold so that typical norms pass, and lower the learning rates so that updates stay as long. Start with the 90th
-    percentile of the norms before clipping. If training is then unstable, lower the learning rate further or lengthen the warmup.
+    Raise the threshold so that typical norms are not clipped, and lower the learning rates so that the length of updates stays
+    the same. Start with the 90th percentile of the norms before clipping as the threshold. If training is then unstable, lower
+    the learning rate further or lengthen the warmup.
 
     ## How sure
-    If every step is logged, the share is a count. If only some steps are logged, the excess over one half must be significant in an
-    exact binomial test over the logged points. With Adam and similar optimizers, the rule gives no advice, because nothing has to
-    change. Confidence is one minus the p-value, times the share of the good trials that agree. If exactly half of the updates are
-    clipped, the rule fired in at most 4.5 % of simulated studies.
+    If every step is logged, the share of clipped updates is a count without error. If only some steps are logged, the excess of
+    the share over one half must be significant in an exact binomial test over the logged points. With Adam and similar
+    optimizers, the rule gives no advice, because nothing has to change. Confidence is one minus the p-value, times the share of
+    the good trials that agree. If exactly half of the updates were clipped, the rule fired in at most 4.5 % of simulated
+    studies.
     """
 
     playbook = "Gradient clipping"
@@ -52,25 +54,25 @@ class ClipAggressive(Rule):
     explains = Relation(
         rules=("space-insensitive", "space-boundary"),
         shares="rates",
-        because="Most updates are as long as the rate times the clipping threshold, so the best rate depends on the threshold.",
+        because="Most updates are as long as the learning rate times the clipping threshold, so the best learning rate "
+        "depends on the threshold.",
     )
 
     most: Share = 0.5
     """Maximum acceptable share of clipped updates; from the playbook."""
     best: Count = 5
-    """Maximum number of best trials to examine."""
+    """Maximum number of best trials that the rule examines."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
+    """Maximum distance of a good trial from the best trial, as a share of the best trial's gain over its run."""
     false_alarms: Share = 0.05
-    """Probability, per study, of a finding if the clipped share of all trials is exactly the maximum."""
+    """Maximum probability of a finding in a study in which the clipped share of all trials is exactly the maximum."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
         good = good_trials(study, self.reach)[: self.best]
         judged_trials = [c for t in good if (c := clipping.read(study, t)) is not None]
         if not judged_trials:
             raise MissingData(
-                f"no good trial noted its clipping threshold and logged {tails.MIN_POINTS} gradient norms; log the norm before "
+                f"no good trial recorded its clipping threshold and logged {tails.MIN_POINTS} gradient norms; log the norm before "
                 "clipping at every step, as train/grad_norm, and the threshold as grad_clip_norm (the advisor's training hook "
                 "does both)",
                 needs="grad_norm",
@@ -80,7 +82,7 @@ class ClipAggressive(Rule):
             return
         first = mostly_clipped[0]
         optimizer = optimizer_of(optimizer_name(first.trial.params, first.trial.facts))
-        if optimizer in _RESCALING:
+        if optimizer in _SCALE_INVARIANT_OPTIMIZERS:
             raise MissingData(
                 f"{share(first.share)} of the updates of {first.trial.name} are clipped, but the trials use {optimizer}, which "
                 "divides by the size of the gradients, so the threshold hardly affects its steps"
@@ -92,7 +94,7 @@ class ClipAggressive(Rule):
     ) -> Finding:
         first, norms = mostly_clipped[0], clipping.unclipped_norms(study)
         others = say(
-            " The same holds for {hard} of the {judged} best trials.",
+            " Most updates are also clipped in {hard} of the {judged} best trials.",
             hard=len(mostly_clipped),
             judged=len(judged_trials),
         )
@@ -101,16 +103,18 @@ class ClipAggressive(Rule):
                 "{share} of the updates of {trial}, {best}, are clipped{at}.{others}",
                 share=Percent(first.share),
                 trial=Name(first.trial.name),
-                best="the best trial" if first.trial == study.ranked()[0] else "the best trial that logged it",
+                best="the best trial"
+                if first.trial == study.ranked()[0]
+                else "the best trial that logged its clipping",
                 at=say(" at a norm of {norm}", norm=Number(first.threshold)) if math.isfinite(first.threshold) else "",
                 others=others if len(mostly_clipped) > 1 else "",
             ),
-            action=_action(norms),
+            action=_choose_action(norms),
             severity="warning",
             confidence=(1 - first.p(self.most)) * len(mostly_clipped) / len(judged_trials),
             trials=[c.trial for c in mostly_clipped],
             evidence=(*_curves(study, first), self._figures(judged_trials, first)),
-            changes=instability.clip_changes(norms, first.threshold),
+            changes=instability.clipping_changes(norms, first.threshold),
         )
 
     def _figures(self, judged_trials: list[clipping.Clipping], first: clipping.Clipping) -> FigureEvidence:
@@ -118,19 +122,23 @@ class ClipAggressive(Rule):
         return table(
             ("share of clipped updates", joined(Percent(c.share) for c in judged_trials)),
             ("logged points", joined(Number(c.points) for c in judged_trials)),
-            ("p-value of the share", say("{p} if {most} were clipped", p=Probability(first.p(self.most)), most=most)),
+            (
+                "p-value of the excess of this share",
+                say("{p} if {most} were clipped", p=Probability(first.p(self.most)), most=most),
+            ),
             ("thresholds", say("more than {most} clipped, p ≤ {p}", most=most, p=Number(self.false_alarms))),
         )
 
 
-def _action(norms: FloatArray) -> Message:
+def _choose_action(norms: FloatArray) -> Message:
     percentile = say("the 90th percentile of the best trials' norms before clipping, after the first tenth of training")
     norm = Number(float(np.quantile(norms, 0.9))) if len(norms) else None
     to = say("{norm}, {percentile}", norm=norm, percentile=percentile) if norm else percentile
     return say(
-        "Raise the clipping threshold to {to}{later}. Lower the learning rates in proportion, so that updates stay as long.",
+        "Raise the clipping threshold to {to}{later}. Lower the learning rates in proportion, so that the length of updates "
+        "stays the same.",
         to=to,
-        later="" if norm else ", once they are logged",
+        later="" if norm else ", once the norms are logged",
     )
 
 

@@ -1,4 +1,4 @@
-"""The rule `clip-insufficient`."""
+"""Implements the rule `clip-insufficient`."""
 
 from __future__ import annotations
 
@@ -19,49 +19,51 @@ class ClipInsufficient(Rule):
     """Gradients are clipped, but training is still unstable.
 
     ## What it looks at
-    Trials that clip the norm of their gradients and whose learning rate is at most ten times the best trial's. The rule fires in
-    two cases: the loss rises or diverges early or jumps later, by the tests of `stability-early` and `stability-mid`; or most
-    outliers of the gradient norm, as found by `stability-spikes`, are below the threshold. Outliers that are clipped are harmless.
+    The rule examines trials that clip the norm of their gradients and whose learning rate is at most ten times that of the best
+    trial. The rule fires in two cases. In the first, the loss rises or diverges early or jumps later, by the tests of
+    `stability-early` and `stability-mid`. In the second, most outliers of the gradient norm, as found by `stability-spikes`,
+    are below the threshold. Outliers above the threshold are harmless, because they are clipped.
 
     ## Why it matters
     If the threshold is too high, harmful large gradients are not clipped.
 
     ## What to do
-    Lower the threshold to the 90th percentile of the norms before clipping or below, and tune it around that value. If more than
-    half of the updates are clipped already, lengthen the warmup or lower the learning rate instead.
+    Lower the threshold to the 90th percentile of the norms before clipping or lower, and tune it around that value. If more
+    than half of the updates are clipped already, lengthen the warmup or lower the learning rate instead.
 
     ## How sure
-    The significance level is divided among the trials and the kinds of instability. Confidence is one minus the smallest p-value.
-    If losses fall and norms are log-normal, the rule never fired in simulated studies.
+    The significance level is divided among the trials and the kinds of instability. Confidence is one minus the smallest of
+    these p-values. If losses fell and norms were log-normal, the rule never fired in simulated studies.
     """
 
     playbook = "Gradient clipping"
     goal = "stability"
 
     reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
+    """Maximum learning rate of the judged trials, as a multiple of that of the best trial. The tuning playbook looks at 5 and
+    10 times the best learning rate."""
     trials: Count = 64
-    """Maximum number of trials to judge; those with learning rates nearest to the best trial's come first."""
+    """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high early in training; the same as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high early in training; the same limit as in `stability-early`."""
     material: Share = 0.1
-    """Minimum rise or jump, as a share of the gain from training; the same as in `stability-early` and `stability-mid`."""
+    """Minimum rise or jump, as a share of the gain from training; the same limits as in `stability-early` and
+    `stability-mid`."""
     factor: Factor = 3.0
-    """Minimum ratio of an outlier to the running median of the norm; the same as in `stability-spikes`."""
+    """Minimum ratio of an outlier to the running median of the norm; the same limit as in `stability-spikes`."""
     extreme: Share = clipping.EXTREME
-    """Maximum share of clipped updates at which a lower threshold is the remedy; from the playbook."""
+    """Maximum share of clipped updates at which lowering the threshold is the remedy; from the playbook."""
     false_alarms: Share = 0.05
-    """Probability, per study, of a finding if all trials are stable: half of it for losses, half for norms."""
+    """Maximum probability of a finding in a study whose trials are all stable: half of it for losses, half for norms."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
-        trials_in_reach = instability.within_reach(study, self.reach)
+        trials_in_reach = instability.trials_within_reach(study, self.reach)
         thresholds = [
             c for t in trials_in_reach.trials[: self.trials] if (c := clipping.read_threshold(study, t)) is not None
         ]
         if not thresholds:
             raise MissingData(
-                "no trial noted its clipping threshold; log the threshold as grad_clip_norm (the advisor's training hook does)",
+                "no trial recorded its clipping threshold; log the threshold as grad_clip_norm (the advisor's training hook does)",
                 needs="facts",
             )
         clipped = [c for c in thresholds if math.isfinite(c.threshold) or c.share > 0]
@@ -73,7 +75,8 @@ class ClipInsufficient(Rule):
         )
         if not instabilities.judged and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
             raise MissingData(
-                f"no trial that clips logged {tails.MIN_POINTS} losses or gradient norms; log both at every step, the norm before "
+                f"no trial that clips gradients logged {tails.MIN_POINTS} losses or gradient norms; log both at every step, "
+                "the norm before "
                 "clipping",
                 needs="grad_norm",
             )
@@ -109,12 +112,12 @@ class ClipInsufficient(Rule):
         return _Instability(worst, what, study.signals["grad_norm"], step, p, len(passed))
 
     def _finding(self, study: Study, worst: _Instability, clip: int) -> Finding:
-        """`clip`: number of trials that clip their gradients."""
+        """`clip` is the number of trials that clip their gradients."""
         worst_clipping = worst.clipping
         finite = math.isfinite(worst_clipping.threshold)
         at = say(" at a norm of {norm}", norm=Number(worst_clipping.threshold)) if finite else ""
-        others = say(" {many} of the {clip} trials that clip are unstable.", many=worst.trials, clip=clip)
-        action, changes = clipping.remedy(study, worst_clipping, self.extreme)
+        others = say(" {many} of the {clip} trials that clip gradients are unstable.", many=worst.trials, clip=clip)
+        action, changes = clipping.clipping_remedy(study, worst_clipping, self.extreme)
         limits = say(
             "p ≤ {p}, rise ≥ {rise} of the gain, norms ≥ {factor} times their median",
             p=Number(self.false_alarms),

@@ -1,4 +1,4 @@
-"""The rule `loss-scale`."""
+"""Implements the rule `loss-scale`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from advisor.model.study import Study
 from advisor_rules.stability import _overflow
 
 _ACTION = (
-    "Train in bfloat16. If the device has none, find the layer whose outputs exceed 65,504 (unscaled inputs, attention scores, a "
+    "Train in bfloat16. If the device does not support bfloat16, find the layer whose outputs exceed 65,504 (unscaled inputs, "
+    "attention scores, a "
     "sum over many values) and compute it in float32."
 )
 
@@ -22,27 +23,28 @@ class LossScale(Rule):
     """Steps in float16 are skipped again and again, and a lower loss scale does not help.
 
     ## What it looks at
-    The loss scale and the skipped steps of the gradient scaler, and the gradient norm, in all trials whose training loss did not
-    end above its start. A scaler halves the scale after each overflow. This helps if the scaled gradient was too large. The rule
-    counts the skips of the second half of training at which even the largest gradient norm until then, times the scale, was 128
-    times below the largest float16, 65,504. Such an overflow does not come from the scale: it comes from the forward pass or from a
-    batch with extreme values. Without a logged gradient norm, only skips at a scale below 1 count.
+    The rule reads the loss scale and the skipped steps of the gradient scaler, and the gradient norm, in all trials whose
+    training loss did not end above its start. A gradient scaler halves the loss scale after each overflow. Halving the loss
+    scale helps if the scaled gradient was too large. The rule counts skipped steps in the second half of training at which even
+    the largest gradient norm until then, times the loss scale, was 128 times below the largest float16, 65,504. Such an
+    overflow does not come from the loss scale, but from the forward pass or from a batch with extreme values. Without a logged
+    gradient norm, only steps skipped at a loss scale below 1 count.
 
     ## Why it matters
-    Each such overflow halves the scale, and it takes 2,000 steps without overflow to double it again. So the scale falls on, small
-    gradients become zero in float16, and at last no step is made any more, without an error.
+    Each such overflow halves the loss scale, and doubling it again takes 2,000 steps without overflow. The loss scale therefore
+    keeps falling, small gradients become zero in float16, and finally every step is skipped, without an error.
 
     ## What to do
-    Train in bfloat16, which has the range of float32. Otherwise normalise the inputs, look at the batches whose steps were skipped,
-    and compute the layer that overflows in float32. A lower limit for the scale only hides the problem.
+    Train in bfloat16, which has the range of float32. Otherwise normalise the inputs, look at the batches whose steps were
+    skipped, and compute the layer that overflows in float32. A lower limit for the loss scale only hides the problem.
 
     ## How sure
-    A scaler that works keeps the scaled gradient near the limit, whatever the
-    size of the loss, so skips at its start, after each doubling, or because gradients grow do not count. On recordings of seeds
-    not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with unscaled inputs
-    or extreme batches and in none of 30 float16 studies without; in 150 simulated scalers with heavy-tailed gradients it never
-    fired. Confidence is 0.9 if a majority of the trials is affected, else 0.7. Sources: the behaviour of PyTorch's
-    `GradScaler`; fairseq and DeepSpeed stop a training whose scale reaches its minimum.
+    A scaler that works keeps the scaled gradient near the limit, whatever the size of the loss. Skipped steps at the start of
+    scaling, after a doubling, or because gradients grow therefore do not count. On recorded trainings with seeds not used in
+    development (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with unscaled inputs or extreme
+    batches and in none of 30 other float16 studies; in 150 simulated scalers with heavy-tailed gradients the rule never fired.
+    Confidence is 0.9 if a majority of the trials is affected, else 0.7. Sources: the behaviour of PyTorch's `GradScaler`;
+    fairseq and DeepSpeed stop a training whose scale reaches its minimum.
     """
 
     playbook = "How can optimization failures be debugged and mitigated?"
@@ -55,18 +57,19 @@ class LossScale(Rule):
     )
 
     room: Factor = 128.0
-    """Minimum factor between the largest float16 and the largest scaled gradient at which an overflow has another cause. It leaves
-    seven doublings for gradients of single batches and of activations. Our choice."""
+    """Minimum factor between the largest float16 number and the largest scaled gradient at which an overflow has another cause.
+    This factor leaves seven doublings for gradients of single batches and of activations. Our choice."""
     fewest: Count = 3
-    """Minimum number of such skips in the second half of a training; single extreme batches do no harm. Our choice."""
+    """Minimum number of steps skipped in vain in the second half of a training; single extreme batches do no harm. Our
+    choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
         read = [_overflow.read(study, trial, self.room) for trial in study.trials if study.ended[trial.index]]
         logged = [o for o in read if o is not None]
         if not logged:
             raise MissingData(
-                "no trial logged its loss scale and skipped steps; training without a gradient scaler has none, else log them as "
+                "no trial logged its loss scale and skipped steps; training without a gradient scaler has none; with one, log "
+                "them as "
                 "train/loss_scale and train/skipped_steps (the advisor's training hook does)",
                 needs="design",
             )
@@ -75,16 +78,16 @@ class LossScale(Rule):
             raise MissingData(
                 "the training loss of each trial with a gradient scaler ended above its start", needs="design"
             )
-        affected = [o for o in judged if o.in_vain >= self.fewest]
+        affected = [o for o in judged if o.skipped_in_vain >= self.fewest]
         if affected:
             yield self._finding(study, affected, len(judged))
 
-    def _finding(self, study: Study, affected: list[_overflow.Overflow], judged: int) -> Finding:
-        worst = max(affected, key=lambda o: o.in_vain)
+    def _finding(self, study: Study, affected: list[_overflow.ScalerOverflows], judged: int) -> Finding:
+        worst = max(affected, key=lambda o: o.skipped_in_vain)
         most = 2 * len(affected) > judged
         return self.finding(
             say(
-                "In {n} of {trials} in float16, overflows go on although the loss scale is low: {name} skipped {skipped} of "
+                "In {n} of {trials} in float16, overflows continue although the loss scale is low: {name} skipped {skipped} of "
                 "{steps} steps, and its scale fell to {scale}.",
                 n=len(affected),
                 trials=Counted(judged, "trial"),
@@ -103,18 +106,18 @@ class LossScale(Rule):
             changes=(Advise(text=_ACTION),),
         )
 
-    def _evidence(self, study: Study, affected: list[_overflow.Overflow]) -> tuple[Evidence, ...]:
+    def _evidence(self, study: Study, affected: list[_overflow.ScalerOverflows]) -> tuple[Evidence, ...]:
         shown = affected[:5]
         return (
             curve_plot(
                 study.signals["loss_scale"],
-                "The loss scale falls on, because lowering it does not prevent the overflow.",
+                "The loss scale keeps falling, because lowering it does not prevent the overflow.",
                 [o.trial for o in shown],
                 marks=tuple(Mark(trial=o.trial.id, step=o.first, label="skipped in vain") for o in shown),
                 lines={"scale 1": 1.0},
             ),
             table(
-                ("skipped in vain in the second half, by trial", joined(str(o.in_vain) for o in shown)),
+                ("steps skipped in vain in the second half, by trial", joined(str(o.skipped_in_vain) for o in shown)),
                 ("minimum for a finding", self.fewest),
                 ("largest gradient norm", joined(Number(o.gradient) for o in shown)),
                 ("65,504 / (scale × largest gradient) at the end", joined(Number(o.room) for o in shown)),

@@ -1,4 +1,4 @@
-"""The rule `residual-norm`."""
+"""Implements the rule `residual-norm`."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class ResidualNorm(Rule):
     """Training is unstable, and the model normalises after its residual additions or not at all.
 
     ## What it looks at
-    First, instability: losses that rise or diverge early or jump later, by the tests of `stability-early` and `stability-mid`, in
-    trials whose learning rate is at most ten times the best trial's. Second, the models of the unstable trials, as recorded by the
-    training hook: the position of normalisation in residual blocks, and the presence of residual blocks and normalisation layers.
-    The models of stable trials are not judged.
+    First, the rule tests for instability: losses that rise or diverge early or jump later, by the tests of `stability-early`
+    and `stability-mid`, in trials whose learning rate is at most ten times that of the best trial. Second, the rule examines
+    the models of the unstable trials, as recorded by the training hook: the position of normalisation in residual blocks, and
+    the presence of residual blocks and normalisation layers. The models of stable trials are not judged.
 
     ## Why it matters
     Norm(x + f(x)) makes deep networks hard to train, because each layer rescales the gradient on the residual path. Warmup and
-    clipping then only treat a symptom of the architecture.
+    clipping then treat only a symptom of the architecture.
 
     ## What to do
-    Normalise before the addition: x + f(Norm(x)), or x + Norm(f(x)). Residual branches that start at zero help too, and another
-    optimizer may help. Then search higher learning rates again.
+    Normalise before the addition: x + f(Norm(x)), or x + Norm(f(x)). Residual branches that are initialised at zero help too,
+    and another optimizer may help. Then search higher learning rates again, because training is more stable.
 
     ## How sure
-    Confidence is one minus the p-value of the instability, times 0.8, because instability often has another cause. If trials with
-    such models are stable, the rule fired in at most 1 % of simulated studies.
+    Confidence is one minus the p-value of the instability, times 0.8, because instability often has another cause. If trials
+    with such models were stable, the rule fired in at most 1 % of simulated studies.
     """
 
     playbook = "Potential fixes for common instability patterns"
@@ -51,19 +51,20 @@ class ResidualNorm(Rule):
     probes = frozenset({"learning-rate", "early-instability"})
 
     reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
+    """Maximum learning rate of the judged trials, as a multiple of that of the best trial. The tuning playbook looks at 5 and
+    10 times the best learning rate."""
     trials: Count = 64
-    """Maximum number of trials to judge; those with learning rates nearest to the best trial's come first."""
+    """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high early in training; the same as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high early in training; the same limit as in `stability-early`."""
     material: Share = 0.1
-    """Minimum rise or jump, as a share of the gain from training; the same as in `stability-early` and `stability-mid`."""
+    """Minimum rise or jump, as a share of the gain from training; the same limits as in `stability-early` and
+    `stability-mid`."""
     false_alarms: Share = 0.05
-    """Probability, per study, that noise alone raises a finding."""
+    """Maximum probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the model."""
-        trials_in_reach = instability.within_reach(study, self.reach)
+        trials_in_reach = instability.trials_within_reach(study, self.reach)
         instabilities = loss_blowups.study_instability(
             study,
             trials_in_reach.trials[: self.trials],
@@ -81,8 +82,8 @@ class ResidualNorm(Rule):
         with_known_model = [(b, kind) for b in instabilities.unstable if (kind := _norm_order(b.trial)) is not None]
         if not with_known_model:
             raise MissingData(
-                "training is unstable, but no unstable trial noted where its model normalises; pass the loss to the advisor's "
-                "training hook, which then sees it",
+                "training is unstable, but no unstable trial recorded where its model normalises; pass the loss to the advisor's "
+                "training hook, which then detects the position",
                 needs="facts",
             )
         faulty = [(b, kind) for b, kind in with_known_model if kind in _FAULTS]
@@ -93,10 +94,10 @@ class ResidualNorm(Rule):
         self,
         near: instability.JudgedTrials,
         instabilities: loss_blowups.StudyInstability,
-        faulty: list[tuple[loss_blowups.Blowup, str]],
+        faulty: list[tuple[loss_blowups.TrialInstability, str]],
         built: int,
     ) -> Finding:
-        """`built`: number of unstable trials whose model is known."""
+        """`built` is the number of unstable trials whose model is known."""
         worst, kind = faulty[0]
         which = [b.trial for b, _ in faulty]
         what = worst.sentence(near.at(worst.trial))

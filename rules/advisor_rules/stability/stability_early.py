@@ -1,4 +1,4 @@
-"""The rule `stability-early`."""
+"""Implements the rule `stability-early`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from advisor.computed.stability import instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.evidence import FigureEvidence, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.learning_rate import rate_of
+from advisor.model.learning_rate import peak_rate_of_trial
 from advisor.model.message import Name, Number, Percent, Probability, say
 from advisor.model.study import Study
-from advisor_rules.stability._unstable import UnstableTrials, find_unstable, search_lower
+from advisor_rules.stability._unstable import UnstableTrials, advise_lower_rates, find_unstable
 
-_WARMUP_ADVICE = "Warm up the learning rate over as few steps as train stably. Lower it only as a last resort."
-_RATE_ADVICE = "Sweep lower learning rates. If the best of them are just below those that are unstable, warm up."
+_WARMUP_ADVICE = (
+    "Warm up the learning rate over the fewest steps that keep training stable. Lower the rate only as a last resort."
+)
+_RATE_ADVICE = "Sweep lower learning rates. If the best rates are just below the unstable ones, warm up."
 """Advice if only a single setting was tried, which does not show whether its learning rate was far too high."""
 _HARMLESS_ADVICE = (
-    "These trials end as well as the best one, so change nothing; before you search higher learning rates, warm up."
+    "These trials end as well as the best trial, so change nothing; before you search higher learning rates, warm up."
 )
 _HIGHER_ADVICE = (
-    "Search higher learning rates first: results improve up to the highest, so no lower one needs a warmup."
+    "Search higher learning rates first: results improve up to the highest rate, so no lower rate needs a warmup."
 )
 
 
@@ -32,32 +34,35 @@ class StabilityEarly(Rule):
     """The loss rises instead of falling early in training, or becomes NaN or infinite.
 
     ## What it looks at
-    The first tenth of training in the trials whose learning rate is at most ten times the best trial's, because any training is
-    unstable far above the best rate. The loss is the training loss or, if it was not logged, an evaluated loss. A trial is unstable
-    early if its loss stays NaN or infinite, or if it rises above its first value for ten steps (one point if fewer were logged).
-    The rise must exceed the noise, a tenth of the whole training's gain and a fiftieth of the best trial's gain. A rise counts even
-    if the loss recovers. A constant loss and an overshoot that ends within ten steps do not count.
+    The rule examines the first tenth of training in the trials whose learning rate is at most ten times that of the best trial,
+    because any training is unstable far above the best rate. The loss is the training loss or, if it was not logged, an
+    evaluated loss. A trial is unstable early if its loss stays NaN or infinite, or if it rises above its first value for ten
+    steps (for one point if fewer were logged). The rise must exceed the noise, a tenth of the whole training's gain and a
+    fiftieth of the best trial's gain. A rise counts even if the loss recovers. A constant loss and an overshoot that ends
+    within ten steps do not count.
 
     ## Why it matters
-    Instability limits the learning rate. A run that blows up early and recovers trains slowly, yet it looks healthy if evaluations
-    are thousands of steps apart. Tune nothing else before training is stable.
+    Instability limits the learning rate. A run that blows up early and recovers trains slowly, yet it looks healthy if
+    evaluations are thousands of steps apart. Do not tune other hyperparameters before training is stable.
 
     ## What to do
-    Find the shortest sufficient warmup with a separate short study. During this warmup, which takes between 10 steps and a tenth of
-    the training, the learning rate rises from zero to ten times the lowest unstable rate; it stays there for twice as long.
-    `warmup-shortest` evaluates the study. If no warmup suffices, clip gradients, then try another optimizer. Lower the learning
-    rate only as a last resort. If results improve down to the lowest tenth of the rates (a rank test), search lower rates first,
-    because the best rate is not known yet and may lie far from the unstable ones. This search ends between the best rate and the
-    lowest unstable one. After a single setting, sweep lower rates first for the same reason.
+    Find the shortest warmup that stabilises training with a separate short study. During this warmup, which takes between 10
+    steps and a tenth of the training, the learning rate rises from zero to ten times the lowest unstable rate; the rate stays
+    there for twice as long. The rule `warmup-shortest` evaluates this study. If no warmup suffices, clip gradients, then try
+    another optimizer. Lower the learning rate only as a last resort. If results improve down to the lowest tenth of the rates
+    (a rank test), search lower rates first, because the best rate is unknown and may lie far from the unstable rates. This
+    search ends between the best rate and the lowest unstable rate. If only a single setting was tried, sweep lower rates first
+    for the same reason.
 
-    The finding is a note if the unstable trials end within noise of the best one, because the instability does no harm. It is also
-    a note if results improve up to the highest rate (a rank test) and no unstable trial lies above it.
+    The finding is a note if the unstable trials end within noise of the best trial, because the instability does no harm. The
+    finding is also a note if results improve up to the highest rate (a rank test) and no unstable trial has a higher rate than
+    the best trial.
 
     ## How sure
-    The noise is estimated from each run, with an exponential tail for the highest level and a t-distribution for the first value.
-    The p-value is multiplied by the number of trials, and confidence is one minus the result. In simulations, the rule fired in 0
-    to 6 % of stable runs with normal, skewed, heavy-tailed or autocorrelated noise, and in 9 % of runs that never fall and drift
-    with heavy-tailed noise.
+    The noise is estimated from each run, with an exponential tail for the highest level and a t-distribution for the first
+    value. The p-value is multiplied by the number of trials, and confidence is one minus this product. In simulations, the rule
+    fired in 0 to 6 % of stable runs with normal, skewed, heavy-tailed or autocorrelated noise, and in 9 % of runs that never
+    fall and drift with heavy-tailed noise.
     """
 
     playbook = "How can optimization failures be debugged and mitigated?"
@@ -76,7 +81,7 @@ class StabilityEarly(Rule):
         Relation(
             rules=("stability-mid", "stability-spikes", "clip-insufficient", "residual-norm"),
             shares="a trial",
-            because="Training is unstable from its start; this is a further symptom.",
+            because="Training is unstable from its start, and this finding is a further symptom.",
         ),
         Relation(
             rules=("curve-worse-than-chance",),
@@ -93,19 +98,19 @@ class StabilityEarly(Rule):
     )
 
     reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
+    """Maximum learning rate of the judged trials, as a multiple of that of the best trial. The tuning playbook looks at 5 and
+    10 times the best learning rate."""
     trials: Count = 64
-    """Maximum number of trials to judge; those with learning rates nearest to the best trial's come first."""
+    """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     lasting: Count = 10
-    """Minimum number of steps for which the loss stays high; the playbook's shortest warmup is as long."""
+    """Minimum number of steps for which the loss stays high, equal to the playbook's shortest warmup."""
     material: Share = 0.1
-    """Minimum rise, as a share of the whole training's gain below the first loss."""
+    """Minimum rise of the loss, as a share of the fall below the first loss over the whole training."""
     false_alarms: Share = 0.05
-    """Probability, per study, that noise alone raises a finding."""
+    """Maximum probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
-        trials_in_reach = instability.within_reach(study, self.reach)
+        trials_in_reach = instability.trials_within_reach(study, self.reach)
         starts = [loss_blowups.blowup_at_start(study, t, self.lasting) for t in trials_in_reach.trials[: self.trials]]
         blowups = [b for b in starts if b is not None]
         unstable = find_unstable(
@@ -118,14 +123,14 @@ class StabilityEarly(Rule):
         if unstable is None:
             _require_dense_starts(study, blowups)
             return
-        lowest_rate = min((rate_of(study, t) for t in unstable.trials), default=math.nan)
-        lower, severity = unstable.lower_rates(study, self.false_alarms), _severity(study, unstable)
+        lowest_rate = min((peak_rate_of_trial(study, t) for t in unstable.trials), default=math.nan)
+        lower, severity = unstable.lower_rates(study, self.false_alarms), _choose_severity(study, unstable)
         harmless = _HARMLESS_ADVICE
         if unstable.improves_upwards(study, self.false_alarms):
             severity, harmless = "note", _HIGHER_ADVICE
         yield self.finding(
             unstable.message if lower is None else say("{why}. {what}", why=lower.why, what=unstable.message),
-            action=search_lower(lower) if lower else harmless if severity == "note" else _advice(study),
+            action=advise_lower_rates(lower) if lower else harmless if severity == "note" else _build_advice(study),
             severity=severity,
             confidence=unstable.confidence,
             side=trials_in_reach.side(unstable.trials),
@@ -149,18 +154,18 @@ class StabilityEarly(Rule):
             ),
             ("points early in training", say("{n} of {trial}", n=worst.points, trial=Name(worst.trial.name))),
             ("first value, worst level, limit of noise", worst.levels),
-            ("p-value over all trials judged", Probability(instability_found.p)),
+            ("p-value over all judged trials", Probability(instability_found.p)),
             ("thresholds", limits),
         )
 
 
-def _advice(study: Study) -> str:
+def _build_advice(study: Study) -> str:
     return _WARMUP_ADVICE if len({repeats.key(t) for t in study.trials}) > 1 else _RATE_ADVICE
 
 
-def _severity(study: Study, instability_found: UnstableTrials) -> Severity:
-    """Return the severity of the instability: a note if the unstable trials end within noise of the best one."""
-    if not instability_found.near.spares_best(instability_found.trials):
+def _choose_severity(study: Study, instability_found: UnstableTrials) -> Severity:
+    """Return the severity of the instability: a note if the unstable trials end within noise of the best trial."""
+    if not instability_found.near.are_above_best_rate(instability_found.trials):
         return "critical"
     best_first, (noise, noise_is_known) = study.ranked(), noise_between.noise_between_seeds(study)
     comparable, costs = {t.index for t in best_first}, study.costs
@@ -168,16 +173,16 @@ def _severity(study: Study, instability_found: UnstableTrials) -> Severity:
     return "note" if noise_is_known and worst <= costs[best_first[0].index] + NOISE_BOUND * noise else "warning"
 
 
-def _require_dense_starts(study: Study, blowups: Sequence[loss_blowups.Blowup]) -> None:
+def _require_dense_starts(study: Study, blowups: Sequence[loss_blowups.TrialInstability]) -> None:
     """Raise MissingData if no trial logged enough early points to be called stable."""
     if any(b.points for b in blowups):
         return
     start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
-    if loss_blowups.losses_may_rise(study):
+    if loss_blowups.may_losses_rise(study):
         metric = study.spec.objective.metric
         raise MissingData(
             f"the training losses of such runs need not fall, and no trial evaluated {metric} {loss_blowups.MIN_EARLY} times "
-            f"within {start}; evaluate more often there"
+            f"within {start}; evaluate more often in this part"
         )
     what = f"no trial logged {loss_blowups.MIN_EARLY} losses within {start}" if blowups else "no trial logged a loss"
     raise MissingData(

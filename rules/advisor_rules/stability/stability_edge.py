@@ -1,4 +1,4 @@
-"""The rule `stability-edge`."""
+"""Implements the rule `stability-edge`."""
 
 from __future__ import annotations
 
@@ -23,45 +23,48 @@ from advisor.stats import boundaries, outliers
 
 MAX_P_UNDECIDED = 0.5
 """Maximum p-value at which the test for a turn is undecided; above it, results probably turn before the edge."""
-MIN_STABLE = 4
+MIN_STABLE_SETTINGS = 4
 """Minimum number of successful settings below the edge to determine where results turn."""
 
 
 class _StabilityLimit(NamedTuple):
-    """The edge, that is, the lowest learning rate from which training fails, and the best learning rate below it."""
+    """The lowest learning rate from which training fails (the edge) and the best learning rate below it."""
 
     edge: float
     best: float
     region: outliers.FailureRegion
     turns: float
-    """p-value: probability of at least this improvement towards the edge if results turn before the edge."""
+    """p-value: probability of an improvement towards the edge that is at least as strong if results turn before the edge."""
 
 
 class StabilityEdge(Rule):
     """Results still improve up to the learning rates at which training fails.
 
     ## What it looks at
-    The lowest learning rate (the edge) above which nearly all trials diverge or learn nothing. The best trial's rate must lie
-    within a factor of four below it, and results must still improve up to half of it; the rule tests this with a parabola through
-    the better half of the successful trials. If momentum is searched as well, a failed trial must also lie near the best one in lr
-    / (1 - momentum). Trials that crashed or ran out of memory are left out. If results turn before the edge, stable training would
-    gain nothing, and the rule is quiet.
+    The rule finds the lowest learning rate (the edge) above which nearly all trials diverge or learn nothing. The best trial's
+    rate must lie within a factor of four below the edge, and results must still improve up to half of the edge. The rule tests
+    this improvement with a parabola through the better half of the successful trials. If momentum is searched as well, a failed
+    trial must also lie near the best trial in lr / (1 - momentum). Trials that crashed or ran out of memory are left out. If
+    results turn before the edge, stable training would gain nothing, and the rule is quiet.
 
     ## Why it matters
-    A higher learning rate may train better, but instability prevents it. Moving the search to lower rates hides the problem.
+    A higher learning rate may train better, but instability prevents it. Moving the search to lower learning rates hides the
+    problem.
 
     ## What to do
-    Make training stable, then search higher learning rates. A short study first finds the shortest warmup, from 10 steps to a tenth
-    of the training, that makes ten times the unstable rate stable; `warmup-shortest` evaluates it. If losses were logged too rarely
-    to show early training, run 500 steps at twice the best rate before that. If trials become unstable only in mid training, they
-    need clipping instead, see `stability-spikes`. Lower the learning rate only as a last resort.
+    Make training stable, then search higher learning rates. A short study first finds the shortest warmup, from 10 steps to a
+    tenth of the training, at which training is stable at ten times the unstable rate; the rule `warmup-shortest` evaluates this
+    study. If losses were logged too rarely to show early training, run 500 steps at twice the best rate before this study. If
+    trials become unstable only in mid training, they need clipping instead; see the rule `stability-spikes`. Lower the learning
+    rate only as a last resort.
 
     ## How sure
-    The first test permutes failed, best and other trials over the learning rates that were tried. Its p-value is the probability of
-    as many failures beyond an edge with the best trial next to it. The second is a t-test if results improve up to half of the
-    edge. Confidence is one minus the larger p-value. In simulations, the rule fired in at most 5 % of studies if failures do not
-    depend on the learning rate, and in 0 to 2 % of studies of 6 to 30 trials if the best rate lies 0.4 decades below the edge. If
-    results improve up to the edge, it fired in 3 % of studies with 6 trials, 63 % with 10, 73 % with 16 and 97 % with 30.
+    The first test permutes failed, best and other trials over the learning rates that were tried. Its p-value is the
+    probability that as many trials fail beyond an edge with the best trial next to this edge. The second test is a t-test of
+    whether results improve up to half of the edge. Confidence is one minus the larger of the two p-values. In simulations, the
+    rule fired in at most 5 % of studies if failures did not depend on the learning rate, and in 0 to 2 % of studies of 6 to 30
+    trials if the best rate lay 0.4 decades below the edge. If results improved up to the edge, the rule fired in 3 % of
+    simulated studies with 6 trials, 63 % with 10, 73 % with 16 and 97 % with 30.
     """
 
     playbook = "Identifying unstable workloads"
@@ -74,12 +77,12 @@ class StabilityEdge(Rule):
         Relation(
             rules=("space-boundary-infeasible", "space-infeasible", "space-boundary"),
             shares="end",
-            because="Instability sets this limit of the space; it moves once training is stable.",
+            because="Instability sets this limit of the space; the limit moves once training is stable.",
         ),
         Relation(
             rules=("stability-early", "stability-mid", "stability-spikes"),
             shares="trials",
-            because="These trials lie beyond the highest stable learning rate; this is how they fail.",
+            because="These trials lie beyond the highest stable learning rate; instability is why they fail.",
             waits=False,
         ),
     )
@@ -87,24 +90,22 @@ class StabilityEdge(Rule):
     purity: Share = 0.8
     """Minimum share of failed trials among those at or above the edge."""
     factor: Factor = 4.0
-    """Maximum ratio of the edge to the best learning rate. It is two doublings of the playbook's probe."""
+    """Maximum ratio of the edge to the best learning rate. The ratio equals two doublings in the playbook's probe."""
     next: Factor = 10.0
-    """Maximum ratio of the edge to the best learning rate at which the rule asks for rates in between, if none was tried."""
+    """Maximum ratio of the edge to the best learning rate above which the rule asks for rates in between if none was tried."""
     gain: Factor = 2.0
-    """Ratio of the edge to the learning rate up to which results must improve, which is half of the edge."""
+    """Ratio of the edge to the learning rate up to which results must improve, for example 2 for half of the edge."""
     improves: Share = 0.1
-    """Maximum p-value at which results count as improving up to that rate."""
+    """Maximum p-value at which results count as improving up to the rate that `gain` determines."""
     raise_to: Factor = 10.0
-    """Learning rate that a warmup should make stable, as a multiple of the unstable rate. 10 is the playbook's default, 100 its
-    next.
-    """
+    """Learning rate that a warmup should make stable, as a multiple of the unstable rate; the playbook starts with 10 and
+    continues with 100."""
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high early in training; the same as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high early in training; the same limit as in `stability-early`."""
     false_alarms: Share = 0.05
-    """Probability, per study, that chance alone raises a finding."""
+    """Maximum probability, per study, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the learning rate."""
         searched_rates = learning_rates(study)
         if searched_rates is None:
             raise MissingData(
@@ -126,33 +127,34 @@ class StabilityEdge(Rule):
                 at_least=4,
             )
         best = int(np.nanargmin(costs))
-        for edge, stable in self._edges(logs, has_failed, costs, best):
+        for edge, stable in self._find_edges(logs, has_failed, costs, best):
             near_best = edge.edge <= self.factor * edge.best
-            if edge.turns <= self.improves and near_best and not self._far_with_momentum(tried, name, edge):
+            if edge.turns <= self.improves and near_best and not self._is_far_with_momentum(tried, name, edge):
                 yield self._finding(study, name, edge, tried.trials[rows[best]][0])
-            elif edge.turns < MAX_P_UNDECIDED or stable < MIN_STABLE:
+            elif edge.turns < MAX_P_UNDECIDED or stable < MIN_STABLE_SETTINGS:
                 raise MissingData(
-                    f"trials fail from {name} {plain_number(edge.edge, 3)} on; to see if results improve up to there, the rule "
+                    f"trials fail from {name} {plain_number(edge.edge, 3)} on; to see if results improve up to that rate, the rule "
                     f"needs more trials between {plain_number(edge.best, 3)} and {plain_number(edge.edge, 3)}",
                     needs="design",
                 )
 
-    def _edges(
+    def _find_edges(
         self, logs: FloatArray, has_failed: BoolArray, costs: FloatArray, best: int
     ) -> Iterator[tuple[_StabilityLimit, int]]:
-        """Yield each significant edge and the number of stable settings below it. logs: logarithms of the rates, shape (n,)."""
+        """Yield each significant edge and the number of stable settings below it. `logs` holds the logarithms of the rates,
+        shape (n,)."""
         log_factors = np.log10([[self.factor, self.next]])
         for region in outliers.find_failure_regions(
             logs[:, None], has_failed, purity=self.purity, best=best, near=log_factors, sides=(("high",),)
         ):
             if region.p <= self.false_alarms:
                 stable = ~has_failed & (logs < region.edge)
-                turns = boundaries.p_of_turn(logs[stable], costs[stable], region.edge - math.log10(self.gain))
+                turns = boundaries.p_value_of_turn(logs[stable], costs[stable], region.edge - math.log10(self.gain))
                 yield _StabilityLimit(10**region.edge, 10 ** float(logs[best]), region, turns), int(stable.sum())
 
-    def _far_with_momentum(self, tried: settings.Settings, name: str, edge: _StabilityLimit) -> bool:
-        """Return True if momentum is searched and no failed setting beyond the edge is near the best setting in terms of lr / (1 -
-        momentum).
+    def _is_far_with_momentum(self, tried: settings.Settings, name: str, edge: _StabilityLimit) -> bool:
+        """Return True if momentum is searched and no failed setting beyond the edge is near the best setting in terms of lr /
+        (1 - momentum).
         """
         momentum = next((n for n in tried.numeric if "momentum" in words_of(n)), None)
         if momentum is None:
@@ -189,14 +191,14 @@ class StabilityEdge(Rule):
         )
         return self.finding(
             say(
-                "The best {name}, {rate}, lies {below} {fails}. Results improve up to there.",
+                "The best {name}, {rate}, lies {below} {fails}. Results improve up to that rate.",
                 name=Name(name),
                 rate=Number(rate),
                 below=below,
                 fails=fails,
             ),
             action=say(
-                "Make training stable, with a warmup first, then search {name} up to {high}. Lower it only as a last resort.",
+                "Make training stable, with a warmup first, then search {name} up to {high}. Lower the rate only as a last resort.",
                 name=Name(name),
                 high=Number(higher.high),
             ),
@@ -206,7 +208,7 @@ class StabilityEdge(Rule):
             side="high",
             trials=[best, *failed_trials],
             evidence=self._evidence(steep_edge, best, higher, fails),
-            changes=self._remedy(study, failed_trials, edge, higher),
+            changes=self._choose_remedy(study, failed_trials, edge, higher),
         )
 
     def _evidence(
@@ -220,7 +222,7 @@ class StabilityEdge(Rule):
                 parameter=higher.parameter,
                 caption=say("The best trial lies right below {fails}.", fails=fails),
                 trials=(best.id,),
-                lines=(Line(value=edge, label="unstable from here on"),),
+                lines=(Line(value=edge, label="trials are unstable beyond this line"),),
                 next_low=higher.low,
                 next_high=higher.high,
             ),
@@ -228,7 +230,7 @@ class StabilityEdge(Rule):
                 ("best learning rate", Number(rate)),
                 ("lowest unstable learning rate", Number(edge)),
                 (
-                    "failed from there on",
+                    "failed trials from this rate on",
                     say("{n} of {of} (at least {limit})", n=region.failed, of=region.total, limit=limit),
                 ),
                 ("p-value of this arrangement of failures", chance),
@@ -239,20 +241,19 @@ class StabilityEdge(Rule):
             ),
         )
 
-    def _remedy(
+    def _choose_remedy(
         self, study: Study, failed_trials: Sequence[Trial], edge: float, higher: SetRange
     ) -> tuple[Change, ...]:
-        """Return the remedy for the kind of instability in the failed trials; if their losses do not show the kind, return a probe
-        of early training.
-        """
+        """Return the remedy for the kind of instability in the failed trials; if their losses do not show this kind, return a
+        probe of early training."""
         starts = [b for t in failed_trials if (b := loss_blowups.blowup_at_start(study, t, self.lasting)) is not None]
         jumps = [b for t in failed_trials if (b := loss_blowups.blowup_in_mid_training(study, t)) is not None]
         early, mid = (any(b.p <= self.false_alarms and b.share > 0 for b in seen) for seen in (starts, jumps))
         if mid and not early:
-            clip = instability.clip_changes(clipping.unclipped_norms(study))
+            clip = instability.clipping_changes(clipping.unclipped_norms(study))
             # Without a clipping threshold, the next study would only repeat the failures at higher rates.
             return clip if all(isinstance(c, Advise) for c in clip) else (*clip, higher)
         if not early and not any(b.points for b in starts):
-            why = f"Trials fail from {plain_number(edge, 3)} on, and their losses are too sparse to show their start"
+            why = f"Trials fail from {plain_number(edge, 3)} on, and their losses are too sparse to show the start of training"
             return (RunPlan(plan="probe-early", parameter=higher.parameter, why=why),)
         return (*instability.warmup_changes(edge, self.raise_to), higher)

@@ -1,4 +1,4 @@
-"""The rule `stability-mid`."""
+"""Implements the rule `stability-mid`."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats import spikes, tails
-from advisor_rules.stability._unstable import UnstableTrials, find_unstable, search_lower
+from advisor_rules.stability._unstable import UnstableTrials, advise_lower_rates, find_unstable
 
 
 class StabilityMid(Rule):
     """The loss jumps in mid training, after it had fallen steadily.
 
     ## What it looks at
-    The loss after the first tenth of training, in the trials whose learning rate is at most ten times the best trial's. The loss is
-    the training loss or, if too few values of it were logged, the validation loss or the objective. A jump lasts for at least two
-    points, is larger than the changes of the same curve by chance, and undoes at least a tenth of the loss's previous fall. A loss
-    that stays NaN or infinite counts too.
+    The rule examines the loss after the first tenth of training, in the trials whose learning rate is at most ten times that of
+    the best trial. The loss is the training loss or, if too few values of it were logged, the validation loss or the objective.
+    A jump lasts for at least two points, is larger than the changes of the same curve by chance, and undoes at least a tenth of
+    the loss's previous fall. A loss that stays NaN or infinite counts too.
 
-    These do not count: a single atypical minibatch, slow overfitting, a loss that always fluctuates, a jump at a rise of the logged
-    learning rate, and a jump of less than a fiftieth of the best trial's gain. Two other causes are excluded as well. If
-    evaluations do not get worse, only the definition of the loss changed, for example because augmentation started. If most trials
-    rise at the same step, the schedule (a warm restart) or the data (a curriculum) changed there. In reinforcement learning,
-    results often dip for a while, so only a collapse that lasts to the end counts.
+    The following do not count as jumps: a single atypical minibatch, slow overfitting, a loss that always fluctuates, a jump at
+    a rise of the logged learning rate, and a jump of less than a fiftieth of the best trial's gain. Two other causes are
+    excluded as well. If evaluations do not get worse, only the definition of the loss changed, for example because augmentation
+    started. If most trials rise at the same step, the schedule (a warm restart) or the data (a curriculum) changed there. In
+    reinforcement learning, results often dip for a while, so only a collapse that lasts to the end counts.
 
     ## Why it matters
-    The steps until the loss recovers are lost, and often the whole run. The usual cause is a few outlying gradients.
+    The steps until the loss recovers are lost, and often the whole run is lost. The usual cause is a few outlying gradients.
 
     ## What to do
     Clip gradients. Start with the 90th percentile of the unclipped norms as the threshold and tune it around that value. If the
-    norm was not logged, log it first. If the trial clips already, clip at a smaller norm or, if more than half of the updates are
-    clipped, warm up longer or lower the learning rate, as for `clip-insufficient`. A longer warmup prevents some jumps that
-    clipping does not prevent. If results improve down to the lowest rates that were tried, search lower rates first, as for
-    `stability-early`.
+    norm was not logged, log it first. If the trial clips already, clip at a smaller norm or, if more than half of the updates
+    are clipped, warm up longer or lower the learning rate, as the rule `clip-insufficient` advises. A longer warmup prevents
+    some jumps that clipping does not prevent. If results improve down to the lowest rates that were tried, search lower rates
+    first, as the rule `stability-early` advises.
 
     ## How sure
-    An exponential tail extrapolates the changes of each curve over 2, 6, 18 and 54 points. The p-value of the largest change over
-    all trials follows from it; confidence is one minus that p-value. For a collapse that undoes half of the fall and lasts to the
-    end, only earlier changes count, because a collapsed loss is noisier. On simulated falling curves with normal, log-normal,
-    heavy-tailed and autocorrelated noise, the rule fired in at most 6 %. In a study of one or two trials without a logged learning
-    rate, a restart of the schedule looks like a jump.
+    An exponential tail extrapolates the changes of each curve over 2, 6, 18 and 54 points. The tail gives the p-value of the
+    largest change over all trials; confidence is one minus this p-value. To test a collapse that undoes half of the fall and
+    lasts to the end, the tail is fitted only to earlier changes, because a collapsed loss is noisier. On simulated falling
+    curves with normal, log-normal, heavy-tailed and autocorrelated noise, the rule fired in at most 6 % of studies. In a study
+    of one or two trials without a logged learning rate, a restart of the schedule cannot be distinguished from a jump.
     """
 
     playbook = "How can optimization failures be debugged and mitigated?"
@@ -64,7 +64,7 @@ class StabilityMid(Rule):
         Relation(
             rules=("stability-spikes", "clip-insufficient", "residual-norm"),
             shares="a trial",
-            because="Training becomes unstable in these trials; this is a further symptom.",
+            because="Training becomes unstable in these trials, and this finding is a further symptom.",
             waits=False,
         ),
         Relation(
@@ -85,24 +85,25 @@ class StabilityMid(Rule):
     )
 
     reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
+    """Maximum learning rate of the judged trials, as a multiple of that of the best trial. The tuning playbook looks at 5 and
+    10 times the best learning rate."""
     trials: Count = 64
-    """Maximum number of trials to judge; those with learning rates nearest to the best trial's come first."""
+    """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     material: Share = 0.1
-    """Minimum jump, as a share of the loss's previous fall; logarithms are compared if the loss had fallen tenfold."""
+    """Minimum jump of the loss, as a share of the loss's previous fall; logarithms are compared if the loss had fallen
+    tenfold."""
     rare: Share = 0.1
-    """Maximum share of unstable trials for a note instead of a critical finding, if none of them is among the best three. The
-    finding is a warning if their learning rates are all above the best trial's.
+    """Maximum share of unstable trials for a note instead of a critical finding, if none of the unstable trials is among the
+    best three. The finding is a warning if the learning rates of the unstable trials are all above that of the best trial.
     """
     false_alarms: Share = 0.05
-    """Probability, per study, that noise alone raises a finding."""
+    """Maximum probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
-        trials_in_reach = instability.within_reach(study, self.reach)
+        trials_in_reach = instability.trials_within_reach(study, self.reach)
         by_trial = [loss_blowups.blowup_in_mid_training(study, t) for t in trials_in_reach.trials[: self.trials]]
         blowups = [b for b in by_trial if b is not None]
-        if not blowups and loss_blowups.losses_may_rise(study):
+        if not blowups and loss_blowups.may_losses_rise(study):
             raise MissingData(
                 "the training loss of such a workload does not show stability, and no trial has "
                 f"{tails.MIN_POINTS} evaluations of {study.spec.objective.metric}",
@@ -124,9 +125,14 @@ class StabilityMid(Rule):
         if unstable is None:
             return
         best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in unstable.trials})
-        spared, rare = trials_in_reach.spares_best(unstable.trials), len(unstable.trials) <= self.rare * unstable.judged
+        spared, rare = (
+            trials_in_reach.are_above_best_rate(unstable.trials),
+            len(unstable.trials) <= self.rare * unstable.judged,
+        )
         lower = unstable.lower_rates(study, self.false_alarms)
-        action, changes = (search_lower(lower), (lower,)) if lower else _advise_clipping(study, unstable.worst.trial)
+        action, changes = (
+            (advise_lower_rates(lower), (lower,)) if lower else _advise_clipping(study, unstable.worst.trial)
+        )
         yield self.finding(
             unstable.message,
             action=action,
@@ -150,9 +156,9 @@ class StabilityMid(Rule):
                     say("{judged} ({n} unstable)", judged=instability_found.judged, n=len(instability_found.blowups)),
                 ),
                 ("points judged", say("{n} of {trial}", n=worst.points, trial=Name(worst.trial.name))),
-                ("level before, after, limit of noise", worst.levels),
-                ("p-value over all trials judged", Probability(instability_found.p)),
-                ("gradient norm there, over its running median", ratio),
+                ("level before the jump, level after it, limit of noise", worst.levels),
+                ("p-value over all judged trials", Probability(instability_found.p)),
+                ("ratio of the gradient norm to its running median at the jump", ratio),
                 ("thresholds", limits),
             ),
         )
@@ -164,13 +170,14 @@ def _advise_clipping(study: Study, trial: Trial) -> tuple[Message, tuple[Change,
     """
     present = clipping.read_threshold(study, trial)
     if present is not None and (math.isfinite(present.threshold) or present.share > 0):
-        return clipping.remedy(study, present)
+        return clipping.clipping_remedy(study, present)
     norms = clipping.unclipped_norms(study)
-    return instability.clip_action(norms), instability.clip_changes(norms)
+    return instability.clipping_advice(norms), instability.clipping_changes(norms)
 
 
-def _norm_ratio(study: Study, blowup: loss_blowups.Blowup) -> float | None:
-    """Return the largest ratio of gradient norm to running median within 5 logged points of the jump; None without norms."""
+def _norm_ratio(study: Study, blowup: loss_blowups.TrialInstability) -> float | None:
+    """Return the largest ratio of gradient norm to running median within 5 logged points of the jump; None if no norms were
+    logged."""
     curve = study.peaks(blowup.trial, "grad_norm").finite
     positive = curve.values > 0
     outliers = spikes.outliers(curve.values[positive], 0.5, 1.0)

@@ -1,4 +1,4 @@
-"""The rule `stability-spikes`."""
+"""Implements the rule `stability-spikes`."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ from advisor.stats import spikes, tails
 
 
 class StabilitySpikes(Rule):
-    """Some gradients are far larger than their neighbours: the norm before clipping has outliers.
+    """Some gradients are far larger than their neighbours, so the gradient norm before clipping has outliers.
 
     ## What it looks at
-    The ratio of the gradient norm before clipping to its running median over 31 logged points, after the first tenth of the trial's
-    steps, in the trials whose learning rate is at most ten times the best trial's. If windows of steps were logged, the largest
-    norm of each window counts. The last batch of an epoch is left out if it has less than half the usual number of examples,
-    because its norm is larger. A ratio is an outlier if it is at least three *and* larger than the scatter of the same trial's
-    ratios explains.
+    The rule examines the ratio of the gradient norm before clipping to its running median over 31 logged points, after the
+    first tenth of the steps. It examines trials whose learning rate is at most ten times that of the best trial. If norms were
+    logged for windows of steps, the largest norm of each window counts. The last batch of an epoch is left out if it has less
+    than half the usual number of examples, because the norm of a small batch is larger. A ratio is an outlier if it is at least
+    three *and* exceeds the scatter of the other ratios of the same trial.
 
     ## Why it matters
-    One step with such a gradient can undo many others. Outliers of the gradient norm cause sudden instability in mid training.
+    One step with an outlying gradient can undo many other steps. Outliers of the gradient norm cause sudden instability in mid
+    training.
 
     ## What to do
     Clip gradients. Start with the 90th percentile of the unclipped norms as the threshold and tune it around that value. A
-    threshold that clips more than half of all steps acts like a lower learning rate. If the loss of none of these trials rises or
-    jumps, no result is known to suffer: the finding is a note, and the 90th percentile will do without a study of the threshold.
+    threshold that clips more than half of all steps acts like a lower learning rate. If no trial's loss rises or jumps at such
+    outliers, the finding is a note, and the 90th percentile suffices without a study of the threshold.
 
     ## How sure
-    Outliers are ratios beyond the tail of the others: an exponential tail from the median, or one from the upper quartile
-    together with more rises than falls of that size; norms of healthy runs are approximately log-normal, with a lighter tail. The
-    1st, 2nd, 4th, 8th and 16th largest ratios are tested. Confidence is one minus the p-value, corrected for these tests and, by
-    Benjamini and Hochberg, for all judged trials: moderate outliers in several trials count together. On simulated norms without
-    outliers, the rule fired in 0 to 2 % (log-normal, log-Laplace, gamma, Gumbel, autocorrelated), and in 5 % if the logarithm of
-    the norm is heavy-tailed. It found eightfold outliers in 90 % of studies, and outliers of 26 to 50 times the median at 1 % of
-    the steps in 95 % of 60 studies.
+    Outliers are ratios beyond the tail of the other ratios. Two tails are used: an exponential tail from the median, and one
+    from the upper quartile that also requires more rises than falls of that size. Norms of healthy runs are approximately
+    log-normal and have a lighter tail. The 1st, 2nd, 4th, 8th and 16th largest ratios are tested. Confidence is one minus the
+    p-value, corrected for these tests and, by Benjamini and Hochberg, for all judged trials, so that moderate outliers in
+    several trials count together. On simulated norms without outliers, the rule fired in 0 to 2 % of studies (log-normal,
+    log-Laplace, gamma, Gumbel, autocorrelated), and in 5 % if the logarithm of the norm was heavy-tailed. The rule found
+    eightfold outliers in 90 % of studies, and outliers of 26 to 50 times the median at 1 % of the steps in 95 % of 60 studies.
     """
 
     playbook = "How can optimization failures be debugged and mitigated?"
@@ -52,32 +53,32 @@ class StabilitySpikes(Rule):
     while_running = True
 
     reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
+    """Maximum learning rate of the judged trials, as a multiple of that of the best trial. The tuning playbook looks at 5 and
+    10 times the best learning rate."""
     trials: Count = 64
-    """Maximum number of trials to judge; those with learning rates nearest to the best trial's come first."""
+    """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     factor: Factor = 3.0
-    """Minimum ratio of an outlier to the running median. It is higher than all ratios in healthy real runs with several hundred
-    logged norms.
-    """
+    """Minimum ratio of an outlier to the running median. This limit is higher than all ratios in healthy real runs with several
+    hundred logged norms."""
     lasting: Count = 10
     """Minimum number of steps that a rise of the loss must last early in training to count as harm."""
     material: Share = 0.1
     """Minimum rise of the loss, as a share of the trial's gain, to count as harm."""
     false_alarms: Share = 0.05
-    """Probability, per study, that norms without outliers raise a finding."""
+    """Maximum probability, per study, that norms without outliers raise a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
-        trials_in_reach = instability.within_reach(study, self.reach)
+        trials_in_reach = instability.trials_within_reach(study, self.reach)
         curves = [
-            (t, instability.without_small_batches(t, instability.late_norm_curve(study, t)))
+            (t, instability.drop_small_batches(t, instability.late_norm_curve(study, t)))
             for t in trials_in_reach.trials[: self.trials]
         ]
         curves = [(t, c) for t, c in curves if len(c) >= tails.MIN_POINTS]
         if not curves:
             what = instability.reason_norms_are_missing(study, trials_in_reach.trials)
             raise MissingData(
-                f"{what}; {instability.LOG_NORM[0].lower()}{instability.LOG_NORM[1:-1]}", needs="grad_norm"
+                f"{what}; {instability.LOG_NORM_ADVICE[0].lower()}{instability.LOG_NORM_ADVICE[1:-1]}",
+                needs="grad_norm",
             )
         spiky, test = self._trials_with_outliers(curves)
         if not spiky:
@@ -85,7 +86,11 @@ class StabilitySpikes(Rule):
         worst = max(spiky, key=lambda s: (len(s.outliers.indices), s.outliers.largest))
         trials_with_outliers = [s.trial for s in spiky]
         norms, harmless = clipping.unclipped_norms(study), self._is_harmless(study, trials_with_outliers)
-        action = _simple_clip(norms) if harmless and len(norms) >= tails.MIN_POINTS else instability.clip_action(norms)
+        action = (
+            _advise_simple_clip(norms)
+            if harmless and len(norms) >= tails.MIN_POINTS
+            else instability.clipping_advice(norms)
+        )
         yield self.finding(
             say(
                 "The gradient norm of {trial}{at} exceeds {limit} times its running median at {where}. "
@@ -96,7 +101,7 @@ class StabilitySpikes(Rule):
                 where=worst.where,
                 largest=Number(worst.outliers.largest),
                 others=instability.other_unstable_trials(1, len(trials_with_outliers), len(curves)),
-                loss=" The loss does not jump." if harmless else "",
+                loss=" The loss does not jump at these steps." if harmless else "",
             ),
             action=action,
             severity="note" if harmless else "warning",
@@ -104,7 +109,7 @@ class StabilitySpikes(Rule):
             subject=study.signals["grad_norm"],
             trials=trials_with_outliers,
             evidence=self._evidence(study, worst, trials_with_outliers, norms, test),
-            changes=(Advise(text=str(action)),) if harmless else instability.clip_changes(norms),
+            changes=(Advise(text=str(action)),) if harmless else instability.clipping_changes(norms),
         )
 
     def _trials_with_outliers(self, curves: Sequence[tuple[Trial, Curve]]) -> tuple[list[_TrialWithOutliers], _Test]:
@@ -120,7 +125,7 @@ class StabilitySpikes(Rule):
         return [_TrialWithOutliers(t, c, o) for t, c, o in judged if o is not None and len(o.indices)], test
 
     def _is_harmless(self, study: Study, spiky: Sequence[Trial]) -> bool:
-        """Return True if the losses of all these trials are known and none of them rises or jumps."""
+        """Return True if the losses of all trials with outliers are known and none of these losses rises or jumps."""
         loss = loss_blowups.study_instability(
             study, spiky, lasting=self.lasting, material=self.material, false_alarms=self.false_alarms
         )
@@ -136,25 +141,23 @@ class StabilitySpikes(Rule):
             table(
                 ("trials judged", say("{judged} ({n} with outliers)", judged=test.trials, n=len(which))),
                 *_ratio_rows(worst, test),
-                ("p-value over all trials judged", Probability(test.p)),
+                ("p-value over all judged trials", Probability(test.p)),
                 ("minimum ratio", Number(self.factor)),
             ),
         )
 
 
-def _simple_clip(norms: FloatArray) -> Message:
+def _advise_simple_clip(norms: FloatArray) -> Message:
     """Return the action to recommend if the outliers harm no trial."""
     norm = Number(float(np.quantile(norms, 0.9)))
     return say(
-        "Clip gradients at a norm of {norm}, the 90th percentile of the best trials' norms; that needs no separate study.",
+        "Clip gradients at a norm of {norm}, the 90th percentile of the best trials' norms; this choice needs no separate study.",
         norm=norm,
     )
 
 
 @dataclass(frozen=True)
 class _Test:
-    """The joint test of all trials."""
-
     trials: int
     """Number of judged trials."""
     chance: float
@@ -180,7 +183,7 @@ class _TrialWithOutliers:
 
 
 def _curves(metric: str, worst: _TrialWithOutliers, which: Sequence[Trial]) -> CurveEvidence:
-    """Return the curves of these norms, with marks at the outliers of the worst trial."""
+    """Return the curves of the gradient norms, with marks at the outliers of the worst trial."""
     return curve_plot(
         metric,
         say(
@@ -217,13 +220,13 @@ def _ratio_rows(worst: _TrialWithOutliers, test: _Test) -> tuple[tuple[str, Item
     )
     return (
         ("norms judged", judged),
-        ("largest ratio to the running median", Number(ratios.largest)),
-        ("ratio that chance reaches", chance),
+        ("largest ratio of the norm to its running median", Number(ratios.largest)),
+        ("largest ratio expected by chance", chance),
     )
 
 
 def _norm_histogram(metric: str, norms: FloatArray, unclipped: FloatArray) -> HistogramEvidence:
-    """Return the histogram of these norms, with the 90th percentile of the norms to which the threshold refers."""
+    """Return the histogram of the gradient norms, with the 90th percentile from which the threshold follows."""
     counts, edges = np.histogram(np.log10(norms), bins=40)
     threshold = float(np.quantile(unclipped if len(unclipped) else norms, 0.9))
     share = float(np.mean(norms > 3 * threshold))

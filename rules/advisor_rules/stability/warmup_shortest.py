@@ -1,4 +1,4 @@
-"""The rule `warmup-shortest`."""
+"""Implements the rule `warmup-shortest`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter, SetField, SetRange, SetSchedule
 from advisor.model.evidence import FigureEvidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.learning_rate import rate_name, rate_of
+from advisor.model.learning_rate import peak_rate_of_trial, rate_name
 from advisor.model.message import Message, Name, Number, Percent, joined, say
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
@@ -28,23 +28,25 @@ class WarmupShortest(Rule):
     """A study of warmups shows the shortest warmup with which a higher learning rate trains stably, or that no warmup suffices.
 
     ## What it looks at
-    The trials of a warmup study, which the advisor writes if training is unstable early. They share one learning rate far above the
-    unstable one, and their warmups span several orders of magnitude. A trial is stable if it learned, did not diverge, and its loss
-    did not rise early. The result is the shortest stable warmup for which all longer warmups are stable too. If a short warmup is
-    stable while a longer one failed, the short one was lucky.
+    The rule evaluates the trials of a warmup study, which the advisor writes if training is unstable early. The trials of this
+    study share one learning rate far above the unstable one, and their warmups span several orders of magnitude. A trial is
+    stable if it learned and its loss neither diverged nor rose early. The result is the shortest stable warmup for which all
+    longer warmups are stable too. If a short warmup is stable while a longer one failed, the success of the short one was luck.
 
     ## Why it matters
-    The warmup stabilises a learning rate that fails without it. A longer warmup than needed only costs steps.
+    The warmup stabilises a learning rate that fails without it. A warmup that is longer than needed only costs steps.
 
     ## What to do
-    Put this warmup before the baseline's own schedule: `max_train_steps` grows by its length, and further if the warmup exceeds 5 %
-    of the steps. Then search learning rates up to the rate that the warmup made stable. If no warmup suffices for ten times the
-    unstable rate, try the same warmups at three times that rate. If that fails too, clip gradients at the stable rates; another
-    optimizer sometimes tolerates more. Lower the learning rate only as a last resort.
+    Put the shortest stable warmup before the baseline's own schedule. `max_train_steps` grows by the length of the warmup, and
+    further if the warmup exceeds 5 % of the steps. Then search learning rates up to the rate that the warmup made stable. If no
+    warmup suffices for ten times the unstable rate, try the same warmups at three times that rate. If these warmups fail too,
+    clip gradients at the stable rates; another optimizer sometimes tolerates higher rates. Lower the rate only as a last
+    resort.
 
     ## How sure
     A rise of a loss is tested as in `stability-early`, with the significance level divided among the trials. Confidence is the
-    probability that one more trial with such a warmup is stable (Jeffreys prior): 0.75 if one length was stable, 0.83 if two were.
+    probability that one more trial with such a warmup is stable (Jeffreys prior): 0.75 if one length was stable, 0.83 if two
+    lengths were.
     """
 
     playbook = "Learning rate warmup"
@@ -52,29 +54,30 @@ class WarmupShortest(Rule):
     probes = frozenset({"warmup"})
 
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high; the same as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high; the same limit as in `stability-early`."""
     material: Share = 0.1
-    """Minimum rise, as a share of the training's gain below the first loss; the same as in `stability-early`."""
+    """Minimum rise of the loss, as a share of the training's gain below the first loss; the same limit as in
+    `stability-early`."""
     long: Share = 0.05
-    """Maximum warmup, as a share of `max_train_steps`, that needs no further steps; from the playbook."""
+    """Maximum warmup, as a share of `max_train_steps`, at which training is not lengthened further; from the playbook."""
     doubt: Share = 0.05
-    """Probability, per study, that noise alone makes a stable trial count as unstable."""
+    """Maximum probability, per study, that noise alone makes a stable trial count as unstable."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield the result of the study of warmups."""
         name = warmups.parameter(study.spec.parameters)
         if study.probe != "warmup" or name is None:
             raise MissingData(
-                "the trials are not a study of warmups; `stability-edge` and `stability-early` ask for one where it is needed",
+                "the trials are not a study of warmups; `stability-edge` and `stability-early` request such a study if it is "
+                "needed",
                 needs="design",
             )
         tried = self._warmups_by_length(study, name)
         if not tried:
             raise MissingData(
-                "no trial of the warmup study ended without a crash; make the training accept its warmup and repeat it"
+                "no trial of the warmup study ended without a crash; make the training accept its warmup and repeat the study"
             )
-        result = _WarmupTrials(study, name, max(rate_of(study, t.trial) for t in tried), tried)
-        yield self._shortest(result) if result.stable else self._no_stable_warmup(result)
+        result = _WarmupTrials(study, name, max(peak_rate_of_trial(study, t.trial) for t in tried), tried)
+        yield self._report_shortest(result) if result.stable else self._report_no_stable_warmup(result)
 
     def _warmups_by_length(self, study: Study, name: str) -> list[_Warmup]:
         """Return the trials that did not crash, shortest warmup first."""
@@ -88,14 +91,14 @@ class WarmupShortest(Rule):
         ]
         return sorted((t for t in tried if math.isfinite(t.steps)), key=lambda t: (t.steps, t.trial.index))
 
-    def _shortest(self, result: _WarmupTrials) -> Finding:
+    def _report_shortest(self, result: _WarmupTrials) -> Finding:
         length, unstable = int(result.stable[0].steps), result.unstable
         shorter = say(" A warmup of {steps} is too short.", steps=Number(max(unstable))) if unstable else ""
         return self.finding(
             say(
                 "The shortest {tested}warmup with which {rate} trains stably is {name} {length}.{shorter}",
                 tested="" if unstable else "tested ",
-                rate=result.at_rate,
+                rate=result.rate_text,
                 name=Name(result.name),
                 length=length,
                 shorter=shorter,
@@ -110,19 +113,19 @@ class WarmupShortest(Rule):
             subject=result.name,
             trials=[t.trial for t in result.stable],
             evidence=self._evidence(result.stable, unstable),
-            changes=self._before_baseline(result, length),
+            changes=self._put_warmup_before_baseline(result, length),
         )
 
-    def _before_baseline(self, result: _WarmupTrials, length: int) -> tuple[Change, ...]:
+    def _put_warmup_before_baseline(self, result: _WarmupTrials, length: int) -> tuple[Change, ...]:
         """Return the changes that put the warmup before the baseline's own training."""
-        why = f"A warmup of {length:,} steps is the shortest with which {result.at_rate} trains stably"
+        why = f"A warmup of {length:,} steps is the shortest with which {result.rate_text} trains stably"
         changes: list[Change] = [
             FixParameter(parameter=result.name, value=length, why=why),
             SetSchedule(schedule={"warmup_steps": length}, why=why),
         ]
         baseline, searched = result.study.spec.baseline, result.searched
         if searched is not None and searched[0] < result.rate:
-            why = f"{result.at_rate} trains stably with this warmup, so we search up to it"
+            why = f"{result.rate_text} trains stably with this warmup, so we search up to it"
             changes.append(result.range_up_to(result.rate, why))
         if baseline is not None and baseline.max_train_steps is not None:
             steps = baseline.max_train_steps + length
@@ -133,12 +136,12 @@ class WarmupShortest(Rule):
             changes.append(SetField(field="max_train_steps", value=steps, why=why))
         return tuple(changes)
 
-    def _no_stable_warmup(self, result: _WarmupTrials) -> Finding:
+    def _report_no_stable_warmup(self, result: _WarmupTrials) -> Finding:
         """Return the finding if no warmup suffices: try a lower learning rate, or clip."""
         unstable = _unstable_rate(result.study, result.rate)
         lower = [times for times in _RETRY_FACTORS if times < (1 - _TOLERANCE) * result.rate / unstable]
         retry = bool(lower) and result.study.spec.baseline is not None
-        action = say("Clip gradients instead of a longer warmup. If that is not enough, try another optimizer.")
+        action = say("Clip gradients instead of a longer warmup. If clipping is not enough, try another optimizer.")
         changes: tuple[Change, ...]
         if retry:
             action = say(
@@ -149,14 +152,14 @@ class WarmupShortest(Rule):
             )
             changes = instability.warmup_changes(unstable, lower[0])
         else:
-            changes = _clip_below(result, unstable)
+            changes = _clip_and_limit_rates(result, unstable)
         tried = result.tried
         return self.finding(
             say(
                 "No {name} of up to {longest} lets {rate} train stably.",
                 name=Name(result.name),
                 longest=int(tried[-1].steps),
-                rate=result.at_rate,
+                rate=result.rate_text,
             ),
             action=action,
             severity="note" if retry else "warning",
@@ -189,8 +192,6 @@ class _Warmup:
 
 @dataclass(frozen=True)
 class _WarmupTrials:
-    """The trials of a warmup study, shortest warmup first."""
-
     study: Study
     name: str
     """Name of the hyperparameter for the warmup length."""
@@ -205,7 +206,7 @@ class _WarmupTrials:
 
     @property
     def stable(self) -> list[_Warmup]:
-        """Stable trials with a warmup longer than every unstable warmup."""
+        """Stable trials whose warmup is longer than every unstable warmup."""
         return [t for t in self.tried if t.stable and t.steps > max(self.unstable, default=-1)]
 
     @property
@@ -214,7 +215,7 @@ class _WarmupTrials:
         return rate_name(self.study) or "the learning rate"
 
     @property
-    def at_rate(self) -> Message:
+    def rate_text(self) -> Message:
         """The learning rate with its value, as a phrase."""
         return say("{name} {rate}", name=Name(self.rate_name), rate=Number(self.rate))
 
@@ -226,15 +227,17 @@ class _WarmupTrials:
         return (parameter.low, parameter.high) if parameter is not None and parameter.low is not None else None
 
     def range_up_to(self, high: float, why: str) -> SetRange:
-        """Return the change that ends the baseline's range of learning rates at `high`; the baseline must search one."""
+        """Return the change that ends the baseline's range of learning rates at `high`; the baseline must search a learning
+        rate."""
         assert self.study.spec.baseline is not None
         old = self.study.spec.baseline.parameters[self.rate_name]
         assert old.low is not None
         return SetRange(parameter=self.rate_name, low=old.low, high=high, scale=old.scale, why=why)
 
 
-def _clip_below(result: _WarmupTrials, unstable: float) -> tuple[Change, ...]:
-    """Return the changes that end the range of learning rates where training fails without a warmup, and that clip gradients."""
+def _clip_and_limit_rates(result: _WarmupTrials, unstable: float) -> tuple[Change, ...]:
+    """Return the changes that end the range of learning rates where training fails without a warmup, and that clip
+    gradients."""
     changes: list[Change] = []
     high = float(f"{unstable:.3g}")
     if (
@@ -242,16 +245,16 @@ def _clip_below(result: _WarmupTrials, unstable: float) -> tuple[Change, ...]:
         and result.searched[1] is not None
         and result.searched[0] < high < result.searched[1]
     ):
-        why = f"No warmup of up to {result.tried[-1].steps:,.0f} steps lets {plain_number(result.rate, 3)} train"
-        changes.append(result.range_up_to(high, f"{why}, so the range ends where training fails without one"))
+        why = f"No warmup of up to {result.tried[-1].steps:,.0f} steps lets {plain_number(result.rate, 3)} train stably"
+        changes.append(result.range_up_to(high, f"{why}, so the range ends where training fails without a warmup"))
     norms = clipping.unclipped_norms(result.study)
     tip = "If clipping is not enough, try another optimizer. Lower the learning rate only as a last resort."
-    return (*changes, *instability.clip_changes(norms), Advise(text=tip))
+    return (*changes, *instability.clipping_changes(norms), Advise(text=tip))
 
 
 def _unstable_rate(study: Study, rate: float) -> float:
-    """Return the learning rate that failed without a warmup, as recorded in the study file, or else a tenth of the tried learning
-    rate.
+    """Return the learning rate that failed without a warmup, as recorded in the study file, or else a tenth of the tried
+    learning rate.
     """
     unstable = (study.spec.starts_from or {}).get("unstable_learning_rate", math.nan)
     return unstable if unstable > 0 else rate / instability.WARMUP_FACTOR

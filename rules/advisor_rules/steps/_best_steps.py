@@ -23,30 +23,33 @@ _SCHEDULES_TO_ZERO = ("linear", "cosine", "polynomial")
 
 @dataclass(frozen=True, slots=True)
 class BestStep:
-    """The best step of one trial. A place is a position in training, as a share of the trial's planned steps."""
+    """The best step of one trial. A place is a position in the training, as a share of the trial's planned steps."""
 
     trial: Trial
     steps: int
-    """Number of planned steps of the trial or, if unknown, of steps that the trial ran."""
+    """Number of planned steps of the trial or, if unknown, number of steps that the trial ran."""
     place: float
-    """Place of the trial's best evaluation."""
+    """Position of the trial's best evaluation in the training, as a share of the planned steps."""
     tied: float
-    """Place of the first evaluation that equals the best evaluation within noise."""
+    """Position of the first evaluation that equals the best evaluation within noise, as a share of the planned steps."""
     at_start: bool
     """True if the trial's first evaluation is its best."""
 
-    def chance_late(self, late: float) -> float:
+    def p_of_late_best(self, late: float) -> float:
         """Return the probability that a best step falls into the last share `late` of the steps by chance.
 
-        By chance, it is equally likely anywhere in training or, if the trial stopped improving in the first half, on the plateau.
+        By chance, a best step is equally likely anywhere in training or, if the trial stopped improving in the first half,
+        anywhere on the plateau.
         """
         return late / (1 - self.tied) if self.tied <= 0.5 else late
 
 
 def read(study: Study, best: int, reach: float, *, evaluations: int) -> list[BestStep]:
-    """Return the best steps of the `best` good trials, best trial first. Raises MissingData if there is no good trial.
+    """Return the best steps of the good trials, at most `best` of them, best trial first. Raises MissingData if there is no
+    good trial.
 
-    Trials that were evaluated at fewer than `evaluations` steps, or that were cut short soon after their best step, are left out.
+    Trials that were evaluated at fewer than `evaluations` steps, or that were cut short soon after their best step, are left
+    out.
     """
     placed = []
     for trial in good_trials(study, reach)[:best]:
@@ -69,25 +72,26 @@ class LateTrials:
 
     steps: tuple[BestStep, ...]
     gain: float
-    """Share of the gain that was made in the last part of the steps; median over the trials."""
+    """Share of the gain that was made in the last part of the training; median over the trials."""
     part: float
-    """Length of this last part as a share of the steps; median over the trials. The part starts at an evaluation, so it may be
-    longer than requested.
+    """Length of this last part of the training as a share of the steps; median over the trials. The part starts at an
+    evaluation, so it may be longer than requested.
     """
     endings: tuple[trend.End | None, ...]
-    """Analysis of the end of each trial's objective curve at a constant learning rate; None if the learning rate was constant for
-    too few steps.
+    """Analysis of the end of each trial's objective curve at a constant learning rate; None if the learning rate was constant
+    for too few steps.
     """
     rates: tuple[float, ...]
     """Final learning rate of each trial as a share of its peak; NaN if not logged."""
     decayed: bool
-    """True if most of the trials end with a learning rate near zero, so that the schedule alone may make the last step the best."""
+    """True if most of the trials end with a learning rate near zero, so that the schedule alone may make the last step the
+    best."""
     improving: int
     """Number of trials that more steps would improve."""
     longer: int | None
     """Recommended number of steps, if more steps would improve most good trials; else None."""
-    left_to_others: bool
-    """True if `curve-still-improving` already recommends a number of steps."""
+    is_advised_elsewhere: bool
+    """True if the rule `curve-still-improving` already recommends a number of steps."""
 
     @property
     def rows(self) -> tuple[tuple[str, Message], ...]:
@@ -95,8 +99,8 @@ class LateTrials:
         forecasts: list[Item] = ["unknown" if e is None else Percent(e.forecast, 1) for e in self.endings]
         final_rates: list[Item] = ["not logged" if np.isnan(r) else Percent(r, 1) for r in self.rates]
         return (
-            ("forecast for as many steps again, share of the gain", _values_text(forecasts)),
-            ("learning rate at the end, share of its peak", _values_text(final_rates)),
+            ("forecast for twice the steps, as a share of the gain", _values_text(forecasts)),
+            ("learning rate at the end, as a share of its peak", _values_text(final_rates)),
         )
 
 
@@ -105,13 +109,13 @@ def _values_text(values: list[Item]) -> Message:
     return joined(values[:1] if len(set(map(str, values))) == 1 else values)
 
 
-def late_trials(
+def find_late_trials(
     study: Study, placed: Sequence[BestStep], share: float, *, decayed: float, material: float, alpha: float
 ) -> LateTrials:
     """Return the good trials whose best step lies in the last `share` of the steps.
 
-    decayed: a final learning rate of at most this share of its peak counts as near zero. material: smallest forecast gain from
-    doubling the training that matters, as a share of a trial's gain, at level `alpha`.
+    `decayed` is the largest final learning rate that counts as near zero, as a share of its peak. `material` is the smallest
+    forecast gain from doubling the training that matters, as a share of a trial's gain, tested at level `alpha`.
     """
     late_bests = [p for p in placed if p.place > 1 - share]
     endings = [curve_tails.constant_rate_end(study, p.trial) for p in late_bests]
@@ -119,8 +123,8 @@ def late_trials(
     near_zero = [_ends_near_zero(study, p.trial, rate, decayed) for p, rate in zip(late_bests, rates, strict=True)]
     improving_endings = [e for e in endings if e is not None and e.improving(material, alpha)]
     gains = [_late_gain(study, p, share) for p in late_bests]
-    left_to_others, longer = curve_tails.needs_longer_training(study, alpha), None
-    if 2 * len(improving_endings) > len(placed) and not left_to_others:
+    is_advised_elsewhere, longer = curve_tails.needs_longer_training(study, alpha), None
+    if 2 * len(improving_endings) > len(placed) and not is_advised_elsewhere:
         longer = round_up(
             np.median([p.steps for p in late_bests]) * float(np.median([e.stretch for e in improving_endings]))
         )
@@ -133,30 +137,27 @@ def late_trials(
         decayed=2 * sum(near_zero) > len(late_bests),
         improving=len(improving_endings),
         longer=longer,
-        left_to_others=left_to_others,
+        is_advised_elsewhere=is_advised_elsewhere,
     )
 
 
 def evidence(
     placed: Sequence[BestStep], caption: Message, lines: Mapping[str, float], rows: Sequence[tuple[str, Item]]
 ) -> tuple[Evidence, ...]:
-    """Return a histogram of the best steps and a table.
-
-    lines: shares of training to mark in the histogram, by label. rows: further rows of the table.
-    """
+    """`lines` holds shares of training to mark in the histogram, by label, and `rows` further rows of the table."""
     at = np.array([p.place for p in placed])
     counts, edges = np.histogram(at, bins=20, range=(0, 1))
     low, middle, high = (Percent(float(x), 1) for x in (at.min(), np.median(at), at.max()))
     places = say("{low} to {high}, median {middle}", low=low, high=high, middle=middle)
     return (
         HistogramEvidence(
-            quantity="best step, as a share of the steps to train",
+            quantity="best step, as a share of the planned steps",
             caption=caption,
             edges=tuple(edges.tolist()),
             counts=tuple(counts.tolist()),
             lines=tuple(Line(value=value, label=label) for label, value in lines.items()),
         ),
-        table(("best trials", len(at)), ("best steps, share of training", places), *rows),
+        table(("best trials", len(at)), ("best steps, as a share of the training", places), *rows),
     )
 
 
@@ -165,8 +166,8 @@ def _ends_near_zero(study: Study, trial: Trial, rate: float, decayed: float) -> 
 
 
 def _late_gain(study: Study, placed: BestStep, late: float) -> tuple[float, float]:
-    """Return (share of the trial's gain, share of its steps) of the last part of training. This part starts at the last evaluation
-    before the last share `late` of the steps.
+    """Return (share of the trial's gain, share of its steps) of the last part of training. This part starts at the last
+    evaluation before the last share `late` of the steps.
     """
     curve = study.cost_curve(placed.trial).finite
     after = (1 - late) * placed.steps

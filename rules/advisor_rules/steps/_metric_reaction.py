@@ -1,4 +1,4 @@
-"""Detection of learning rates that fall in reaction to a metric, as with schedulers such as reduce on plateau."""
+"""Detection of learning rates that fall in reaction to a metric, as schedulers such as reduce on plateau cause."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ _MIN_IMPROVEMENT = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Reaction:
-    """A pattern of learning rates: they fall each time a metric has not improved for a fixed number of evaluations."""
+class MetricReaction:
+    """A pattern in which the learning rate falls each time a metric has not improved for a fixed number of evaluations."""
 
     metric: str
     patience: int
     """Number of evaluations without an improvement before each fall."""
     hits: int
-    """Number of falls after exactly `patience` evaluations without an improvement."""
+    """Number of falls after exactly `patience` evaluations without an improvement of the metric."""
     falls: int
     """Total number of falls of the learning rates."""
     p: float
-    """p-value: probability that at least as many falls come after `patience` evaluations if they come at random evaluations."""
+    """p-value: probability that at least as many falls come after `patience` evaluations if falls come at random
+    evaluations."""
 
 
-def reaction(study: Study, schedules: Sequence[Schedule]) -> Reaction | None:
-    """Return the reaction of the learning rates to a metric; None if all fall at the same steps, as in a fixed schedule.
+def find_reaction(study: Study, schedules: Sequence[Schedule]) -> MetricReaction | None:
+    """Return the reaction of the learning rates to a metric; None if all rates fall at the same steps, as in a fixed schedule.
 
     Also return None if there are too few falls.
     """
@@ -47,7 +48,7 @@ def reaction(study: Study, schedules: Sequence[Schedule]) -> Reaction | None:
     return None if best is None else replace(best, p=best.p * len(reactions))
 
 
-def _reaction_to(study: Study, metric: str, staircases: Sequence[tuple[Schedule, FloatArray]]) -> Reaction | None:
+def _reaction_to(study: Study, metric: str, staircases: Sequence[tuple[Schedule, FloatArray]]) -> MetricReaction | None:
     waits: list[int] = []
     counts: list[FloatArray] = []
     for schedule, falls in staircases:
@@ -55,8 +56,8 @@ def _reaction_to(study: Study, metric: str, staircases: Sequence[tuple[Schedule,
         costs = curve if study.minimize or metric != study.spec.objective.metric else -curve
         if len(costs) < MIN_RATES:
             continue
-        indices = np.searchsorted(curve.steps, falls) - 1  # the last evaluation before each fall
-        since = _since_best(costs.values, set(indices.tolist()))
+        indices = np.searchsorted(curve.steps, falls) - 1  # index of the last evaluation before each fall
+        since = _evaluations_since_best(costs.values, set(indices.tolist()))
         waits += [int(since[i]) for i in indices if i >= 0]
         counts += [since] * int((indices >= 0).sum())
     if len(waits) < 3:
@@ -66,13 +67,12 @@ def _reaction_to(study: Study, metric: str, staircases: Sequence[tuple[Schedule,
     hits = waits.count(patience)
     # The patience is estimated from the first fall, so only later falls can test it.
     p = chance_of_at_least(hits - 1, np.sort(chances)[::-1][1:])
-    return Reaction(metric, patience, hits, len(waits), p) if patience >= 1 else None
+    return MetricReaction(metric, patience, hits, len(waits), p) if patience >= 1 else None
 
 
-def _since_best(costs: FloatArray, falls: set[int]) -> FloatArray:
-    """Return the number of evaluations (n,) since the last improvement of the metric or fall of the learning rate, counted as
-    schedulers count them.
-    """
+def _evaluations_since_best(costs: FloatArray, falls: set[int]) -> FloatArray:
+    """Return, for each of n evaluations, the number of evaluations since the metric last improved or the learning rate last
+    fell, counted as schedulers do."""
     best, since_last = math.inf, 0
     since = np.empty(len(costs))
     for i, cost in enumerate(costs.tolist()):

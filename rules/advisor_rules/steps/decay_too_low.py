@@ -1,4 +1,4 @@
-"""The rule `decay-too-low`."""
+"""Implements the rule `decay-too-low`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.computed.steps import schedules
-from advisor.computed.steps.schedules import good_schedules
+from advisor.computed.steps.schedules import schedules_of_good_trials
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
@@ -20,26 +20,26 @@ from advisor.stats import trend
 
 
 class DecayTooLow(Rule):
-    """Most of the training runs at a tiny learning rate, at which it learns almost nothing.
+    """Most of the training runs at a tiny learning rate, at which the model learns almost nothing.
 
     ## What it looks at
-    The logged learning rate of the five best trials that gained at least half of the best trial's gain. The rule finds the final
-    phase in which it stays below 3 % of its peak, and the gain of the objective in this phase. It fires if the phase is most of the
-    training and gains almost nothing, in the best trial and in most of the others. If a scheduler that watches a metric lowered the
-    rate, see `schedule-ad-hoc` instead.
+    The rule examines the logged learning rate of the five best trials that reached at least half of the best trial's gain. The
+    rule finds the final phase in which the rate stays below 3 % of its peak, and the gain of the objective in this phase. The
+    rule fires if this phase is most of the training and gains almost nothing, in the best trial and in most of the others. If a
+    scheduler that watches a metric lowered the rate, see the rule `schedule-ad-hoc` instead.
 
     ## Why it matters
-    This happens if a training is made longer without changing its schedule, or if the schedule is stretched too far. The extra
-    steps then run at a learning rate that is too low to learn.
+    Tiny rates occur if a training is made longer without a change of its schedule, or if the schedule is stretched too far. The
+    extra steps then run at a learning rate that is too low to learn.
 
     ## What to do
     Keep the length of the decay and put the extra steps before it, at the peak rate. With a cosine, let the decay from the base
-    rate last until the end of training. Or train for fewer steps.
+    rate last until the end of training. Alternatively, train for fewer steps.
 
     ## How sure
-    The schedule is a fact, not an estimate. Confidence is the share of the good trials that agree, reduced by up to a half if the
-    gain at the tiny rate is near the threshold. A cosine decay to zero spends 11 % of its steps below the limit, a linear decay 3
-    %, and an exponential decay to a thousandth just under half; the rule fires for none of them.
+    The schedule is a logged fact, not an estimate. Confidence is the share of the good trials that agree, reduced by up to a
+    half if the gain at the tiny rate is near the threshold. A cosine decay to zero spends 11 % of its steps below the limit, a
+    linear decay 3 % of them, and an exponential decay to a thousandth just under half; the rule fires for none of them.
     """
 
     playbook = "Deciding how long to train when training is compute-bound"
@@ -47,7 +47,7 @@ class DecayTooLow(Rule):
     explains = Relation(
         rules=("curve-saturated", "step-position", "steps-compute-bound"),
         shares="trials",
-        because="The curve is flat because the learning rate is almost zero there.",
+        because="The curve is flat because the learning rate is almost zero in that part.",
     )
 
     tiny: Share = 0.03
@@ -55,15 +55,15 @@ class DecayTooLow(Rule):
     most: Share = 0.5
     """Minimum share of the steps at a tiny learning rate for a finding."""
     gain: Share = 0.05
-    """Maximum gain in these steps, as a share of the whole gain; with a larger gain, the steps are useful. Our choice."""
+    """Maximum gain in the steps at a tiny rate, as a share of the whole gain; with a larger gain, these steps are useful. Our
+    choice."""
     best: Count = 5
     """Maximum number of best trials to examine."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
+    """Maximum distance of a good trial from the best trial, as a share of the best trial's gain over its run."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
-        good = good_schedules(study, self.reach, self.best)
+        good = schedules_of_good_trials(study, self.reach, self.best)
         judged_schedules = [s for s in good if len(s.rates) >= schedules.MIN_RATES]
         if not judged_schedules:
             raise MissingData(
@@ -80,7 +80,7 @@ class DecayTooLow(Rule):
         """Return the final phase at a tiny learning rate; None unless this phase is most of the training and gains
         almost nothing.
         """
-        phase = schedule.low_phase(self.tiny)
+        phase = schedule.final_low_phase(self.tiny)
         if phase is None or schedule.noted == "plateau":
             return None
         steps, costs = schedule.rates.steps, study.cost_curve(schedule.trial).finite
@@ -104,7 +104,11 @@ class DecayTooLow(Rule):
             where=where if judged_count > 1 else Name(trials[0].name),
         )
         return self.finding(
-            say("{what}. The objective gains {gained} of its whole gain there.", what=what, gained=Percent(gain, 1)),
+            say(
+                "{what}. The objective gains {gained} of its whole gain in these steps.",
+                what=what,
+                gained=Percent(gain, 1),
+            ),
             action=say(
                 "Keep the decay at {decay} after {constant} at the peak rate, or train for fewer steps.",
                 decay=study.length(decay),
@@ -136,12 +140,14 @@ class DecayTooLow(Rule):
                 study.signals["learning_rate"],
                 say("The learning rate is below {tiny} of its peak for most of the steps.", tiny=tiny),
                 [w.schedule.trial for w in wasted],
-                marks=tuple(Mark(trial=w.schedule.trial.id, step=w.start, label="tiny from here on") for w in wasted),
+                marks=tuple(
+                    Mark(trial=w.schedule.trial.id, step=w.start, label="tiny rate from here on") for w in wasted
+                ),
                 lines={f"{tiny} of the peak": self.tiny * peak},
             ),
             table(
-                ("steps at a tiny rate, share of all", joined(Percent(w.share) for w in wasted)),
-                ("gain there, share of the whole", joined(Percent(w.gained, 1) for w in wasted)),
+                ("steps at a tiny rate, as a share of all steps", joined(Percent(w.share) for w in wasted)),
+                ("gain in these steps, as a share of the whole gain", joined(Percent(w.gained, 1) for w in wasted)),
                 ("thresholds", limits),
             ),
         )
@@ -155,8 +161,8 @@ class _TinyPhase:
     peak: int
     """Last step at the peak learning rate."""
     start: int
-    """First step of the final phase."""
+    """First step of the final phase at a tiny learning rate."""
     share: float
-    """Length of the phase as a share of all steps."""
+    """Length of the final phase as a share of all steps."""
     gained: float
-    """Gain in the phase as a share of the objective's whole gain."""
+    """Gain in the final phase as a share of the objective's whole gain."""

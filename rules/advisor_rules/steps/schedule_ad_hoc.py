@@ -1,42 +1,43 @@
-"""The rule `schedule-ad-hoc`."""
+"""Implements the rule `schedule-ad-hoc`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from advisor.computed.steps import schedules
-from advisor.computed.steps.schedules import good_schedules
+from advisor.computed.steps.schedules import schedules_of_good_trials
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count as Counted, Item, Message, Name, Probability, joined, say
 from advisor.model.study import Study
-from advisor_rules.steps._metric_reaction import reaction
+from advisor_rules.steps._metric_reaction import find_reaction
 
 
 class ScheduleAdHoc(Rule):
     """The learning rate falls when a metric stops improving, not by a fixed schedule.
 
     ## What it looks at
-    The schedules that the five best trials logged: one that watches a metric, such as reduce on plateau, counts. If no schedule was
-    logged, the rule examines the logged learning rates. They react to a metric if they fall at different steps in different trials,
-    each time after the same number of evaluations without an improvement. A fixed staircase falls at the same steps in every trial.
+    The schedules that the five best trials logged; schedules that watch a metric, such as reduce on plateau, count. If no
+    schedule was logged, the rule examines the logged learning rates. Learning rates react to a metric if they fall at different
+    steps in different trials, each time after the same number of evaluations without an improvement. A fixed staircase falls at
+    the same steps in every trial.
 
     ## Why it matters
     The noise of the evaluations decides when the rate falls. Two runs of the same settings get different schedules, and the
-    schedule of the best run does not suit another training. An automatic reaction makes runs hard to compare; a manual one is not
-    repeatable.
+    schedule of the best run does not suit another training. An automatic reaction to a metric makes runs hard to compare; a
+    manual reaction is not repeatable.
 
     ## What to do
     Use a fixed schedule for studies and for results that others should repeat: a cosine or a linear decay to zero over the
-    training. Otherwise document the reaction and its settings, and log the learning rate.
+    training. Otherwise document how the rate reacts and the settings, and log the learning rate.
 
     ## How sure
-    A logged schedule is a fact; confidence is 0.95 times the share of the good trials that have it. If the logged rates show the
-    reaction, confidence is one minus the probability that falls at random evaluations agree as often (exact Poisson binomial). In
-    simulated studies, the rule never fired with fixed staircases, and fired in at least 18 of 20 studies whose rate reacts to the
-    loss.
+    A logged schedule is a fact; confidence is 0.95 times the share of the good trials that have it. If the logged rates show
+    the reaction, confidence is one minus the probability that falls at random evaluations agree as often (exact Poisson
+    binomial). In simulated studies, the rule never fired with fixed staircases, and fired in at least 18 of 20 studies whose
+    rate reacts to the loss.
     """
 
     playbook = "Why do some papers have complicated learning rate schedules?"
@@ -45,15 +46,15 @@ class ScheduleAdHoc(Rule):
     best: Count = 5
     """Maximum number of best trials to examine."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
+    """Maximum distance of a good trial from the best trial, as a share of the best trial's gain over its run."""
     agree: Share = 0.8
-    """Minimum share of learning-rate falls that follow the same number of evaluations without improvement. Our choice."""
+    """Minimum share of falls of the learning rate that follow the same number of evaluations without improvement. Our
+    choice."""
     false_alarms: Share = 0.05
-    """Probability, per study, of a finding if schedules are fixed."""
+    """Maximum probability of a finding in a study with fixed schedules."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
-        good = good_schedules(study, self.reach, self.best)
+        good = schedules_of_good_trials(study, self.reach, self.best)
         if all(s.noted is None and len(s.rates) < schedules.MIN_RATES for s in good):
             raise MissingData(
                 "the schedule of the learning rate is unknown; log the rate at every step, as train/learning_rate (the advisor's "
@@ -62,11 +63,11 @@ class ScheduleAdHoc(Rule):
             )
         watching = [s for s in good if s.noted == "plateau"]
         if watching and 2 * len(watching) >= len(good):
-            how = say("lowered by a scheduler that watches a metric, so chance decides when it falls")
+            how = say("lowered by a scheduler that watches a metric, so chance decides when the rate falls")
             yield self._finding(study, good, watching, how, 0.95 * len(watching) / len(good))
             return
         unstated = [s for s in good if s.noted is None]
-        metric_reaction = reaction(study, unstated)
+        metric_reaction = find_reaction(study, unstated)
         if (
             metric_reaction is None
             or metric_reaction.p > self.false_alarms
@@ -79,7 +80,7 @@ class ScheduleAdHoc(Rule):
             metric=Name(metric_reaction.metric),
         )
         hits = say("{hits} of {falls}", hits=metric_reaction.hits, falls=metric_reaction.falls)
-        rows = (("falls that came after this wait", hits), ("p-value", Probability(metric_reaction.p)))
+        rows = (("falls that came after exactly this wait", hits), ("p-value", Probability(metric_reaction.p)))
         yield self._finding(study, good, [s for s in unstated if len(s.falls())], how, 1 - metric_reaction.p, rows)
 
     def _finding(
@@ -100,7 +101,8 @@ class ScheduleAdHoc(Rule):
                 trials=many if len(good) > 1 else Name(which[0].trial.name),
                 how=how,
             ),
-            action="Fix the schedule before training: a cosine or a straight line to zero. Otherwise write the rule down.",
+            action="Fix the schedule before training: a cosine or a straight line to zero. Otherwise document the rule by "
+            "which you lower the rate.",
             severity="note",
             confidence=min(confidence, 0.95),
             subject=metric,

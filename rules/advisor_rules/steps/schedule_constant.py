@@ -1,11 +1,11 @@
-"""The rule `schedule-constant`."""
+"""Implements the rule `schedule-constant`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from advisor.computed.steps import schedules
-from advisor.computed.steps.schedules import good_schedules
+from advisor.computed.steps.schedules import schedules_of_good_trials
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetSchedule
 from advisor.model.evidence import CurveEvidence, Evidence, table
@@ -18,22 +18,23 @@ class ScheduleConstant(Rule):
     """The learning rate stays constant to the end of training, in every trial.
 
     ## What it looks at
-    The logged learning rate of the five best trials that gained at least half of the best trial's gain or, if the rate was not
-    logged, their logged schedule. The rate is constant if it stays within 1 % of its peak after reaching it. Two kinds of trials
-    are left out: those cut short before a possible decay, and those with an optimizer that needs no schedule. The rule is quiet if
-    any trial of the study decays its learning rate, and in a first round whose study file asks for a constant rate.
+    The rule examines the logged learning rate of the five best trials that reached at least half of the best trial's gain or,
+    if the rate was not logged, their logged schedule. The rate is constant if it stays within 1 % of its peak after reaching
+    this peak. Two kinds of trials are left out: those cut short before a possible decay, and those with an optimizer that needs
+    no schedule. The rule is quiet if any trial of the study decays its learning rate, and in a first round whose study file
+    asks for a constant rate.
 
     ## Why it matters
-    Different learning rates are best at different times of training, and some decay is better than none. A constant rate also keeps
-    the last evaluations noisy, which makes trials hard to compare.
+    Different learning rates are best at different times of training, and some decay is better than none. A constant rate also
+    keeps the last evaluations noisy, which makes trials hard to compare.
 
     ## What to do
-    Decay the learning rate to zero, linearly or by a cosine, over the whole training, and tune the base rate with it. Settle
-    stability, the search space and the number of steps first.
+    Decay the learning rate to zero, linearly or by a cosine, over the whole training, and tune the base rate with it. Before
+    you tune the decay, settle stability, the search space and the number of steps.
 
     ## How sure
-    A constant learning rate is a fact. The data do not show if it is time for a decay, so the finding is a note until the second
-    round. Confidence is 0.75 in the first round and 0.9 later, times the share of the good trials that agree.
+    A constant learning rate is a logged fact. The data do not show if it is time for a decay, so the finding is a note until
+    the second round. Confidence is 0.75 in the first round and 0.9 later, times the share of the good trials that agree.
     """
 
     playbook = "Which learning rate decay should I use as a default?"
@@ -47,11 +48,10 @@ class ScheduleConstant(Rule):
     best: Count = 5
     """Maximum number of best trials to examine."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
+    """Maximum distance of a good trial from the best trial, as a share of the best trial's gain over its run."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
-        good = good_schedules(study, self.reach, self.best)
+        good = schedules_of_good_trials(study, self.reach, self.best)
         complete = [s for s in good if s.noted == "constant" or not study.cut_short(s.trial)]
         judged_schedules = [s for s in complete if s.constant is not None]
         if not judged_schedules:
@@ -104,6 +104,6 @@ def _evidence(
         table(
             ("best trials judged", len(judged_schedules)),
             ("noted schedules", joined(sorted({s.noted or "none" for s in judged_schedules}))),
-            ("round of the study", study.spec.round),
+            ("number of the study's round", study.spec.round),
         ),
     )

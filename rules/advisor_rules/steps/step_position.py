@@ -1,4 +1,4 @@
-"""The rule `step-position`."""
+"""Implements the rule `step-position`."""
 
 from __future__ import annotations
 
@@ -23,35 +23,37 @@ from advisor_rules.steps._best_steps import BestStep, LateTrials
 
 
 class StepPosition(Rule):
-    """The best steps of the good trials all lie early in training, or consistently near its end.
+    """The best steps of the good trials all lie early in training, or consistently near the end of training.
 
     ## What it looks at
-    The step with the best objective, as a share of the planned steps, in each of the best five trials that gained at least half of
-    the best trial's gain. The rule tests if more best steps lie in the first tenth, or in the last quarter, than expected by
-    chance. It also tests if all of them lie before a point in the first half, and if most of these trials overfit.
-    If a curve is flat within its noise, the best step is equally likely anywhere on the flat part. Trials with fewer than 6
-    evaluations are left out. If trials stop early when they no longer improve, the position of the best step depends on their
-    patience, and the rule cannot judge.
+    The rule examines the step with the best objective, as a share of the planned steps, in each of the best five trials that
+    reached at least half of the best trial's gain. The rule tests if more best steps lie in the first tenth, or in the last
+    quarter, than expected by chance. The rule also tests if all best steps lie before a point in the first half, and if most of
+    these trials overfit. If a curve is flat within its noise, the best step is equally likely anywhere on the flat part. Trials
+    with fewer than 6 evaluations are left out. If trials stop early when they no longer improve, the position of the best step
+    depends on their patience, and the rule cannot judge.
 
     ## Why it matters
     If the best step is always in the first tenth, most of the compute is wasted. If it is consistently in the last quarter, the
     trials possibly ended too early. A learning rate that decays to near zero also makes the last step the best, which is no
-    finding.
+    reason for a finding.
 
     ## What to do
-    If the best steps lie in the first tenth, train for a fraction of the steps. If the first evaluation is the best, training does
-    not work yet; fix that first. If they lie in the first half, train for 1.5 times the latest best step of the better half of the
-    trials; this is a note, because keeping the best checkpoint gives the same result in more time.
+    If the best steps lie in the first tenth, train for a fraction of the steps. If the first evaluation is the best, training
+    does not work yet and must be fixed first. If the best steps lie in the first half, train for 1.5 times the latest best step
+    of the better half of the trials. This finding is a note, because keeping the best checkpoint gives the same result in more
+    time.
 
-    If they lie in the last quarter, train longer and tune the decay again, provided that most of the good trials still improve. The
-    forecast of `curve-still-improving` shows this; it needs a long stretch at a constant learning rate. If that rule fires too, it
-    proposes the number of steps. Otherwise the finding is a note and proposes no other number of steps.
+    If the best steps lie in the last quarter, train longer and tune the decay again, provided that most of the good trials
+    still improve. The forecast of `curve-still-improving` shows if trials still improve; it needs a constant learning rate over
+    many steps. If `curve-still-improving` fires too, that rule proposes the number of steps. If most trials do not improve any
+    more, the finding is a note and proposes no other number of steps.
 
     ## How sure
-    Confidence is one minus the p-value of an exact test (Poisson binomial), times the share of best steps in that part; for a note
-    it is at most 0.95. At least 3 good trials are needed for late best steps, and 2 for early ones. Without a pattern, the rule
-    fired in at most 5 % of simulated studies. In 1,200 healthy studies with a cosine decay to zero, every finding was a note; if
-    the learning rate was logged, the rule never fired.
+    Confidence is one minus the p-value of an exact test (Poisson binomial), times the share of best steps in that part of the
+    training; the confidence of a note is at most 0.95. At least 3 good trials are needed for late best steps, and 2 for early
+    ones. If best steps had no pattern, the rule fired in at most 5 % of simulated studies. In 1,200 healthy studies with a
+    cosine decay to zero, every finding was a note; if the learning rate was logged, the rule never fired.
     """
 
     playbook = "Deciding how long to train when training is not compute-bound"
@@ -61,37 +63,37 @@ class StepPosition(Rule):
     best: Count = 5
     """Maximum number of best trials to examine; at least 3 are needed to show late best steps at the 5 % level."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
+    """Maximum distance of a good trial from the best trial, as a share of the best trial's gain over its run."""
     early: Share = 0.1
-    """First part of training, as a share of the steps, in which all best steps must lie; from the playbook."""
+    """Length of the first part of training in which all best steps must lie, as a share of the steps; from the playbook."""
     late: Share = 0.25
-    """Last part of training, as a share of the steps; from the playbook."""
+    """Length of the last part of training, as a share of the steps; from the playbook."""
     evaluations: Count = 6
-    """Minimum number of evaluated steps of a trial; with fewer, each part contains only one or two evaluations. Our choice."""
+    """Minimum number of evaluated steps of a trial; with fewer steps, each part of the training contains only one or two
+    evaluations. Our choice."""
     consistent: Share = 0.75
     """Minimum share of the good trials whose best step is late."""
     material: Share = curve_tails.MATERIAL
-    """Minimum forecast gain from doubling the training, as a share of the trial's gain, that justifies longer training; as in
-    `curve-still-improving`."""
-    decayed: Share = curve_tails.DECAYED
+    """Minimum forecast gain from doubling the training, as a share of the trial's gain, that justifies longer training; the
+    same limit as in `curve-still-improving`."""
+    decayed: Share = curve_tails.MAX_DECAYED_RATE
     """Maximum final learning rate that counts as decayed to near zero, as a share of its peak. Our choice."""
     room: Factor = 3.0
-    """Minimum proposed length if all best steps are early, as a multiple of the latest best step. Our choice is rather high,
-    because a training that is too short does more harm than one that is too long.
-    """
+    """Minimum proposed length if all best steps are early, as a multiple of the latest best step. We chose a rather large
+    multiple, because a training that is too short does more harm than one that is too long."""
     saved: Share = 0.25
     """Minimum share of the steps that a shorter training saves if the best steps lie in the first half. Our choice."""
     stopped: Share = 0.2
-    """Maximum share of trials that stopped early at which the rule still judges. Our choice."""
+    """Maximum share of trials that stopped early; with more of them, the rule cannot judge. Our choice."""
     half: Share = 0.5
-    """Maximum share of the steps after which all best trials are past their best. Our choice."""
+    """Maximum share of the steps by which all best trials must have reached their best step. Our choice."""
     spare: Factor = 1.5
-    """Proposed length in this case, as a multiple of the latest best step of the better half of the trials. Our choice."""
+    """Proposed length if all best steps lie in the first half, as a multiple of the latest best step of the better half of the
+    trials. Our choice."""
     false_alarms: Share = 0.05
-    """Probability, per study, that chance alone raises a finding."""
+    """Maximum probability, per study, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding about the study."""
         stopped, ended = sum(t.status == "early_stopped" for t in study.trials), int(study.ended.sum())
         if stopped > self.stopped * ended:
             raise MissingData(
@@ -109,26 +111,26 @@ class StepPosition(Rule):
             )
         late_bests = [p for p in placed if p.place > 1 - self.late]
         last = max(p.place for p in placed)
-        p_late = trend.chance_of_at_least(len(late_bests), np.array([p.chance_late(self.late) for p in placed]))
+        p_late = trend.chance_of_at_least(len(late_bests), np.array([p.p_of_late_best(self.late) for p in placed]))
         if last <= self.early and self.early ** len(placed) <= self.false_alarms:
             yield self._report_early(study, placed, self.early ** len(placed))
         elif last <= self.half and last ** len(placed) <= self.false_alarms and self._mostly_overfit(study, placed):
             settings.require_unpruned(study)
             if (steps := self._sufficient_length(study, placed)) is not None:
-                yield self._past_best(study, placed, steps)
+                yield self._report_past_best(study, placed, steps)
         elif len(late_bests) >= self.consistent * len(placed) and p_late <= self.false_alarms:
             limits = {"decayed": self.decayed, "material": self.material, "alpha": self.false_alarms}
-            trials = _best_steps.late_trials(study, placed, self.late, **limits)
-            if trials.longer or not trials.decayed:  # otherwise the schedule explains the late best steps
+            trials = _best_steps.find_late_trials(study, placed, self.late, **limits)
+            if trials.longer or not trials.decayed:  # Otherwise, the schedule explains the late best steps.
                 yield self._late(study, placed, trials, p_late)
 
     def _report_early(self, study: Study, placed: Sequence[BestStep], p: float) -> Finding:
         last, first_is_best = max(b.place for b in placed), all(b.at_start for b in placed)
-        action, change = _make_it_train() if first_is_best else self._stop_after_best(study, placed, last)
+        action, change = _advise_fixing_training() if first_is_best else self._stop_after_best(study, placed, last)
         early_share = Percent(self.early)
         return self.finding(
             say(
-                "The best step lies in the first {early} of training in {trials}, at {last} or before.{unlearned}",
+                "The best step lies in the first {early} of training in {trials}, at or before {last} of the steps.{unlearned}",
                 early=early_share,
                 trials="both best trials" if len(placed) == 2 else say("all {n} best trials", n=len(placed)),
                 last=Percent(last, 1),
@@ -150,7 +152,7 @@ class StepPosition(Rule):
         )
 
     def _stop_after_best(self, study: Study, placed: Sequence[BestStep], last: float) -> tuple[Message, Change]:
-        """Return (action, change): a shorter training. last: largest place of a best step."""
+        """Return (action, change) for a shorter training. `last` is the largest position of a best step."""
         steps = round(np.median([b.steps for b in placed]))
         fewer = min(round_up(max(self.room * last * steps, _latest_of_better_half(study))), steps)
         action = say(
@@ -159,14 +161,15 @@ class StepPosition(Rule):
             steps=steps,
         )
         why = (
-            f"No best trial is at its best after {last:.1%} of {study.length(steps)}; this is at least {self.room:g} times "
+            f"No best trial is at its best after {last:.1%} of {study.length(steps)}; the new length is at least "
+            f"{self.room:g} times "
             "that, and none of the better half of the trials is at its best later"
         )
         return action, set_length(study, fewer, why=why)
 
     def _mostly_overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
-        """Return True if most of these trials overfit: the metric ends worse by more than noise, while the training metric does not
-        get worse.
+        """Return True if most of these trials overfit: the metric ends worse by more than noise, while the training metric does
+        not get worse.
         """
         metric, trials = study.spec.objective.metric, [b.trial for b in placed]
         overfits = read_overfits(study, trials, metric, study.cost_curve, material=curve_tails.MATERIAL)
@@ -177,7 +180,7 @@ class StepPosition(Rule):
         fewer = round_up(self.spare * _latest_of_better_half(study))
         return fewer if fewer <= (1 - self.saved) * np.median([b.steps for b in placed]) else None
 
-    def _past_best(self, study: Study, placed: Sequence[BestStep], fewer: int) -> Finding:
+    def _report_past_best(self, study: Study, placed: Sequence[BestStep], fewer: int) -> Finding:
         steps, last = round(np.median([b.steps for b in placed])), Percent(max(b.place for b in placed))
         why = (
             f"{study.length(fewer)} are {self.spare:g} times the latest best step of the better half of the trials, and none of "
@@ -218,7 +221,7 @@ class StepPosition(Rule):
         else:
             shape = "flat" if late.gain <= self.material else "open" if np.isfinite(late.rates).any() else "unknown"
             which = "setting" if len({repeats.key(b.trial) for b in placed}) == 1 else "two best settings"
-            action = say(_ADVICE["improving" if late.left_to_others else shape].format(settings=which))
+            action = say(_ADVICE["improving" if late.is_advised_elsewhere else shape].format(settings=which))
             change = Advise(text=str(action))
         confidence = (1 - p) * many / of
         return self.finding(
@@ -235,7 +238,7 @@ class StepPosition(Rule):
             side="high",
             trials=[b.trial for b in late.steps],
             evidence=self._evidence(
-                placed, p, say("{many} of {of} best trials are at their best late.", many=many, of=of), late.rows
+                placed, p, say("In {many} of {of} best trials, the best step is late.", many=many, of=of), late.rows
             ),
             changes=(change,),
         )
@@ -249,13 +252,13 @@ class StepPosition(Rule):
             share=Percent(self.consistent),
         )
         lines = {f"first {self.early:.0%}": self.early, f"last {self.late:.0%}": 1 - self.late}
-        test = (("p-value of as many best steps there (exact)", Probability(p)), ("thresholds", limits))
+        test = (("p-value of as many best steps in that part (exact)", Probability(p)), ("thresholds", limits))
         return _best_steps.evidence(placed, caption, lines, (*test, *rows))
 
 
-def _make_it_train() -> tuple[Message, Change]:
+def _advise_fixing_training() -> tuple[Message, Change]:
     """Return (action, change) if training improves nothing."""
-    action = say("Make training work before choosing its length: search lower learning rates and check the pipeline.")
+    action = say("Fix training before choosing its length: search lower learning rates and check the pipeline.")
     return action, Advise(text=str(action))
 
 
@@ -271,9 +274,10 @@ def _step_of_best(study: Study, trial: Trial) -> float:
 
 
 _ADVICE = {
-    "improving": "Choose the training length by the end of the curves, which still improve.",
+    "improving": "Choose the training length by the final part of the curves, which still improve.",
     "flat": "Do not train longer: the last part of the training brought almost nothing.",
     "open": "Decay the learning rate to zero before you train longer: the decay may bring the same gain in the same steps.",
     "unknown": "Train the {settings} with the same schedule at half the length: the results show if the length matters.",
 }
-"""Advice if the best steps are late in training but the number of steps must not change, by the reason why it must not change."""
+"""Advice if the best steps are late in training but the number of steps must not change, by the reason why it must not
+change."""

@@ -1,4 +1,4 @@
-"""The rule `steps-compute-bound`."""
+"""Implements the rule `steps-compute-bound`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _BOUND_ADVICE = (
 )
 _LONG_RUNS = RunPlan(plan="rounds", why="Training is limited by compute: very few long runs follow the short ones")
 _NOT_BOUND_ADVICE = (
-    "Fix one max_train_steps for all trials, enough to reach their best step and not many more. Change it between studies, never "
+    "Fix one max_train_steps for all trials, with enough steps to reach the best step of each trial and not many more. Change "
+    "max_train_steps between studies, never "
     "within one.",
     "Spend compute on more trials instead of longer ones, and on regularisation if the training data are fitted perfectly.",
     "Look at the number of steps again after you change regularisation, augmentation or the model: a harder fit or noisier "
@@ -34,25 +35,27 @@ class StepsComputeBound(Rule):
     """The best trials together show if compute limits this workload, and so which plan for the training length applies.
 
     ## What it looks at
-    The end of the stretch at a constant learning rate in the best few trials, as in `curve-still-improving`. Training is
-    *compute-bound* if, in most of them, the objective still improves (by the test of `curve-still-improving`), and the cost on the
-    training data, if logged, also improves and is not yet a perfect fit. Training is *not compute-bound* if, in most of them, the
-    objective is flat (by the test of `curve-saturated`), and the cost on the training data is flat or near its minimum. If neither
-    holds, the rule is quiet.
+    The rule examines the last steps at a constant learning rate in the best few trials, as the rule `curve-still-improving`
+    does. Training is *compute-bound* if, in most of these trials, the objective still improves (by the test of
+    `curve-still-improving`), and the cost on the training data, if logged, also improves and is not yet a perfect fit. Training
+    is *not compute-bound* if, in most of these trials, the objective is flat (by the test of `curve-saturated`), and the cost
+    on the training data is flat or near its minimum. If neither is true for most trials, the rule is quiet.
 
     ## Why it matters
-    The two cases need different plans. If compute is the limit, longer training is better, and tuning uses shorter runs than the
-    final one. Otherwise, a fixed and sufficient number of steps makes tuning easier, and more trials help more.
+    Compute-bound and other trainings need different plans. If compute is the limit, longer training is better, and tuning uses
+    shorter runs than the final one. Otherwise, a fixed and sufficient number of steps makes tuning easier, and additional
+    trials help more than longer ones.
 
     ## What to do
-    If training is compute-bound, choose settings with short runs, then finish with a few long runs, and tune the schedule again for
-    these. The advisor writes the round of long runs if the study file states their length (`final_train_steps`). If training is not
-    compute-bound, use one sufficient `max_train_steps` for all trials, refined by the position of the best steps (`step-position`).
+    If training is compute-bound, choose settings with short runs, then finish with a few long runs, and tune the schedule again
+    for the long runs. The advisor writes the study of long runs if the study file states their length (`final_train_steps`). If
+    training is not compute-bound, use one sufficient `max_train_steps` for all trials, refined by the position of the best
+    steps (`step-position`).
 
     ## How sure
     Confidence is the share of the best trials that agree, times the probability that their forecasts exceed the threshold (if
-    compute-bound) or times 0.95 (if not). In simulated studies, the rule called training compute-bound in at most 3 % if curves are
-    flat, and not compute-bound in at most 0.5 % if curves fall to the end.
+    compute-bound) or times 0.95 (if not). In simulated studies, the rule called training compute-bound in at most 3 % of
+    studies with flat curves, and not compute-bound in at most 0.5 % of studies whose curves fall to the end.
     """
 
     playbook = "Determining the number of steps for each training run"
@@ -62,13 +65,14 @@ class StepsComputeBound(Rule):
     best: Count = 3
     """Maximum number of best trials to examine."""
     reach: Share = 0.1
-    """Maximum distance of an examined trial from the best, as a share of the best trial's gain over its run."""
+    """Maximum distance of an examined trial from the best trial, as a share of the best trial's gain over its run."""
     material: Share = 0.01
     """Minimum forecast gain of a curve that still improves, as a share of the run's gain."""
     rest: Share = 0.05
-    """Maximum 95 % bound of the gain of a flat part, as a share of the run's gain; on training data, twice as much."""
+    """Maximum 95 % bound of the gain of a flat part, as a share of the run's gain; on training data, twice this share is
+    allowed."""
     saved: Share = 0.25
-    """Minimum share of the steps that a flat curve did not need."""
+    """Minimum share of the steps that a flat curve could have saved."""
     floor: Share = 0.01
     """Maximum final distance from a perfect score on the training data, as a share of the initial distance, that counts as a
     perfect fit.
@@ -98,7 +102,7 @@ class StepsComputeBound(Rule):
                     f"different settings stop at the same {study.spec.objective.metric}, {plain_number(level, 4)}, at once: "
                     "if they are stuck on a plateau, it cannot be told whether compute is the limit; this needs trials that train"
                 )
-            perfect_fits = sum(e.train_left <= self.floor for e in flat_endings)
+            perfect_fits = sum(e.train_distance_left <= self.floor for e in flat_endings)
             what = say(
                 "{are} flat from {share} of the steps on{training}",
                 are="is" if len(flat_endings) == 1 else "are",
@@ -113,7 +117,11 @@ class StepsComputeBound(Rule):
 
     def _improves(self, ending: curve_tails.CurveEnding) -> bool:
         train = ending.train_end is None or ending.train_end.improving(self.material, self.false_alarms)
-        return train and not ending.train_left <= self.floor and ending.end.improving(self.material, self.false_alarms)
+        return (
+            train
+            and not ending.train_distance_left <= self.floor
+            and ending.end.improving(self.material, self.false_alarms)
+        )
 
     def _is_flat(self, ending: curve_tails.CurveEnding) -> bool:
         return ending.saturated(
@@ -129,7 +137,7 @@ class StepsComputeBound(Rule):
         agreeing: Sequence[curve_tails.CurveEnding],
         confidence: float,
     ) -> Finding:
-        """`bound`: True if training is compute-bound; `what`: predicate about the agreeing trials."""
+        """`bound` is True if training is compute-bound; `what` is the predicate about the agreeing trials."""
         many, of = len(agreeing), len(judged_endings)
         trials = say("{many} of the best {of} trials", many=many, of=of) if of > 1 else "the best trial"
         advice = _BOUND_ADVICE if bound else _NOT_BOUND_ADVICE
@@ -177,12 +185,12 @@ def _evidence(
             [e.trial for e in agreeing],
         ),
         table(
-            ("forecast for as many steps again", joined(Percent(e.end.forecast, 1) for e in judged_endings)),
+            ("forecast for twice the steps", joined(Percent(e.end.forecast, 1) for e in judged_endings)),
             (
-                "flat from, share of the steps",
+                "step from which the curve is flat, as a share of the steps",
                 joined(Percent(e.plateau.settled * e.until / e.steps) for e in judged_endings),
             ),
-            ("distance from a perfect fit", joined(Percent(e.train_left, 1) for e in judged_endings)),
+            ("distance from a perfect fit", joined(Percent(e.train_distance_left, 1) for e in judged_endings)),
             ("thresholds", limits),
         ),
     )

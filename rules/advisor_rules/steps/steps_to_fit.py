@@ -1,4 +1,4 @@
-"""The rule `steps-to-fit`."""
+"""Implements the rule `steps-to-fit`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Change, RunPlan, SetField
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.learning_rate import rate_name, rate_of
+from advisor.model.learning_rate import peak_rate_of_trial, rate_name
 from advisor.model.message import Message, Name, Number, say
 from advisor.model.space import FloatArray, Side, round_up
 from advisor.model.study import Signal, Study, Trial
@@ -21,17 +21,18 @@ from advisor.model.words import plain_number
 
 
 class StepsToFit(Rule):
-    """A sweep of constant learning rates shows the number of steps to fit the training data, which is the first `max_train_steps`.
+    """A sweep of constant learning rates shows the number of steps to fit the training data, which is the first
+    `max_train_steps`.
 
     ## What it looks at
-    The trials of a study that looks for the first `max_train_steps` (`advisor init --find-steps N`), and how well each fits its
-    training data. The fit is the median of the last 5 evaluations on the training data or, without evaluations, of the last 5
-    losses of batches. It is perfect if it has come within 1 % of the initial distance from a perfect score. Only the fastest trial
-    is compared.
+    The rule evaluates a study that looks for the first `max_train_steps` (`advisor init --find-steps N`), by how well each
+    trial fits its training data. The fit is the median of the last 5 evaluations on the training data or, without evaluations,
+    of the last 5 losses of batches. The fit is perfect if it has come within 1 % of the initial distance from a perfect score.
+    Only the trial that fits its data first is compared.
 
     ## Why it matters
-    With too few steps, no setting can show its quality; with far too many, each trial costs several times as much as needed. The
-    length is hard to change later, after a schedule has been tuned for it.
+    With too few steps, no setting can show its quality; with far too many, each trial costs several times as much as needed.
+    The training length is hard to change later, after a schedule has been tuned for this length.
 
     ## What to do
     Use the steps of the fastest trial as the first `max_train_steps`, and refine them by the position of the best steps
@@ -39,8 +40,8 @@ class StepsToFit(Rule):
     trial fits its data, repeat the sweep with four times the steps, or treat training as limited by compute.
 
     ## How sure
-    The step of a perfect fit is read from the curve, not estimated. Confidence is the share of the neighbours of the fastest
-    learning rate that are slower, and 0.5 if it has no neighbours.
+    The step of a perfect fit is read from the training curve, not estimated. Confidence is the share of the neighbours of the
+    fastest learning rate that are slower, and 0.5 if no neighbouring rate was tried.
     """
 
     playbook = "Algorithm for picking an initial candidate for max_train_steps using a learning rate sweep"
@@ -48,17 +49,18 @@ class StepsToFit(Rule):
     probes = frozenset({"steps"})
 
     perfect: Share = 0.01
-    """Maximum distance from a perfect score on the training data, as a share of the initial distance, that counts as a perfect fit.
+    """Maximum distance from a perfect score on the training data, as a share of the initial distance, that counts as a perfect
+    fit.
     """
     smooth: Count = 5
-    """Number of values whose median must reach a perfect fit; more than 1, because one lucky batch does not suffice."""
+    """Number of values whose median must reach a perfect fit; more than 1, so that one lucky batch does not count as a perfect
+    fit."""
     evaluations: Count = 50
     """Number of evaluations in the following trainings, enough to show their curves."""
     more: Factor = 4.0
-    """Factor on the number of steps if no trial fits its data. Our choice."""
+    """Factor by which the number of steps grows if no trial fits its data. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield the result of the sweep."""
         if study.probe != "steps":
             raise MissingData(
                 "the trials are not a sweep that looks for the first max_train_steps; `advisor init` writes one",
@@ -75,14 +77,18 @@ class StepsToFit(Rule):
             return
         fastest = min(fitting_runs, key=lambda r: (r.steps, r.rate))
         side = _end_of_fastest(study, runs, fastest)
-        yield self._fastest_at_end(study, runs, fastest, side) if side else self._fastest_inside(study, runs, fastest)
+        yield (
+            self._report_fastest_at_end(study, runs, fastest, side)
+            if side
+            else self._report_fastest_inside(study, runs, fastest)
+        )
 
     def _runs(self, study: Study) -> list[_Run]:
         """Return the trials that did not crash, lowest learning rate first."""
         crashed = failures.failures(study).crashed
         runs = []
         for trial in study.trials:
-            curve, rate = study.train_cost_curve(trial).finite, rate_of(study, trial)
+            curve, rate = study.train_cost_curve(trial).finite, peak_rate_of_trial(study, trial)
             if study.ended[trial.index] and not crashed[trial.index] and len(curve) >= self.smooth and rate > 0:
                 runs.append(_Run(trial, rate, self._steps(curve.steps.astype(float), curve.values)))
         return sorted(runs, key=lambda r: r.rate)
@@ -97,7 +103,7 @@ class StepsToFit(Rule):
         reached = np.flatnonzero(middle - floor <= self.perfect * (costs[0] - floor))
         return float(steps[reached[0] + self.smooth - 1]) if len(reached) and costs[0] > floor else math.inf
 
-    def _fastest_inside(self, study: Study, runs: list[_Run], fastest: _Run) -> Finding:
+    def _report_fastest_inside(self, study: Study, runs: list[_Run], fastest: _Run) -> Finding:
         steps = round_up(fastest.steps)
         at = runs.index(fastest)
         beside = [*runs[max(at - 1, 0) : at], *runs[at + 1 : at + 2]]
@@ -112,7 +118,8 @@ class StepsToFit(Rule):
         return self._finding(
             say("{what}.", what=what),
             action=say(
-                "Train for {steps} steps to begin with, and refine that by the position of the best steps.", steps=steps
+                "Train for {steps} steps to begin with, and refine this number by the position of the best steps.",
+                steps=steps,
             ),
             confidence=sum(r.steps > fastest.steps for r in beside) / len(beside) if beside else 0.5,
             study=study,
@@ -124,13 +131,14 @@ class StepsToFit(Rule):
             ),
         )
 
-    def _fastest_at_end(self, study: Study, runs: list[_Run], fastest: _Run, side: Side) -> Finding:
+    def _report_fastest_at_end(self, study: Study, runs: list[_Run], fastest: _Run, side: Side) -> Finding:
         divisor, factor, end = (10, 1, "lowest") if side == "low" else (1, 10, "highest")
         low, high = factor * runs[0].rate / divisor, factor * runs[-1].rate / divisor
         name = Name(_rate_name(study))
         return self._finding(
             say(
-                "The {end} {name}, {rate}, fits the training data fastest, in {steps} steps. Rates beyond it are possibly faster.",
+                "The {end} {name}, {rate}, fits the training data fastest, in {steps} steps. Rates beyond this one are "
+                "possibly faster.",
                 end=end,
                 name=name,
                 rate=Number(fastest.rate),
@@ -146,7 +154,9 @@ class StepsToFit(Rule):
             study=study,
             runs=runs,
             shown_runs=[fastest],
-            changes=(_repeat_sweep(study, low, high, 1.0, f"The fastest learning rate is the {end} that was tried"),),
+            changes=(
+                _repeat_sweep(study, low, high, 1.0, f"The fastest learning rate is the {end} rate that was tried"),
+            ),
         )
 
     def _report_no_fit(self, study: Study, runs: list[_Run]) -> Finding:
@@ -159,7 +169,7 @@ class StepsToFit(Rule):
                 steps=steps,
             ),
             action=say(
-                "Repeat the sweep with {times} times the steps. If that is too long, compute limits this training.",
+                "Repeat the sweep with {times} times the steps. If so many steps are too expensive, compute limits this training.",
                 times=Number(self.more),
             ),
             confidence=0.95,
@@ -205,9 +215,8 @@ class _Run:
 
 
 def _end_of_fastest(study: Study, runs: list[_Run], fastest: _Run) -> Side | None:
-    """Return the end of the range of learning rates at which the fastest trial lies; None if it lies inside the range or if higher
-    rates fail.
-    """
+    """Return the end of the range of learning rates at which the fastest trial lies; None if this trial lies inside the range
+    or if higher rates fail."""
     if fastest is runs[0]:
         return "low"
     return "high" if fastest is runs[-1] and not failures.failures(study).any.any() else None

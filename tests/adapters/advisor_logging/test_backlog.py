@@ -74,7 +74,7 @@ def test_what_waits_is_bounded_and_counted(tmp_path: Path, monkeypatch: pytest.M
     for step in range(5):
         backlog.append(rows(step), 1, critical=False)
     assert (backlog.points, backlog.dropped) == (2, 3)
-    assert backlog.give_up() == 2
+    assert backlog.drop_waiting_frames() == 2
     assert backlog.retry()
 
 

@@ -18,11 +18,11 @@ from advisor_logging.run_description import RunSettings
 from advisor_logging.shipper import Shipper
 from advisor_logging.table import Table
 from tests.adapters.fixture_types import History, OnlyRun
-from tests.adapters.samples import Chunk, steps
+from tests.adapters.samples import RowChunk, steps
 
 
-def evaluation(step: int) -> Chunk:
-    return Chunk(Table([step], [1_700_000_000_000 + step], {"val/error": [0.5]}), False)
+def evaluation(step: int) -> RowChunk:
+    return RowChunk(Table([step], [1_700_000_000_000 + step], {"val/error": [0.5]}), False)
 
 
 def sizes(folder: Path) -> int:

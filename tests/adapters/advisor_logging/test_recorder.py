@@ -53,7 +53,7 @@ def test_a_full_disk_loses_steps_that_are_counted_and_nothing_else(
         recorder._shipper._process.wait()
         (waits,) = (message for message in caplog.messages if "wait in memory" in message)
         assert "No space left" in waits
-        assert "training goes on" in waits
+        assert "training continues" in waits
         (lost,) = (message for message in caplog.messages if "points are lost" in message)
         assert "No space left" in lost
         for left in recorder.folder.glob("reserve"):

@@ -28,10 +28,10 @@ model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 with TuningLogger(model, optimizer, params={}, objective="val/error", experiment="test", tracking_uri=sys.argv[1]):
     optimizer.step()
-(idle,) = shipper_process._idle
+(idle,) = shipper_process._idle_shippers
 child = os.fork()  # holds a copy of the pipe to the shipper, and keeps running
 if child == 0:
-    assert shipper_process._idle == []
+    assert shipper_process._idle_shippers == []
     time.sleep(600)
 print(idle._process.pid, child, flush=True)
 time.sleep(600)
@@ -113,7 +113,7 @@ def test_one_process_delivers_runs_in_turn_and_another_those_at_the_same_time(
         second.evaluate({"val/error": 0.5})
         beside = make_run(start, train, uri, steps=200)
     assert pid(first) == pid(second) != pid(beside)
-    assert sorted(one._process.pid for one in shipper_process._idle) == sorted([pid(first), pid(beside)])
+    assert sorted(one._process.pid for one in shipper_process._idle_shippers) == sorted([pid(first), pid(beside)])
     for run, steps in zip(runs(uri), (400, 300, 200), strict=True):
         check_whole(uri, run, steps)
     assert list((tmp_path / "spool").iterdir()) == []
@@ -150,7 +150,7 @@ def test_what_changes_between_runs_is_honoured(
     assert [run.info.run_id for run in runs(other, "named")] == [third.run_id]
     assert ends(pid(first), 60), "one that does not fit any more is let go"
     assert ends(pid(second), 60)
-    (idle,) = shipper_process._idle
+    (idle,) = shipper_process._idle_shippers
     assert idle.can_serve(shipper_process.ShipperSettings.from_this_process(other))
     shutil.copy(empty_store, tmp_path / "new.db")
     (tmp_path / "new.db").rename(tmp_path / "other.db")

@@ -46,7 +46,7 @@ def test_acknowledged_segments_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert spool.read_acknowledgement(tmp_path) == done
     assert sidecar.archive_segments(tmp_path, done.position.segment) is None
     assert len(list(tmp_path.glob("*.spool"))) == 1
-    assert [p.last_step for p in spool.list_parts(tmp_path)][-1] < 49
+    assert [p.last_step for p in spool.list_segment_parts(tmp_path)][-1] < 49
 
 
 def test_a_file_that_may_not_grow_is_left_for_another(tmp_path: Path) -> None:

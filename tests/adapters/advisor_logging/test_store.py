@@ -74,8 +74,8 @@ def test_of_runs_that_were_created_twice_the_one_with_data_is_used(database: str
     client.log_metric(other, "loss", 1.0, timestamp=5)
     opened = store.Store(database)
     assert opened.open_run(described) == other
-    assert opened.find_run(described) == store.StoredRun(5, None, "")
-    opened.delete_twins(described)
+    assert opened.find_run(described) == store.StoredRunState(5, None, "")
+    opened.delete_duplicate_runs(described)
     left = client.search_runs([client.get_run(other).info.experiment_id])
     assert [run.info.run_id for run in left] == [other]
 
@@ -86,7 +86,7 @@ def test_twins_with_data_are_not_deleted(database: str) -> None:
         client.log_metric(run, "loss", 1.0, timestamp=5)
     opened = store.Store(database)
     opened.open_run({**SPOOL, "source_tags": {}})
-    opened.delete_twins({**SPOOL, "source_tags": {}})
+    opened.delete_duplicate_runs({**SPOOL, "source_tags": {}})
     assert len(client.search_runs([client.get_run(ids[0]).info.experiment_id])) == 2
 
 

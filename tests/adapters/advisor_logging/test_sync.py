@@ -112,9 +112,9 @@ def test_what_others_deliver_or_still_write_is_left(left: Callable[..., Path], t
     assert "Delivered 0 of 3." in done.output
     reasons = sorted(line.rpartition(": ")[2] for line in done.stderr.splitlines())
     assert reasons == [
-        "another process is delivering it; the training's process retries for 10 minutes after the training",
-        "it is damaged or has an unknown format",
-        "its training is still running and will deliver it",
+        "another process is delivering it; after the training, that process retries for 10 minutes",
+        "the spool is damaged or has an unknown format",
+        "the training is still running and will deliver the spool",
     ]
 
 
@@ -123,7 +123,7 @@ def test_a_server_that_does_not_answer_is_said_in_a_few_words(left: Callable[...
     done = run_sync("--tracking-uri", "http://127.0.0.1:9")
     assert done.exit_code == 1
     reason = "http://127.0.0.1:9 is unreachable (connection refused)"
-    assert done.stderr == f"advisor: run is left in {folder}: {reason}\n"
+    assert done.stderr == f"advisor: run remains in {folder}: {reason}\n"
 
 
 @pytest.mark.parametrize("settings", ["nowhere", "."])
@@ -134,7 +134,7 @@ def test_a_folder_without_spools_is_said(
     monkeypatch.chdir(tmp_path / "empty")
     assert status_of("sync", settings) == 2
     refused = capsys.readouterr().err
-    assert refused in ("advisor: there is no folder nowhere\n", "advisor: . holds no spool\n")
+    assert refused in ("advisor: there is no folder nowhere\n", "advisor: . contains no spool\n")
 
 
 def test_a_copy_from_another_machine(

@@ -3,11 +3,11 @@ from __future__ import annotations
 import math
 
 from advisor import contract
-from advisor_logging.windows import Point, Windows
+from advisor_logging.windows import Point, WindowReducer
 
 
 def points_of(values: list[float]) -> dict[str, dict[int, float]]:
-    windows = Windows()
+    windows = WindowReducer()
     points: list[Point] = []
     for step, value in enumerate(values):
         points += windows.add(step, 1000 + step, {"m": value})
@@ -49,7 +49,7 @@ def test_what_is_not_finite_stays_visible() -> None:
 
 
 def test_a_metric_that_is_missing_at_some_steps_is_the_mean_of_the_others() -> None:
-    windows = Windows()
+    windows = WindowReducer()
     windows.add(500, 0, {"a": 1.0, "b": 3.0})
     windows.add(501, 0, {"a": 2.0})
     means = {p.name: p.value for p in windows.close()}
@@ -57,6 +57,6 @@ def test_a_metric_that_is_missing_at_some_steps_is_the_mean_of_the_others() -> N
 
 
 def test_a_long_training_leaves_few_windows() -> None:
-    windows = Windows()
+    windows = WindowReducer()
     count = sum(len(windows.add(step, 0, {"m": 0.0})) for step in range(100_000))
     assert count < 3 * 2500

@@ -127,7 +127,7 @@ def test_mlflows_autologging_by_epoch_alone(store: str, points: Points) -> None:
     train_with_lightning(points, lambda: False)
     study = read(store)
     assert study.cost_curve(study.trials[0]).steps.tolist() == [0, 1, 2, 3]
-    assert study.warnings == ("Metrics were logged by epoch: every step in this report is an epoch.",)
+    assert study.warnings == ("Metrics were logged by epoch, so every step in this report is an epoch.",)
 
 
 def test_transformers_mlflow_callback(store: str, tmp_path: Path) -> None:

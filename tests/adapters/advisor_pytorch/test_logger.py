@@ -138,7 +138,7 @@ def test_evaluations_that_cannot_be_logged_do_not_stop_a_training(
     assert history(only_run(), "val/error") == {1: 0.5}
     assert [r.message for r in caplog.records] == [
         "advisor: an evaluation could not be logged (TypeError: metrics must be a mapping of names to values, not float); "
-        "training goes on",
+        "training continues",
         "advisor: 4 evaluations could not be logged in this run",
     ]
 
@@ -294,7 +294,7 @@ def test_two_optimizers_under_a_scaler_with_micro_batches(
     assert list(history(run, contract.COMPUTE_TIME)) == steps[1:]
     tags = run.data.tags
     wanted = {
-        contract.TAG_STATUS: "complete",  # a skipped step counts as a step of the loop
+        contract.TAG_STATUS: "complete",  # a skipped step counts as a step in this experiment
         contract.TAG_BATCH_SIZE: "16",
         contract.TAG_MICRO_BATCHES: "2",
         contract.TAG_SKIPPED_STEPS: "1",
@@ -378,7 +378,7 @@ def test_losses_of_an_optimizer_that_is_not_known_are_in_the_stored_status(
         log.evaluate({"val/error": 0.5})
     tags = only_run().data.tags
     assert tags[contract.TAG_STATUS] == "stopped"
-    assert "20; another optimizer, Adam" in tags[contract.TAG_ERROR]
+    assert "20; a different optimizer, Adam" in tags[contract.TAG_ERROR]
     assert tags[contract.TAG_LOST_POINTS] == "20"
     assert "give TuningLogger all optimizers" in caplog.text
 

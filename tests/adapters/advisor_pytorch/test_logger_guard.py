@@ -191,7 +191,9 @@ def test_several_ranks_are_never_stopped(
     begin: Any, train: Train, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with begin(1.0, guard="stop") as log:
-        monkeypatch.setattr("advisor_pytorch.guard_listener.own_world_size", lambda: 2)  # the group may be formed later
+        monkeypatch.setattr(
+            "advisor_pytorch.guard_listener.current_world_size", lambda: 2
+        )  # the group may be formed later
         follow(log, train, [0.5])
         log._guard.on_verdict(DOOMED)
         assert not log.should_stop

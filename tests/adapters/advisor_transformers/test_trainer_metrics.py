@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from advisor_transformers.trainer_metrics import own_evaluation, own_metrics
+from advisor_transformers.trainer_metrics import trainer_evaluation, trainer_training_metrics
 
 
 def test_values_beyond_the_trainers_own_are_metrics_of_the_training() -> None:
     line = {"loss": 1.0, "grad_norm": 2.0, "learning_rate": 1e-3, "epoch": 0.5, "reward": 3, "rewards/margins": 0.25}
-    assert own_metrics(line) == {"train/reward": 3.0, "train/rewards/margins": 0.25}
+    assert trainer_training_metrics(line) == {"train/reward": 3.0, "train/rewards/margins": 0.25}
 
 
 def test_values_that_are_no_numbers_and_summaries_are_left_out() -> None:
@@ -20,7 +20,9 @@ def test_values_that_are_no_numbers_and_summaries_are_left_out() -> None:
         "train/loss": 0.3,
         "eval_loss": 1.0,
     }
-    assert own_metrics(line) == {}
-    assert own_metrics({"train_runtime": 3.0, "reward": 1.0}) == {}
-    assert own_metrics({"test_loss": 1.0, "test_runtime": 2.0}) == {}, "an evaluation with a prefix of its own"
-    assert own_evaluation(line) == {"eval_loss": 1.0}
+    assert trainer_training_metrics(line) == {}
+    assert trainer_training_metrics({"train_runtime": 3.0, "reward": 1.0}) == {}
+    assert trainer_training_metrics({"test_loss": 1.0, "test_runtime": 2.0}) == {}, (
+        "an evaluation with a prefix of its own"
+    )
+    assert trainer_evaluation(line) == {"eval_loss": 1.0}

@@ -13,7 +13,7 @@ from commands import contents, outcome_of
 from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
-from advisor.cli.agents import BEGIN, END, SECTION, SECTION_FILE, SKILL, SKILL_FILE
+from advisor.cli.agents import BEGIN, END, SECTION, SECTION_FILE, SKILL_FILE, SKILL_TEXT
 
 TABLE = "commit\tval_loss\tstatus\tdescription\na1b2c3d\t0.5\tkeep\tbaseline\nb2c3d4e\t0.0\tcrash\twider\n"
 
@@ -32,7 +32,7 @@ def advisor(capsys, tmp_path, monkeypatch):
 
 def test_both_files_are_written_once(advisor):
     assert advisor("init", "--agents") == (0, f"{SKILL_FILE}: written\n{SECTION_FILE}: written\n", "")
-    assert (SECTION_FILE.read_text(), SKILL_FILE.read_text()) == (SECTION, SKILL)
+    assert (SECTION_FILE.read_text(), SKILL_FILE.read_text()) == (SECTION, SKILL_TEXT)
     before = {file: file.stat().st_mtime_ns for file in (SECTION_FILE, SKILL_FILE)}
     assert advisor("init", "--agents") == (0, "The files for coding agents are up to date.\n", "")
     assert {file: file.stat().st_mtime_ns for file in before} == before
@@ -86,13 +86,13 @@ def test_a_read_only_file_stays_as_it_is(advisor):
 
 
 def test_the_texts_are_short_and_a_skill_as_agents_read_it():
-    assert len((SECTION + SKILL).splitlines()) <= 60
-    front = yaml.safe_load(SKILL.split("---\n")[1])
+    assert len((SECTION + SKILL_TEXT).splitlines()) <= 60
+    front = yaml.safe_load(SKILL_TEXT.split("---\n")[1])
     assert front.keys() == {"name", "description"}
     assert front["name"] == SKILL_FILE.parent.name
-    assert "\n" not in SKILL.split("description: ")[1].split("\n---")[0]  # simple parsers read one line
+    assert "\n" not in SKILL_TEXT.split("description: ")[1].split("\n---")[0]  # simple parsers read one line
     assert len(front["description"]) <= 1024
-    for text in (SECTION, SKILL):
+    for text in (SECTION, SKILL_TEXT):
         assert "never" in text.lower()
         assert "instructions" in text
 
@@ -104,7 +104,7 @@ def test_every_command_in_the_texts_runs(advisor, tmp_path, empty_store, monkeyp
     run = MlflowClient(uri).search_runs(["1"])[0].info.run_id
     Path("results.tsv").write_text(TABLE)
     values = {"EXPERIMENT": "loop", "RUN": run, "SETTING": run}
-    commands = set(re.findall(r"`advisor ([^`]*)`", SECTION + SKILL)) - {"init --agents"}
+    commands = set(re.findall(r"`advisor ([^`]*)`", SECTION + SKILL_TEXT)) - {"init --agents"}
     assert {c.split()[0] for c in commands} == {"history", "gate", "analyze", "explain", "import"}
     for command in sorted(commands):
         words = [values.get(word, word) for word in shlex.split(command)]

@@ -74,7 +74,7 @@ def test_five_lines_say_what_happened(database: str, tmp_path: Path, advisor: co
         (None, "t", "run 't' has no autopsy: its hook saw no non-finite loss or gradient norm"),
         ("{", "t", "the autopsy of this run is damaged"),
         ('{"history": 3, "step": []}', "t", "the autopsy of this run is damaged"),
-        (" " * 1_000_001, "t", "the autopsy of run 't' is larger than an autopsy can be"),
+        (" " * 1_000_001, "t", "the autopsy of run 't' is larger than any autopsy can be"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -50,7 +50,7 @@ def test_a_continued_trial_need_not_be_stopped(database: str, advisor: commands.
     log_study(database, **{contract.TAG_CONTINUED: "{}"})
     _, out, _ = advisor("guard", "e", "--tracking-uri", database)
     assert out.startswith("trial-5  doomed")
-    assert out.endswith("None needs to be stopped.\n")
+    assert out.endswith("No trial needs to be stopped.\n")
 
 
 def start_watching(uri: str, run_id: str, folder: Path) -> Fork:

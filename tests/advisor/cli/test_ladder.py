@@ -61,7 +61,7 @@ def test_one_experiment_with_all_sizes(advisor):
     assert status == 0
     first, following, last, empty, *table = out.splitlines()
     assert first.startswith("The best lr falls with the size: a factor of 0.2")
-    assert first.endswith("from 1,000 to 16,000 parameters (95 % interval). Do not carry it over unchanged.")
+    assert first.endswith("from 1,000 to 16,000 parameters (95 % interval). Do not use the same rate at another size.")
     assert following.startswith("At 64,000 parameters: best lr 0.00")
     assert last.startswith("The smaller sizes predicted for 16,000: best lr 0.0")
     assert last.endswith("best val_loss needs a third size (90 % intervals); the rate was right.")

@@ -120,7 +120,7 @@ def test_a_training_with_checkpoints_resumes_in_its_run(project: Path, run: comm
     (project / "go").touch()
     status, out, err = run("--stop-doomed", "--continue", "trial-5")
     assert (status, "pruned" in out) == (0, False), err
-    assert "trial-5 goes on in its run from its last checkpoint. The guard does not stop it again." in err
+    assert "trial-5 continues in the same run from its last checkpoint. The guard does not stop it again." in err
     (continued,) = client.search_runs(["1"], "tags.`advisor.trial` = '5'")
     assert continued.info.run_id == stopped.info.run_id
     assert (project / "from").read_text().split() == ["0", "8"]

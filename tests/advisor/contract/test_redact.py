@@ -39,13 +39,13 @@ PASSWORDS = tuple(passwords(200))
 
 @pytest.fixture(autouse=True)
 def nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_learned", {})
+    monkeypatch.setattr(module, "_secret_replacements", {})
 
 
 def fresh() -> Iterator[str]:
     """The passwords; before each, nothing is known of the one before."""
     for password in PASSWORDS:
-        module._learned.clear()
+        module._secret_replacements.clear()
         yield password
 
 

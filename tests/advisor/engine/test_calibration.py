@@ -9,13 +9,17 @@ from studies import make_study
 
 from advisor.computed.space import sampler
 from advisor.engine import calibration
-from advisor.engine.calibration import Knot, calibrated, corrected, table
+from advisor.engine.calibration import CalibrationPoint, calibrated, corrected, table
 from advisor.engine.judge import judge
 from advisor.engine.pages import rule_page
 from advisor.engine.registry import load_rules
 from advisor.model.finding import Finding
 
-KNOTS = (Knot("mine", 0.6, 0.4, 50), Knot("mine", 0.8, 0.5, 50), Knot("mine", 1.0, 0.9, 50))
+KNOTS = (
+    CalibrationPoint("mine", 0.6, 0.4, 50),
+    CalibrationPoint("mine", 0.8, 0.5, 50),
+    CalibrationPoint("mine", 1.0, 0.9, 50),
+)
 
 
 def finding(confidence: float, rule: str = "mine") -> Finding:
@@ -32,7 +36,9 @@ def test_a_confidence_is_interpolated_and_constant_beyond_the_knots(stated, show
 
 def test_a_doubt_applies_after_the_map_and_once(monkeypatch):
     monkeypatch.setattr(
-        calibration, "table", lambda: {"mine": (Knot("mine", 0.6, 0.7, 50), Knot("mine", 1.0, 0.7, 50))}
+        calibration,
+        "table",
+        lambda: {"mine": (CalibrationPoint("mine", 0.6, 0.7, 50), CalibrationPoint("mine", 1.0, 0.7, 50))},
     )
     shown = calibrated(sampler.weaken_finding(finding(0.9)))
     assert (shown.confidence, shown.doubt) == (0.56, 1.0)
@@ -43,7 +49,7 @@ def test_a_doubt_applies_after_the_map_and_once(monkeypatch):
 def test_findings_that_the_map_was_not_measured_on_are_not_corrected(monkeypatch):
     study = make_study([{"lr": 0.1 / (i + 1), "seed": 7} for i in range(8)], {"val/loss": [[1.0, 0.5]] * 8})
     (rule,) = [r for r in load_rules() if r.rule_id() == "seeds"]
-    monkeypatch.setattr(calibration, "table", lambda: {"seeds": (Knot("seeds", 0.9, 0.3, 50),)})
+    monkeypatch.setattr(calibration, "table", lambda: {"seeds": (CalibrationPoint("seeds", 0.9, 0.3, 50),)})
     (stated,) = judge(study, [rule], calibrate=False)[0].findings
     assert stated.subject is not None
     monkeypatch.setattr(type(rule), "unmeasured", frozenset({stated.subject}))
@@ -75,7 +81,7 @@ def test_the_table_is_of_rules_that_exist_and_rises():
 def test_judging_corrects_what_a_rule_states(monkeypatch):
     study = make_study([{"lr": 0.1 / (i + 1), "seed": 7} for i in range(8)], {"val/loss": [[1.0, 0.5]] * 8})
     (rule,) = [r for r in load_rules() if r.rule_id() == "seeds"]
-    monkeypatch.setattr(calibration, "table", lambda: {"seeds": (Knot("seeds", 0.9, 0.3, 50),)})
+    monkeypatch.setattr(calibration, "table", lambda: {"seeds": (CalibrationPoint("seeds", 0.9, 0.3, 50),)})
     stated, shown = (judge(study, [rule], calibrate=c)[0].findings[0].confidence for c in (False, True))
     assert (stated, shown) == (0.95, 0.3)
 

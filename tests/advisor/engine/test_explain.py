@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from advisor.engine.explain import cause_of, explain, first_cause
+from advisor.engine.explain import cause_of, explain, find_first_cause
 from advisor.engine.registry import load_rules
 from advisor.engine.relation import Relation
 from advisor.engine.rule import Rule
@@ -168,7 +168,7 @@ def test_a_cause_that_the_effect_waits_for_is_preferred_and_chains_end_at_their_
     assert explained["stability-early"].explained_by.rule == "space-infeasible"
     assert explained["residual-norm"].explained_by.rule == "stability-early"
     everything = list(explained.values())
-    assert {first_cause(f, everything).rule for f in everything} == {"stability-edge"}
+    assert {find_first_cause(f, everything).rule for f in everything} == {"stability-edge"}
 
 
 def test_findings_without_a_cause_stay_unchanged() -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from studies import make_study
 
-from advisor.engine.judge import WITHOUT_NETWORK, judge
+from advisor.engine.judge import NON_NETWORK_CHAPTERS, judge
 from advisor.engine.pages import chapter
 from advisor.engine.registry import chapters, load_rules
 from advisor.engine.rule import Rule
@@ -60,8 +60,8 @@ def test_without_a_network_only_rules_of_space_and_decision_apply() -> None:
     rules = load_rules()
     verdicts = judge(replace(STUDY, kind="no-network"), rules)
     excluded = {v.rule for v in verdicts if "no network" in (v.reason or "")}
-    assert excluded == {r.rule_id() for r in rules if chapter(r) not in WITHOUT_NETWORK}
-    assert set(WITHOUT_NETWORK) < set(chapters())
+    assert excluded == {r.rule_id() for r in rules if chapter(r) not in NON_NETWORK_CHAPTERS}
+    assert set(NON_NETWORK_CHAPTERS) < set(chapters())
 
 
 def test_rules_of_users_apply_to_any_kind_that_they_do_not_exclude() -> None:

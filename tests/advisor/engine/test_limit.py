@@ -48,7 +48,7 @@ class NeverEnds(Rule):
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limit, "MAX_CPU_S", SECONDS)
-    monkeypatch.setattr(limit, "STOP_S", 1.0)
+    monkeypatch.setattr(limit, "MAX_STOP_WAIT_S", 1.0)
     limit.forget()
 
 
@@ -123,7 +123,7 @@ def test_it_works_in_any_thread() -> None:
 
 def test_a_rule_that_waits_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limit, "MAX_WAIT_S", 1)
-    monkeypatch.setattr(limit, "STOP_S", 0.2)
+    monkeypatch.setattr(limit, "MAX_STOP_WAIT_S", 0.2)
     over = threading.Event()
     try:
         with pytest.raises(TooLongError, match="took more than"):
@@ -166,7 +166,7 @@ def test_waiting_and_other_threads_cost_no_processor_time() -> None:
 
 
 def test_a_rule_that_is_stopped_can_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit, "STOP_S", 20.0)
+    monkeypatch.setattr(limit, "MAX_STOP_WAIT_S", 20.0)
     ends = []
 
     def work() -> None:

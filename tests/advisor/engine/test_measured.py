@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 
-from advisor.engine.measured import SIZES, Measured, measured, path_of_table, rates_in_words, size
+from advisor.engine.measured import SIZES, MeasuredCounts, describe_measured_rates, measured, path_of_table, size
 from advisor.engine.pages import rule_page
 from advisor.engine.registry import load_rules
 
-LARGE = Measured("space-boundary", "9 to 32", positives=20, detected=18.5, negatives=30, false_alarms=1, not_assessed=5)
+LARGE = MeasuredCounts(
+    "space-boundary", "9 to 32", positives=20, detected=18.5, negatives=30, false_alarms=1, not_assessed=5
+)
 
 
 def test_sizes_have_no_gaps():
@@ -24,15 +26,17 @@ def test_sizes_have_no_gaps():
 
 
 def test_all_sizes_in_one_sentence():
-    small = Measured("space-boundary", "2 to 8", positives=4, detected=2, negatives=0, false_alarms=0, not_assessed=1)
+    small = MeasuredCounts(
+        "space-boundary", "2 to 8", positives=4, detected=2, negatives=0, false_alarms=0, not_assessed=1
+    )
     assert (
-        rates_in_words([small, LARGE])
+        describe_measured_rates([small, LARGE])
         == "fired in 20.5 of 24 labelled studies with the problem and in 1 of 30 without it"
     )
-    assert rates_in_words([small] * 3) == "fired in 6 of 12 labelled studies with the problem"
-    never = Measured("seeds", "1", positives=0, detected=0, negatives=18, false_alarms=0, not_assessed=0)
-    assert rates_in_words([never]) == "fired in 0 of 18 labelled studies without the problem"
-    assert rates_in_words([]) is None
+    assert describe_measured_rates([small] * 3) == "fired in 6 of 12 labelled studies with the problem"
+    never = MeasuredCounts("seeds", "1", positives=0, detected=0, negatives=18, false_alarms=0, not_assessed=0)
+    assert describe_measured_rates([never]) == "fired in 0 of 18 labelled studies without the problem"
+    assert describe_measured_rates([]) is None
 
 
 def test_the_file_is_of_rules_that_exist_and_counts_that_can_be():
@@ -59,5 +63,5 @@ def test_a_rules_page_shows_them():
 
 
 def test_rates_of_few_studies_are_not_stated():
-    few = Measured("seeds", "1", positives=1, detected=1, negatives=12, false_alarms=0, not_assessed=0)
-    assert rates_in_words([few]) == "fired in 0 of 12 labelled studies without the problem"
+    few = MeasuredCounts("seeds", "1", positives=1, detected=1, negatives=12, false_alarms=0, not_assessed=0)
+    assert describe_measured_rates([few]) == "fired in 0 of 12 labelled studies without the problem"

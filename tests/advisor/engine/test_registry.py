@@ -5,7 +5,7 @@ import advisor_rules
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.model.errors import AdvisorError
-from advisor.model.finding import Need
+from advisor.model.finding import DataNeed
 
 
 def test_a_wrong_rule_or_threshold_is_a_clear_error():
@@ -112,4 +112,4 @@ def test_a_broken_rule_stops_nobody_else(own, body, status, reason):
     verdicts = {v.rule: v for v in judge(study, load_rules(directories=[own(body)]))}
     assert verdicts["mine"].status == status
     assert reason is None or reason in verdicts["mine"].reason
-    assert verdicts["mine"].needs == (Need("grad_norm") if status == "not-assessed" else None)
+    assert verdicts["mine"].needs == (DataNeed("grad_norm") if status == "not-assessed" else None)

@@ -15,10 +15,10 @@ from advisor import contract
 from advisor.contract.guard_stop import GuardStop
 from advisor.execution import Ledger, jobs
 from advisor.execution.engines import process
-from advisor.execution.engines.local import Local
+from advisor.execution.engines.local import LocalEngine
 from advisor.execution.engines.process import Exit
-from advisor.execution.engines.slurm import Slurm
-from advisor.execution.guarding import GuardedStudy, StudyGuard, pause_s
+from advisor.execution.engines.slurm import SlurmEngine
+from advisor.execution.guarding import GuardedStudy, StudyGuard, pause_between_readings_s
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.record import Outcome
 from advisor.model.errors import AdvisorError
@@ -83,7 +83,7 @@ def test_a_stopped_trial_is_marked_before_its_process_ends(trained):
 
 
 def test_two_launchers_with_guards_agree(trained):
-    one, two = (Background(guarded_plan(trained, engine=Local([{}]))) for _ in range(2))
+    one, two = (Background(guarded_plan(trained, engine=LocalEngine([{}]))) for _ in range(2))
     one.end(), two.end()  # the first one to end does not see how the other's last trial ends
     entries = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC).entries()
     assert {entry.key: entry.outcome.status for entry in entries} == STOPPED
@@ -321,7 +321,7 @@ def test_the_guard_ends_with_its_launcher(database):
     first.stdin.close()
     assert first.wait(60) == 0
     wait_until(lambda: (reading := guard.latest()) is not None and reading.error is not None)
-    wait_until(lambda: (reading := guard.latest()) is not None and reading.running)  # it is started again
+    wait_until(lambda: (reading := guard.latest()) is not None and reading.running)  # starting it again
     second = guard._process
     guard.close()
     assert second.poll() is not None
@@ -337,14 +337,14 @@ def test_a_password_of_the_store_is_no_argument_of_the_guard(database):
 
 
 def test_the_pause_grows_with_the_time_of_a_reading():
-    assert pause_s(0.2) == 10.0
-    assert pause_s(3.0) == 30.0
+    assert pause_between_readings_s(0.2) == 10.0
+    assert pause_between_readings_s(3.0) == 30.0
 
 
 def test_a_doomed_job_of_slurm_is_stopped(trained):
     Background(guarded_plan(trained, SPEC.model_copy(update={"trials": 5}))).end()  # without the start of five jobs
     options = {"cluster": "local", "options": {}}
-    engine = Slurm(trained / "slurm", gpus_per_trial=0, parallel=None, timeout_s=300.0, **options)
+    engine = SlurmEngine(trained / "slurm", gpus_per_trial=0, parallel=None, timeout_s=300.0, **options)
     spec = SPEC.model_copy(update={"trials": 6})
     running = Background(guarded_plan(trained, spec, engine=engine))
     assert running.end(300.0)[5, 0] == "pruned"
@@ -353,10 +353,10 @@ def test_a_doomed_job_of_slurm_is_stopped(trained):
 
 @pytest.mark.slow
 def test_a_doomed_training_on_ray_is_stopped(trained):
-    from advisor.execution.engines.ray import Ray
+    from advisor.execution.engines.ray import RayEngine
 
     with ray_cluster({"num_cpus": 2}) as cluster:
-        engine = Ray(cluster.address, gpus_per_trial=0, cpus_per_trial=1.0, parallel=2)
+        engine = RayEngine(cluster.address, gpus_per_trial=0, cpus_per_trial=1.0, parallel=2)
         running = Background(guarded_plan(trained, SPEC.model_copy(update={"trials": 6}), engine=engine))
         assert running.end()[5, 0] == "pruned"
         assert begun(trained) == list("012345")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.execution.ledger.record import Entry, Outcome
+from advisor.execution.ledger.record import JobEntry, Outcome
 from advisor.execution.queue import as_observations, parse_params
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.planning.sampling.adaptive import Observation
@@ -62,7 +62,7 @@ def test_values_outside_the_space_or_unreadable_are_no_trial(texts):
 def test_trials_of_earlier_rounds_count_also_outside_the_ranges():
     ended = Outcome("complete", best=0.5)
     entries = [
-        Entry("a", (0, 0), "done", TEXTS | {"lr": "2"}, "", ended),
-        Entry("b", (1, 0), "done", TEXTS | {"lr": "?"}, "", ended),
+        JobEntry("a", (0, 0), "done", TEXTS | {"lr": "2"}, "", ended),
+        JobEntry("b", (1, 0), "done", TEXTS | {"lr": "?"}, "", ended),
     ]
     assert as_observations(SPEC, entries) == [Observation(TRIAL | {"lr": 2.0}, 0.5)]

@@ -12,7 +12,7 @@ from launches import SPEC, Background, begun, client_of, make_plan, wait_until
 
 from advisor import contract
 from advisor.execution import Ledger, launch
-from advisor.execution.engines.slurm import Slurm
+from advisor.execution.engines.slurm import SlurmEngine
 from advisor.model.spec import Sampler
 
 
@@ -25,7 +25,7 @@ def test_no_outcome_is_lost_while_the_server_is_unreachable(training, proxy):
     wait_until(lambda: list((training / "out put").glob("*.ended.json")))
     proxy.restored()
     assert running.end() == {(0, 0): "complete", (1, 0): "complete"}
-    assert running.reported("The store answers again.")
+    assert running.reported("The tracking store answers again.")
     assert sorted(f.suffix for f in (training / "out put").iterdir()) == [".json", ".json", ".log", ".log"]
     assert begun(training) == ["0", "1"]
 
@@ -65,7 +65,7 @@ def test_sigterm_stops_cleanly(training):
 def test_the_last_trial_is_begun_again_if_its_machine_is_lost(training, kind):
     spec = SPEC.model_copy(update={"trials": 1, "sampler": Sampler(kind=kind)})
     out, options = training / "slurm", {"cluster": "local", "max_submitted": 2, "options": {}}
-    engine = Slurm(out, gpus_per_trial=0, parallel=1, timeout_s=300.0, **options)
+    engine = SlurmEngine(out, gpus_per_trial=0, parallel=1, timeout_s=300.0, **options)
     running = Background(make_plan(training, spec, engine=engine))
     wait_until(lambda: begun(training) == ["0"])
     (run,) = client_of(training).search_runs(["1"])
@@ -79,15 +79,15 @@ def test_the_last_trial_is_begun_again_if_its_machine_is_lost(training, kind):
 
 @pytest.mark.slow
 def test_a_trial_whose_ray_node_fails_is_begun_again(training):
-    from advisor.execution.engines.ray import Ray
+    from advisor.execution.engines.ray import RayEngine
 
     with ray_cluster({"num_cpus": 1}) as cluster:
         doomed = cluster.add_node(num_cpus=1)
-        engine = Ray(cluster.address, gpus_per_trial=0, cpus_per_trial=1.0, parallel=2)
+        engine = RayEngine(cluster.address, gpus_per_trial=0, cpus_per_trial=1.0, parallel=2)
         running = Background(make_plan(training, engine=engine))
         wait_until(lambda: begun(training) == ["0", "1"])
         cluster.remove_node(doomed, allow_graceful=False)
-        wait_until(lambda: running.reported("the machine that trained it was lost; it is begun again"))
+        wait_until(lambda: running.reported("its machine failed or was removed; we begin it again"))
         (training / "go").touch()
         assert running.end() == {(0, 0): "complete", (1, 0): "complete"}
         assert len(begun(training)) == 3

@@ -3,7 +3,7 @@
 import pytest
 from history_studies import round_of
 
-from advisor.history.advice import gains_of, records_of
+from advisor.history.advice import gains_by_rule, records_of
 from advisor.model.prediction import Prediction, Settled
 
 FOLLOWED = (Prediction(rule="space-boundary", subject="learning_rate", expects=Settled(was="x")),)
@@ -22,4 +22,4 @@ def test_a_gain_is_relative_to_the_best_of_all_earlier_rounds() -> None:
         round_of([1e-3, 2e-3], [0.6, 0.45], predictions=FOLLOWED),
         round_of([1e-3, 2e-3], [0.3, 0.5], predictions=FOLLOWED),
     ]
-    assert gains_of(rounds) == [("space-boundary", pytest.approx(-0.125)), ("space-boundary", pytest.approx(0.25))]
+    assert gains_by_rule(rounds) == [("space-boundary", pytest.approx(-0.125)), ("space-boundary", pytest.approx(0.25))]

@@ -51,7 +51,7 @@ def test_a_gain_that_does_not_justify_the_complexity_is_not_adopted():
 
 
 def test_a_worse_candidate_is_not_adopted():
-    assert settings({0.1: [0.7, 0.71], 0.2: [0.60, 0.61]}).reason == "It is not better on average."
+    assert settings({0.1: [0.7, 0.71], 0.2: [0.60, 0.61]}).reason == "The candidate is not better on average."
     higher = settings({0.1: [0.7, 0.71, 0.705], 0.2: [0.60, 0.61, 0.605]}, metric="val/score", direction="maximize")
     assert higher.decision == "adopt"
 

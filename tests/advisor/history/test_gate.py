@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gate_studies import loop, repeated
 
-from advisor.history.case import Question
-from advisor.history.gate import ERROR, answer_for_study, record_of
+from advisor.history.case import GateQuestion
+from advisor.history.gate import ERROR, answer_for_study, make_record
 from advisor.history.proposals import tag_value
 from advisor.model.errors import AdvisorError
 
@@ -16,7 +16,7 @@ BASE = repeated("base", [1.00, 1.01, 0.99, 1.005, 0.995])
 
 def gate(*runs, direction="minimize", **question):
     candidate = question.pop("candidate", runs[-1][0])
-    return answer_for_study(loop(*runs, direction=direction), Question(candidate, **question), "loop")
+    return answer_for_study(loop(*runs, direction=direction), GateQuestion(candidate, **question), "loop")
 
 
 def wide(*values, **facts):
@@ -85,7 +85,7 @@ def test_a_tag_that_was_named_once_tells_settings_apart_from_then_on():
     old, new, best = ({"tags": {"variant": v}} for v in ("old", "new", "best"))
     runs = [*repeated("run", [1.0, 1.01, 0.99, 1.0], **old), *repeated("run", [0.9, 0.905, 0.9], **new)]
     kept = gate(*runs, candidate="variant=new", against="variant=old")
-    new["tags"]["advisor.gate"] = tag_value(record_of(kept))
+    new["tags"]["advisor.gate"] = tag_value(make_record(kept))
     runs = [*runs[:4], *repeated("run", [0.9, 0.905, 0.9], **new), *repeated("other", [0.8], **best)]
     later = gate(*runs, candidate="other")
     assert (later.incumbent.runs, later.incumbent_is, later.kept_before) == (3, "the last kept setting", 1)
@@ -93,7 +93,7 @@ def test_a_tag_that_was_named_once_tells_settings_apart_from_then_on():
 
 def test_the_last_kept_setting_is_the_incumbent():
     answer = gate(*BASE, *wide(0.90, 0.905, 0.91))
-    tags = {"advisor.gate": tag_value(record_of(answer))}
+    tags = {"advisor.gate": tag_value(make_record(answer))}
     kept = [("wide", 0.90, {"seed": 0, "params": {"lr": 0.2}, "tags": tags}), *wide(0.90, 0.905, 0.91)[1:]]
     later = gate(*BASE, *kept, ("more", 0.80, {"seed": 0, "params": {"lr": 0.3}}))
     assert (later.incumbent.name.split()[0], later.incumbent_is, later.kept_before) == (

@@ -80,7 +80,7 @@ def test_a_second_round_is_judged_by_what_the_first_predicted(uri: str, where: d
     written = json.loads(second.to_json())
     assert written["history"]["rounds"][1]["outcomes"][0]["judged"] == "kept"
     for text in (second.to_html(), second.to_markdown()):
-        assert "from earlier rounds that lie in this space" in text
+        assert "from earlier rounds in this search space" in text
 
     main(["history", "--tracking-uri", uri, "--format", "json", "-q"])
     found = json.loads(capsys.readouterr().out)
@@ -123,12 +123,12 @@ def test_missing_studies_are_reported(uri: str, capsys) -> None:
     orphan = first_study(6).model_copy(update={"study": "later", "parent": "gone", "round": 2})
     train(orphan, uri)
     report = analyze("later", tracking_uri=uri, settings={})
-    assert report.history.said == ("The study that this one follows from, gone, is in no experiment of this store.",)
+    assert report.history.said == ("The study gone, is in no experiment of this store.",)
     with pytest.raises(SystemExit):
         main(["history", "nothing", "--tracking-uri", uri, "-q"])
     assert "no experiment named 'nothing'" in capsys.readouterr().err
     main(["history", "--tracking-uri", uri, "-q"])
-    assert "No study of this store continues another one" in capsys.readouterr().out
+    assert "No study of this store continues another study" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -149,6 +149,6 @@ def test_the_commands_in_a_row(uri: str, tmp_path: Path) -> None:
     assert load(following).predictions
     advisor("run", str(following), "--tracking-uri", uri, "-j", "2", *train_it)
     said = advisor("analyze", load(following).study, "--tracking-uri", uri, "--out", "two")
-    assert "from earlier rounds that lie in this space" in said
+    assert "from earlier rounds in this search space" in said
     assert "Predictions for this round" in said
     assert "How often predictions came true" in advisor("history", "--tracking-uri", uri)

@@ -9,12 +9,12 @@ from history_studies import round_of
 from advisor.history.pool import add_earlier_trials, round_numbers
 from advisor.model.spec import Parameter
 
-FIRST = (1e-4, 1e-3, 4e-3, 9e-3)
+REPEAT_BEST_FIRST_REASON = (1e-4, 1e-3, 4e-3, 9e-3)
 COSTS = (0.5, 0.4, 0.3, 0.2)
 
 
 def first(**spec):
-    return round_of(FIRST, COSTS, study="first", **spec)
+    return round_of(REPEAT_BEST_FIRST_REASON, COSTS, study="first", **spec)
 
 
 def second(**spec):
@@ -38,7 +38,7 @@ def test_earlier_trials_that_lie_in_the_space_count_as_data():
     assert {t.facts["study"] for t in found.study.trials} == {"first", "second"}
     assert found.counted == (2,)
     assert found.notes == (
-        "2 of the 4 trials of round 1 (first) lie in this space and count as data; 2 lie outside its space.",
+        "2 of the 4 trials of round 1 (first) lie in this search space and count as data; 2 lie outside its search space.",
     )
     assert found.study.spec is own.spec
 
@@ -86,7 +86,7 @@ def test_nothing_counts_if_the_schedule_or_the_objective_changed():
         in add_earlier_trials(second(schedule={"kind": "cosine"}), [first()]).notes[0]
     )
     other = first(direction="maximize")
-    assert "4 were judged by another objective" in add_earlier_trials(second(), [other]).notes[0]
+    assert "4 have another objective" in add_earlier_trials(second(), [other]).notes[0]
 
 
 def test_a_trial_without_a_searched_hyperparameter_does_not_count():
@@ -129,4 +129,4 @@ def test_earlier_rounds_do_not_change_how_the_sampler_is_recognised():
     earlier = replace(earlier, trials=tuple(replace(t, started=-1.0 - t.index) for t in earlier.trials))
     pooled = add_earlier_trials(own, [earlier]).study
     assert sum(t.round == 1 for t in pooled.trials) == 16
-    assert sampler.used_earlier_results(pooled) == sampler.used_earlier_results(own) is False
+    assert sampler.did_sampler_use_results(pooled) == sampler.did_sampler_use_results(own) is False

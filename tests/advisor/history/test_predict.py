@@ -12,7 +12,7 @@ from advisor.computed.curves import curve_tails
 from advisor.engine.judge import judge
 from advisor.history import predict
 from advisor.history.judge import outcomes
-from advisor.history.predict import MAX_PROBABILITY, was_change_made, with_predictions
+from advisor.history.predict import MAX_PROBABILITY, is_change_made, with_predictions
 from advisor.model.change import AddParameter, FixParameter, RunPlan, SetRange
 from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials
 from advisor.model.spec import Parameter, StudySpec
@@ -132,7 +132,7 @@ def test_longer_training_has_the_forecast_of_the_finding():
     finding = verdict("curve-still-improving", study).findings[0]
     ending = next(
         e
-        for e in curve_tails.best_endings(study, curve_tails.BEST, curve_tails.REACH)
+        for e in curve_tails.best_endings(study, curve_tails.BEST, curve_tails.MAX_DISTANCE_FROM_BEST)
         if e.trial.id == finding.trials[0]
     )
     first = next_studies(study, "curve-still-improving")[0]
@@ -167,7 +167,7 @@ def test_a_range_is_widened_if_its_end_moves_the_same_way(low, high, made):
         for a, b in ((1e-4, 1e-2), (low, high))
     )
     change = SetRange(parameter="lr", low=1e-5, high=1e-2, scale="log", why="because")
-    assert was_change_made(change, before, after) is made
+    assert is_change_made(change, before, after) is made
 
 
 @pytest.mark.parametrize(("stated", "written"), [(0.0, 0.01), (0.4567, 0.457), (1.0, 0.99)])

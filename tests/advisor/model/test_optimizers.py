@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from advisor.model.optimizers import names_hyperparameter, need_different_ranges, optimizer_of, shared_rate
+from advisor.model.optimizers import denotes_hyperparameter, need_different_ranges, optimizer_of, shared_rate
 from advisor.model.spec import Objective, Parameter, StudySpec
 
 AIM = Objective(metric="val/loss", direction="minimize")
@@ -34,9 +34,9 @@ def test_optimizers_are_known_under_their_usual_spellings(value: str, optimizer:
 
 
 def test_names_denote_hyperparameters_of_an_optimizer() -> None:
-    assert names_hyperparameter("epsilon", "adam_eps", "adam")
-    assert names_hyperparameter("learning_rate", "optim.lr")
-    assert not names_hyperparameter("beta1", "beta2")
+    assert denotes_hyperparameter("epsilon", "adam_eps", "adam")
+    assert denotes_hyperparameter("learning_rate", "optim.lr")
+    assert not denotes_hyperparameter("beta1", "beta2")
 
 
 def test_variants_of_adam_have_the_same_usual_rates_and_unknown_optimizers_their_own() -> None:

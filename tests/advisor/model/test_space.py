@@ -8,11 +8,11 @@ from pydantic import ValidationError
 from advisor.model.space import (
     Domain,
     counts_training,
-    hard_limits,
     is_learning_rate,
-    range_scale,
+    limits_of_name,
     round_outwards,
     round_significant,
+    scale_of_new_range,
 )
 
 
@@ -107,10 +107,10 @@ LIMITS = {
 
 @pytest.mark.parametrize(("name", "limits"), [(n, limits) for limits, names in LIMITS.items() for n in names.split()])
 def test_hard_limits_are_known_by_name(name, limits):
-    assert hard_limits(name) == pytest.approx(limits)
+    assert limits_of_name(name) == pytest.approx(limits)
 
 
-LENGTHS = (
+WARMUP_LENGTHS = (
     "max_train_steps epochs num_epochs training_iterations trainSteps trainer.max_epochs nEpochs num_iterations "
     "num_scheduled_iterations max_iter epoch total_timesteps train_tokens"
 )
@@ -126,7 +126,7 @@ SCHEDULES = "lr_scheduler lr_power lr_num_cycles lr_drop cos_lr scale_lr auto_lr
 @pytest.mark.parametrize(
     ("recognises", "names", "expected"),
     [
-        (counts_training, LENGTHS, True),
+        (counts_training, WARMUP_LENGTHS, True),
         (counts_training, OTHER_COUNTS, False),
         (is_learning_rate, RATES, True),
         (is_learning_rate, SCHEDULES, False),
@@ -156,4 +156,4 @@ def test_ends_are_rounded_away_from_the_range_by_at_most_one_percent():
     ],
 )
 def test_the_scale_of_a_range_follows_its_name_and_ends(name, low, high, scale):
-    assert range_scale(name, low, high, "linear") == scale
+    assert scale_of_new_range(name, low, high, "linear") == scale

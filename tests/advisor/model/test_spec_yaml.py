@@ -149,20 +149,20 @@ def test_a_comment_says_what_the_round_before_did():
         + "parameters:\n  lr: {low: 1e-5, high: 1e-1, scale: log}\n  wd: {low: 0, high: 1}\n  do: {low: 0, high: 1}\n"
     )
     text = dump(after, parent=before)
-    assert "# the round before searched 1e-05 to 0.001 (log)" in text
+    assert "# the preceding round searched 1e-05 to 0.001 (log)" in text
     assert "# new in this round" in text
     assert text.count("    # ") == 2
     assert text.startswith("# Written by advisor to follow s.")
     assert loads(text) == after
-    assert "# the round before tried 1e-05 to 0.001 (log)" in dump(after, parent=before, inferred={"lr"})
+    assert "# the preceding round tried 1e-05 to 0.001 (log)" in dump(after, parent=before, inferred={"lr"})
 
 
 def test_a_comment_holds_no_invisible_characters() -> None:
     hidden = "\u202egnp.exe\u2066"
     before = loads(HEAD + f"parameters:\n  a: {{choices: [x, {json.dumps(hidden)}]}}\n")
     after = loads(HEAD + "parameters:\n  a: {choices: [x, y]}\n")
-    comment = next(line for line in dump(after, parent=before).splitlines() if "the round before" in line)
-    assert comment.strip() == "# the round before searched x, \ufffdgnp.exe\ufffd"
+    comment = next(line for line in dump(after, parent=before).splitlines() if "the preceding round" in line)
+    assert comment.strip() == "# the preceding round searched x, \ufffdgnp.exe\ufffd"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.model import usual_rates
-from advisor.model.optimizers import LADDERS
+from advisor.model.optimizers import TUNABLE_BY_OPTIMIZER
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ def test_fine_tuning_shows_in_logged_parameters(params: dict[str, str], fine_tun
     assert usual_rates.starts_from_pretrained(params) is fine_tunes
 
 
-@pytest.mark.parametrize("optimizer", LADDERS)
+@pytest.mark.parametrize("optimizer", TUNABLE_BY_OPTIMIZER)
 def test_a_first_study_searches_no_unusual_rates(optimizer: str) -> None:
-    usual, rate = usual_rates.of_optimizer(optimizer), LADDERS[optimizer][0]
+    usual, rate = usual_rates.of_optimizer(optimizer), TUNABLE_BY_OPTIMIZER[optimizer][0]
     assert usual is not None
     assert usual.low <= rate.low < rate.high <= usual.high
 

@@ -9,15 +9,15 @@ from studies import make_study
 
 from advisor.model.change import SetRange
 from advisor.model.spec import Parameter
-from advisor.planning.base import base, validate, with_lengths
-from advisor.planning.draft import Draft
+from advisor.planning.base import base, validate, with_training_lengths
+from advisor.planning.draft import StudyDraft
 
 
 def test_a_length_under_another_name_follows_the_steps() -> None:
     space = {"n_passes": Parameter(role="fixed", value=3), "lr": Parameter(low=0.1, high=1.0)}
     made = make_study([{"n_passes": 3, "lr": 0.5}], {"val/loss": [1.0]}, space=space)
     study = replace(made, lengths={"n_passes": 10.0})
-    spec = with_lengths(study, study.spec.model_copy(update={"max_train_steps": 720}))
+    spec = with_training_lengths(study, study.spec.model_copy(update={"max_train_steps": 720}))
     assert spec.parameters["n_passes"].value == 72
     assert spec.parameters["lr"] == study.spec.parameters["lr"]
 
@@ -46,7 +46,7 @@ def test_inferred_ends_are_rounded_outwards_and_others_stay() -> None:
 def test_a_range_that_keeps_an_inferred_end_keeps_it_rounded() -> None:
     trials = [{"lr": lr} for lr in (0.0123456, 0.3, 0.456789)]
     start = base(make_study(trials, {"val/loss": [3.0, 2.0, 1.0]}))
-    draft = Draft(start, start)
+    draft = StudyDraft(start, start)
     assert draft.apply("some-rule", SetRange(parameter="lr", low=0.0123456, high=4.0, scale="log", why="more"))
     made = draft.current.parameters["lr"]
     assert (made.low, made.high) == (0.0123, 4.0)

@@ -103,7 +103,7 @@ def test_a_budget_leaves_out_hyperparameters_and_later_studies(searched) -> None
     assert len(made.searched) < 6
     assert "lr" in made.searched
     notes = " ".join(made.notes)
-    assert "The budget pays for 12 trials of the 24 that this study needs. It leaves out" in notes
+    assert "The budget pays for 12 trials of the 24 that this study needs. The study therefore fixes" in notes
     assert "The budget of 1,200 steps leaves out later studies: Train for the right number of steps." in notes
 
 

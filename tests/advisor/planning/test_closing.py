@@ -55,9 +55,9 @@ def test_no_effect_is_reported_only_if_the_analysis_of_effects_could_run() -> No
     study = bowl()
     again = study.spec.model_copy(update={"trials": 1})
     unknown = Evidence(space="fine", effect="cannot be told", variation="fine")
-    assert "None was found" in closing._with_power(study, again, unknown).notes[-1]
+    assert "No such difference was found" in closing._with_power_note(study, again, unknown).notes[-1]
     same = replace(study, trials=tuple(replace(t, params={"lr": 0.01, "weight_decay": 1e-4}) for t in study.trials))
-    assert closing._with_power(same, again, unknown) == again
+    assert closing._with_power_note(same, again, unknown) == again
 
 
 def compared(seed: int) -> Study:
@@ -86,7 +86,7 @@ def test_on_a_known_plateau_the_best_setting_is_repeated(seed: int) -> None:
     assert spec.goal.startswith("Stop searching and repeat the best setting: 5 seeds")
     assert (spec.seeds, dict(spec.searched)) == (5, {})
     assert (spec.parameters["activation"].value, spec.parameters["activation"].why) == ("gelu", "gelu is better")
-    assert "Searching on would hardly help" in spec.notes[0]
+    assert "More search would hardly help" in spec.notes[0]
 
 
 @pytest.mark.parametrize("seed", [2, 6])
@@ -118,7 +118,7 @@ def test_a_hopeless_search_whose_best_setting_was_repeated_is_no_study() -> None
     more = found("under", "sampling", SetField(field="trials", value=48, why="w"), severity="note")
     planned = plan(made, [more], RULES)
     assert planned.specs == ()
-    assert planned.stop.startswith("Searching on would hardly help")
+    assert planned.stop.startswith("More search would hardly help")
     assert [d.rule for d in planned.deferred] == ["under"]
     report = build_report(made, [more], (), planned.deferred, rules=RULES, stop=planned.stop)
     assert str(headline(report)).startswith("Stop searching: measure the best setting on ")

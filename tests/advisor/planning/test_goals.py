@@ -17,7 +17,7 @@ from advisor.model.change import (
     SetSchedule,
 )
 from advisor.model.spec import Parameter, StudySpec
-from advisor.planning.goals import goal_of, manual_goal
+from advisor.planning.goals import goal_text, manual_goal
 
 BEFORE = StudySpec(study="s", objective=AIM, parameters=SPACE, trials=20, max_train_steps=2000)
 
@@ -71,7 +71,7 @@ def test_a_goal_has_a_verb_an_object_and_numbers(changes: list[Change], goal: st
     after = BEFORE
     for change in changes:
         after = change.apply(after)
-    assert goal_of(changes, BEFORE, after) == goal
+    assert goal_text(changes, BEFORE, after) == goal
 
 
 def test_a_fix_by_hand_names_what_to_do() -> None:
@@ -81,7 +81,7 @@ def test_a_fix_by_hand_names_what_to_do() -> None:
 def test_a_length_is_fixed_where_trials_had_several() -> None:
     before = BEFORE.model_copy(update={"max_train_steps": None})
     length = SetField(field="max_train_steps", value=305, why="w")
-    assert goal_of([length], before, length.apply(before)) == "Fix the length of training at 305 steps"
+    assert goal_text([length], before, length.apply(before)) == "Fix the length of training at 305 steps"
 
 
 def test_a_hyperparameter_that_counts_the_length_says_it_alone() -> None:
@@ -94,10 +94,10 @@ def test_a_hyperparameter_that_counts_the_length_says_it_alone() -> None:
     after = before
     for change in changes:
         after = change.apply(after)
-    assert goal_of(changes, before, after) == "Fix num_iterations at 1,840"
+    assert goal_text(changes, before, after) == "Fix num_iterations at 1,840"
 
 
 def test_another_value_of_a_fixed_hyperparameter_is_a_raise() -> None:
     before = BEFORE.with_parameter("max_completion_length", Parameter(role="fixed", value=6))
     change = FixParameter(parameter="max_completion_length", value=12, why="w")
-    assert goal_of([change], before, change.apply(before)) == "Raise max_completion_length: 6 to 12"
+    assert goal_text([change], before, change.apply(before)) == "Raise max_completion_length: 6 to 12"

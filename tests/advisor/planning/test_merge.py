@@ -250,7 +250,7 @@ def test_a_trial_is_not_repeated_before_there_are_trials_for_all_hyperparameters
     made = plan(few, [found("adopt", "exploitation", again)])
     assert made.specs[0].goal.startswith("Search only lr: 5 trials cannot show")
     assert [(d.rule, d.reason) for d in made.deferred] == [
-        ("adopt", "the next study may find a better setting; that one should be repeated")
+        ("adopt", "the next study may find a better setting, which should be repeated instead")
     ]
 
 
@@ -272,7 +272,7 @@ def test_a_setting_that_was_repeated_is_not_repeated_again():
 def test_a_design_that_makes_an_invalid_study_is_deferred(monkeypatch):
     plain = few()
     broken = plain.spec.model_copy(update={"trials": 0})
-    monkeypatch.setitem(catalogue.DESIGNS, "warmup", lambda *_: broken)
+    monkeypatch.setitem(catalogue.STUDY_DESIGNS, "warmup", lambda *_: broken)
     made = plan(plain, [found("shaky", "stability", RunPlan(plan="warmup", why="because"))])
     assert [d.rule for d in made.deferred] == ["shaky"]
     for spec in made.specs:
@@ -293,7 +293,7 @@ def test_savings_change_no_study_of_a_design(monkeypatch):
     def long_runs(_request, _study, base):
         return base.model_copy(update={"goal": "Lengthen training", "max_train_steps": 3000})
 
-    monkeypatch.setitem(catalogue.DESIGNS, "rounds", long_runs)
+    monkeypatch.setitem(catalogue.STUDY_DESIGNS, "rounds", long_runs)
     fix = FixParameter(parameter="dropout", value=0.1, why="It hardly matters.", for_now=True)
     long = found("long", "pipeline", RunPlan(plan="rounds", why="because"))
     first, second = plan(few(), [long, found("flat", "sampling", fix), found("bug", "steps", STEPS)]).specs
@@ -310,7 +310,7 @@ def test_a_design_keeps_the_notes_on_fixed_hyperparameters_and_no_later_study_re
     divides = asks("per-optimizer", "pipeline")
     first, second = plan(data, [divides, found("still", "steps", STEPS)]).specs
     assert notes
-    assert (first.goal, first.notes[: len(notes)]) == (per_optimizer.GOAL, notes)
+    assert (first.goal, first.notes[: len(notes)]) == (per_optimizer.PER_OPTIMIZER_GOAL, notes)
     assert not set(notes) & set(second.notes)
 
 

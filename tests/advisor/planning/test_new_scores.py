@@ -39,7 +39,7 @@ def test_the_best_settings_are_trained_again_if_the_search_does_not_change() -> 
     assert [s["lr"] for s in spec.settings] == best
     assert spec.trials == len(best)
     assert MORE.text in spec.notes
-    assert new_scores.ALONE in spec.notes
+    assert new_scores.ANALYZE_ALONE_NOTE in spec.notes
     assert not any("the 24 so far" in note for note in spec.notes)
 
 
@@ -48,7 +48,7 @@ def test_policies_are_compared_over_more_episodes() -> None:
     made = plan(study, [*QUIET, found("noise", "efficiency", MORE, action=MORE.text)], RULES)
     (spec,) = made.specs
     assert spec.goal == "Train the 5 best settings again: the evaluation changes"
-    assert new_scores.POLICIES in spec.notes
+    assert new_scores.REEVALUATE_POLICIES_NOTE in spec.notes
     assert "validation data" not in str(spec.parameters)
 
 
@@ -79,16 +79,16 @@ def test_earlier_trials_do_not_count_for_a_search_and_the_best_setting_is_one_of
     alone, *_ = budget.with_trial_numbers(study, following)
     assert following.new_scores
     assert (alone.trials or 0) > (counted.trials or 0)
-    spec = new_scores.with_best(study, alone)
+    spec = new_scores.with_best_setting_first(study, alone)
     assert_ready_to_run(spec)
     assert len(spec.settings) == spec.trials == alone.trials
     assert spec.settings[0] == {n: study.ranked()[0].params[n] for n in spec.searched}
-    assert budget.size_reason(study, spec) == new_scores.FIRST
+    assert budget.trial_number_reason(study, spec) == new_scores.REPEAT_BEST_FIRST_REASON
 
 
 def test_the_report_says_that_scores_are_not_comparable() -> None:
     report = analyze_study(noisy(), rules=RULES)
     assert str(headline.headline(report)).startswith("Evaluate on about 7 times as many validation examples")
-    assert new_scores.NOT_COMPARABLE in str(headline.headline(report))
+    assert new_scores.NOT_COMPARABLE_NOTE in str(headline.headline(report))
     to_do = report.to_html().partition('<ol class="todo">')[2].partition("</ol>")[0]
-    assert new_scores.NOT_COMPARABLE in to_do
+    assert new_scores.NOT_COMPARABLE_NOTE in to_do

@@ -58,16 +58,18 @@ def test_results_at_step_0_tell_no_length() -> None:
 
 def test_the_cost_is_the_first_note(study: Study) -> None:
     spec = study.spec.model_copy(update={"notes": ("Then this.",)})
-    assert price.priced(study, spec).notes == (price.cost(study, spec).sentence, "Then this.")
+    assert price.with_price(study, spec).notes == (price.cost(study, spec).sentence, "Then this.")
 
 
 def test_the_power_counts_the_trials_so_far(study: Study) -> None:
-    assert price.power_of(study, 12, 12, 1).startswith("These 12 trials and the 12 so far find that a hyperparameter")
-    assert price.power_of(study, 0, 12, 1).startswith("These 12 trials find that a hyperparameter")
-    assert price.power_of(study, 0, 2, 1) == "More trials are needed to find any effect."
-    assert "30 trials would have shown a difference of 2.6 times" in price.power_so_far(study, 30, 1)
+    assert price.power_sentence(study, 12, 12, 1).startswith(
+        "These 12 trials and the 12 so far find that a hyperparameter"
+    )
+    assert price.power_sentence(study, 0, 12, 1).startswith("These 12 trials find that a hyperparameter")
+    assert price.power_sentence(study, 0, 2, 1) == "More trials are needed to find any effect."
+    assert "30 trials would have shown a difference of 2.6 times" in price.past_power_sentence(study, 30, 1)
 
 
 def test_repeats_state_the_power_in_the_unit_of_the_objective() -> None:
     repeated = make_study([{"lr": 0.1}] * 3, {"val/loss": [[1.0], [1.1], [1.2]]}, seeds=[0, 1, 2])
-    assert "differ by 0.3 in val/loss (3 times the standard deviation" in price.power_of(repeated, 12, 12, 1)
+    assert "differ by 0.3 in val/loss (3 times the standard deviation" in price.power_sentence(repeated, 12, 12, 1)

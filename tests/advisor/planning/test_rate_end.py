@@ -48,7 +48,9 @@ def test_it_comes_before_a_comparison_of_regularisers(best: list[float], expecte
 def test_a_note_on_regularisation_leads_to_no_study() -> None:
     made = plan(study(LOW, REST), [found("overfit", "regularisation", DROPOUT, severity="note")])
     assert all("dropout" not in spec.parameters for spec in made.specs)
-    assert [(d.rule, d.reason) for d in made.deferred] == [("overfit", "it does not make the best results worse")]
+    assert [(d.rule, d.reason) for d in made.deferred] == [
+        ("overfit", "the problem does not make the best results worse")
+    ]
 
 
 def test_a_range_that_is_cut_at_one_end_is_moved_at_the_other() -> None:

@@ -8,7 +8,7 @@ from planning_studies import QUIET, RULES, bowl, found
 from studies import make_study
 
 from advisor.model.finding import Verdict
-from advisor.planning.states import assess, state_of, trials_needed
+from advisor.planning.states import assess_evidence, question_state, trials_needed
 
 
 @pytest.mark.parametrize(
@@ -22,22 +22,22 @@ from advisor.planning.states import assess, state_of, trials_needed
     ],
 )
 def test_a_check_that_could_not_run_is_not_satisfied(verdict: Verdict, state: str) -> None:
-    assert state_of(verdict) == state
+    assert question_state(verdict) == state
 
 
 def test_a_clear_effect_in_a_settled_space_with_known_noise_is_fine() -> None:
-    assert assess(bowl(), QUIET, RULES).state == "fine"
-    assert assess(bowl(8), QUIET, RULES).variation == "cannot be told"
-    assert assess(bowl(centre=1.0), QUIET, RULES).space == "cannot be told"
-    assert assess(bowl(), QUIET[:1], RULES).space == "cannot be told"
-    assert assess(bowl(), [*QUIET, found("stability-mid", "stability")], RULES).state == "wrong"
+    assert assess_evidence(bowl(), QUIET, RULES).state == "fine"
+    assert assess_evidence(bowl(8), QUIET, RULES).variation == "cannot be told"
+    assert assess_evidence(bowl(centre=1.0), QUIET, RULES).space == "cannot be told"
+    assert assess_evidence(bowl(), QUIET[:1], RULES).space == "cannot be told"
+    assert assess_evidence(bowl(), [*QUIET, found("stability-mid", "stability")], RULES).state == "wrong"
 
 
 def test_noise_shows_no_effect() -> None:
     rng = np.random.default_rng(0)
     params = [{"lr": 10.0 ** rng.uniform(-4, -1)} for _ in range(30)]
     noise = make_study(params, {"val/loss": [[1.0, 0.4 + 0.01 * rng.normal()] for _ in params]})
-    assert assess(noise, QUIET, RULES).effect == "cannot be told"
+    assert assess_evidence(noise, QUIET, RULES).effect == "cannot be told"
 
 
 def test_more_hyperparameters_and_no_known_effect_need_more_trials() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import AddParameter, Advise, FixParameter, SetField, SetRange, SetSchedule
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence, Line, Mark
-from advisor.model.finding import Explanation, Finding, Need, Verdict
+from advisor.model.finding import DataNeed, Explanation, Finding, Verdict
 from advisor.model.message import Name, say
 from advisor.model.space import Value
 from advisor.model.spec import Objective, Parameter, StudySpec
@@ -275,7 +275,7 @@ def make_verdicts(study: Study) -> tuple[Verdict, ...]:
             rule="input-bound",
             status="not-assessed",
             reason="no trial logged how long it waits for data",
-            needs=Need("timing"),
+            needs=DataNeed("timing"),
         ),
         Verdict(rule="my-own-rule", status="broken", reason="ZeroDivisionError: division by zero"),
     )

@@ -15,8 +15,8 @@ def test_findings_come_in_the_order_of_priority(report: Report) -> None:
 
 def test_deferred_findings_come_last(report: Report) -> None:
     first = next(f for f in report.findings if f.severity != "critical")
-    put_off = Deferred(rule=first.rule, message=first.message, reason="it would blur the goal")
-    again = report.model_copy(update={"deferred": (put_off,)})
+    defer_stage = Deferred(rule=first.rule, message=first.message, reason="it would blur the goal")
+    again = report.model_copy(update={"deferred": (defer_stage,)})
     for name in ("headed", "heads", "findings"):
         again.__dict__.pop(name, None)  # the copy carries what was worked out for the first one
     assert again.findings[-1] == first
@@ -28,7 +28,7 @@ def test_a_cause_is_followed_by_the_findings_that_it_explains() -> None:
     assert [f.rule for f in made.findings][:2] == ["stability-spikes", "space-insensitive"]
     assert [f.rule for f in made.heads] == ["stability-spikes", "space-boundary", "step-position"]
     assert [[f.rule for f in below] for _, below in made.headed] == [["space-insensitive"], [], []]
-    assert made.reason_deferred(made.findings[1]) is not None
+    assert made.deferral_reason(made.findings[1]) is not None
 
 
 def test_notes_come_after_findings_that_need_action() -> None:

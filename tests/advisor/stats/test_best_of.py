@@ -71,7 +71,7 @@ def test_p_of_late_group_bounds_that_of_all_orders() -> None:
     for k in range(10):
         draws = [[owner[i] for i in chosen] for chosen in combinations(range(9), k)]
         late = [[draw.count(part) < rank for part, rank in enumerate(ranks)] for draw in draws]
-        exact, p = np.mean([any(parts) for parts in late]), best_of.p_of_late_group(sizes, ranks, k)
+        exact, p = np.mean([any(parts) for parts in late]), best_of.p_value_of_late_group(sizes, ranks, k)
         assert exact <= p + 1e-9
         if max(map(sum, late)) < 2:
             assert p == pytest.approx(exact)
@@ -79,7 +79,7 @@ def test_p_of_late_group_bounds_that_of_all_orders() -> None:
 
 def test_an_empty_part_is_called_significant_no_more_often_than_stated() -> None:
     rng = np.random.default_rng(0)
-    ones = [best_of.p_of_late_group([8] * 5, [1] * 5, k) for k in range(41)]
+    ones = [best_of.p_value_of_late_group([8] * 5, [1] * 5, k) for k in range(41)]
     p = []
     for _ in range(400):
         owner = rng.permutation(np.repeat(np.arange(5), 8))

@@ -27,14 +27,14 @@ def test_a_trend_is_no_noise() -> None:
 def test_p_values_agree_with_the_direction() -> None:
     one, other = mean_level(np.linspace(0.9, 1.1, 20)), mean_level(np.linspace(0.4, 0.6, 20))
     assert one.p_above(0.5) < 0.01 < 0.99 < one.p_below(0.5)
-    assert one.p_above_other(other) < 0.01 < 0.99 < other.p_above_other(one)
+    assert one.p_value_above_other(other) < 0.01 < 0.99 < other.p_value_above_other(one)
 
 
 def test_constant_parts_are_compared_exactly() -> None:
     one = mean_level(np.ones(20))
     assert (one.p_above(0.5), one.p_above(1.0), one.p_below(2.0)) == (0.0, 1.0, 0.0)
-    assert one.p_above_other(mean_level(np.zeros(20))) == 0.0
-    assert one.p_above_other(one) == 1.0
+    assert one.p_value_above_other(mean_level(np.zeros(20))) == 0.0
+    assert one.p_value_above_other(one) == 1.0
 
 
 @pytest.mark.parametrize("of", [mean_level, level_with_trend])

@@ -77,11 +77,11 @@ def test_a_barely_significant_lead_shows_again_half_of_the_time():
 
 def test_repeats_that_fall_apart():
     found = widest_gap(np.array([0.0969, 0.8966, 0.0970, 0.0998, 0.8967]))
-    assert found.minority == (1, 4)
+    assert found.smaller_group == (1, 4)
     assert found.worse
     assert found.p < 0.01
     lucky = widest_gap(np.array([0.1, 0.9, 0.901, 0.902, 0.903]))
-    assert (lucky.minority, lucky.worse) == ((0,), False)
+    assert (lucky.smaller_group, lucky.worse) == ((0,), False)
     assert widest_gap(np.array([1.0, 2.0, 9.0])) is None
     assert widest_gap(np.ones(6)) is None
     assert widest_gap(np.array([0.50, 0.50, 0.53, 0.56])).p > 0.05  # ties

@@ -85,6 +85,6 @@ def test_an_effect_within_a_group_shows_there():
     rate, momentum = rng.random((2, 40))
     costs = 3 * (rate - 0.5) ** 2 + (groups == 0) * 0.5 * momentum + 0.02 * rng.standard_normal(40)
     made = importance.Response([rate, momentum], [groups], costs)
-    assert made.p_within(1, groups == 0) <= 0.01
-    assert made.p_within(1, groups == 1) > 0.05
-    assert made.p_within(1, np.arange(40) < 7) == 1.0
+    assert made.p_value_within(1, groups == 0) <= 0.01
+    assert made.p_value_within(1, groups == 1) > 0.05
+    assert made.p_value_within(1, np.arange(40) < 7) == 1.0

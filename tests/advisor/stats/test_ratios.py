@@ -7,15 +7,15 @@ import pytest
 from scipy import stats
 from scipy.signal import lfilter
 
-from advisor.stats.ratios import Ratio, error_of_share, p_of_share, ratio
+from advisor.stats.ratios import Ratio, error_of_share, p_value_of_share, ratio
 
 RNG = np.random.default_rng(0)
 
 
 def test_chance_of_a_share_is_the_binomial_one():
-    assert p_of_share(0.6, 50, 0.5) == pytest.approx(stats.binom.sf(29, 50, 0.5))
-    assert p_of_share(0.0, 50, 0.5) == 1.0
-    assert p_of_share(0.9, 0, 0.5) == 1.0
+    assert p_value_of_share(0.6, 50, 0.5) == pytest.approx(stats.binom.sf(29, 50, 0.5))
+    assert p_value_of_share(0.0, 50, 0.5) == 1.0
+    assert p_value_of_share(0.9, 0, 0.5) == 1.0
 
 
 def test_the_error_of_a_share():

@@ -5,11 +5,11 @@ import pytest
 from scipy import stats
 
 from advisor.stats.sequential import (
-    MAX_FREEDOM,
-    Levels,
+    MAX_PRIOR_FREEDOM,
     NoiseFloor,
-    Sample,
+    RunSample,
     SequentialTest,
+    SignificanceLevels,
     e_value,
     half_width,
     lead,
@@ -23,27 +23,27 @@ FLOOR = NoiseFloor(1.0, 20)
 def question(candidate, incumbent, levels=None, floor=FLOOR, worthwhile=1.4):
     costs = np.asarray(candidate, dtype=float)
     return SequentialTest(
-        Sample.of(costs),
-        Sample.of(costs[1:]) if len(costs) > 1 else None,
-        Sample.of(np.asarray(incumbent, dtype=float)),
+        RunSample.of(costs),
+        RunSample.of(costs[1:]) if len(costs) > 1 else None,
+        RunSample.of(np.asarray(incumbent, dtype=float)),
         floor,
         worthwhile,
-        levels or Levels.alone(error=0.05, miss=0.2),
+        levels or SignificanceLevels.alone(error=0.05, miss=0.2),
     )
 
 
 def deviation():
     """Draw the deviation of a setting as the model does: around a floor of 1 with the prior's degrees of freedom."""
-    return np.sqrt(MAX_FREEDOM / RNG.chisquare(MAX_FREEDOM))
+    return np.sqrt(MAX_PRIOR_FREEDOM / RNG.chisquare(MAX_PRIOR_FREEDOM))
 
 
 def largest_evidence(gain, looks=15, runs=5):
     """Return the largest evidence over the looks, and the evidence at the last one."""
-    incumbent = Sample.of(deviation() * RNG.standard_normal(runs))
+    incumbent = RunSample.of(deviation() * RNG.standard_normal(runs))
     costs = -gain + deviation() * RNG.standard_normal(looks)
     found = []
     for n in range(1, looks + 1):
-        difference = lead(Sample.of(costs[:n]), incumbent, FLOOR)
+        difference = lead(RunSample.of(costs[:n]), incumbent, FLOOR)
         found.append(e_value(difference.gain, difference.error, difference.freedom, 1.4))
     return max(found), found[-1]
 
@@ -68,7 +68,7 @@ def test_more_gain_is_more_evidence_however_large_it_is():
 
 
 def test_one_extreme_run_is_no_proof_within_a_loop():
-    levels = Levels.in_loop(50, 20, 3, error=0.05, miss=0.2)
+    levels = SignificanceLevels.levels_in_loop(50, 20, 3, error=0.05, miss=0.2)
     once = question([-30.0], RNG.standard_normal(5), levels)
     assert (once.decision, once.next_run(20)) == ("not decided", (1, 0))
     assert question([-8.0, 0.3, 0.2], RNG.standard_normal(5), levels).decision == "not decided"
@@ -77,9 +77,9 @@ def test_one_extreme_run_is_no_proof_within_a_loop():
 
 def test_the_weights_of_all_candidates_sum_to_one():
     assert sum(map(weight, range(1, 100_000))) == pytest.approx(1, abs=1e-3)
-    early, late = (Levels.in_loop(n, 1, 0, error=0.05, miss=0.2) for n in (1, 100))
+    early, late = (SignificanceLevels.levels_in_loop(n, 1, 0, error=0.05, miss=0.2) for n in (1, 100))
     assert early.every > late.every
-    assert Levels.in_loop(100, 1, 4, error=0.05, miss=0.2).every == pytest.approx(5 * late.every)
+    assert SignificanceLevels.levels_in_loop(100, 1, 4, error=0.05, miss=0.2).every == pytest.approx(5 * late.every)
 
 
 def test_a_setting_with_a_wider_scatter_needs_more_evidence():
@@ -102,7 +102,7 @@ def test_the_interval_holds_at_every_look():
     for _ in range(300):
         incumbent, costs = RNG.standard_normal(5), RNG.standard_normal(10)
         for n in range(1, 11):
-            found = lead(Sample.of(costs[:n]), Sample.of(incumbent), FLOOR)
+            found = lead(RunSample.of(costs[:n]), RunSample.of(incumbent), FLOOR)
             if abs(found.gain) > half_width(found.error, found.freedom, 1.4, 0.95):
                 missed += 1
                 break
@@ -113,8 +113,8 @@ def test_the_interval_holds_at_every_look():
 @pytest.mark.parametrize("unit", [1e-100, 1e-82, 1e-9, 1e9, 1e80, 1e100])
 def test_the_unit_of_the_objective_does_not_matter(unit):
     costs, others = np.array([-3.0, -3.2, -2.9]), np.array([0.1, -0.1, 0.2])
-    one = lead(Sample.of(costs), Sample.of(others), FLOOR)
-    scaled = lead(Sample.of(costs * unit), Sample.of(others * unit), NoiseFloor(unit, 20))
+    one = lead(RunSample.of(costs), RunSample.of(others), FLOOR)
+    scaled = lead(RunSample.of(costs * unit), RunSample.of(others * unit), NoiseFloor(unit, 20))
     assert scaled.freedom == pytest.approx(one.freedom)
     widths = [half_width(d.error, d.freedom, w, 0.95) for d, w in ((one, 1.4), (scaled, 1.4 * unit))]
     assert widths[1] == pytest.approx(widths[0] * unit)
@@ -132,12 +132,12 @@ def test_the_plan_names_the_fewest_runs_that_decide():
     open_question = question([-1.5], [0.0])
     assert open_question.next_run(20) == (1, 0)
     candidate, incumbent = open_question.plan(20)
-    after = open_question.with_more((candidate, incumbent))
+    after = open_question.with_more_runs((candidate, incumbent))
     assert max(after.keep, after.discard) >= 1
     assert after.candidate.size == 1 + candidate
     assert after.fresh is None or after.fresh.size == candidate
     assert question([-1.5] * 2, [0.0] * 2).next_run(2) == (0, 0)
     assert question([-0.7], [0.0]).plan(2) is None
-    few = question([-1.5], [0.0], floor=NoiseFloor(1.0, 1)).with_more((2, 1))  # one degree of freedom
+    few = question([-1.5], [0.0], floor=NoiseFloor(1.0, 1)).with_more_runs((2, 1))  # one degree of freedom
     assert few.fresh is not None
     assert few.fresh.size == 2

@@ -154,6 +154,6 @@ def test_gain_after():
 
 def test_results_that_fall_with_the_position_are_told_from_noise() -> None:
     x = np.linspace(0, 1, 12)
-    assert trend.p_of_fall(x, -x) < 0.001
-    assert trend.p_of_fall(x, x) > 0.999
-    assert trend.p_of_fall(x, np.ones(12)) == trend.p_of_fall(x[:2], -x[:2]) == 1.0
+    assert trend.p_value_of_fall(x, -x) < 0.001
+    assert trend.p_value_of_fall(x, x) > 0.999
+    assert trend.p_value_of_fall(x, np.ones(12)) == trend.p_value_of_fall(x[:2], -x[:2]) == 1.0

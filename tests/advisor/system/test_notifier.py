@@ -7,7 +7,7 @@ import pytest
 from launches import wait_until
 
 from advisor.model.errors import AdvisorError
-from advisor.system.notifier import Notice, Notifier, as_message, parse_command
+from advisor.system.notifier import Notice, Notifier, parse_command, to_message
 
 COMMAND = """
 import os, sys, time
@@ -69,7 +69,7 @@ def test_messages_wait_for_the_interval(send):
     wait_until(lambda: sum(len(m.get("bundled", [m])) for m in received()) == 3)
 
 
-@pytest.mark.parametrize(("ending", "reason"), [("3", "exit status 3"), ("hang", "it took longer than 1 s")])
+@pytest.mark.parametrize(("ending", "reason"), [("3", "exit status 3"), ("hang", "the command took longer than 1 s")])
 def test_a_failure_of_the_command_is_one_line_and_shows_no_secret(send, ending, reason):
     notifier, received, said = send(ending, timeout_s=1.0, interval_s=0.0)
     notifier.send(STUCK)
@@ -89,7 +89,7 @@ def test_a_message_holds_no_secret(send):
 
 
 def test_a_large_bundle_is_shortened():
-    message = as_message([Notice("failed", "s", f"trial-{i}", None, "x") for i in range(50)])
+    message = to_message([Notice("failed", "s", f"trial-{i}", None, "x") for i in range(50)])
     assert len(message["bundled"]) == 20
     assert message["message"].splitlines()[-1] == "and 30 more"
 

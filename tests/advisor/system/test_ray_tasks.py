@@ -72,7 +72,7 @@ def test_nodes_that_cannot_run_the_work_end_it_with_one_line(cluster):
     ):
         with pytest.raises(AdvisorError, match=message):
             list(map_on_ray(work, ["raises"], jobs=1, address=cluster.address, failed=_failed))
-    with pytest.raises(AdvisorError, match=r"no Ray cluster answers at 127\.0\.0\.1:1: "):
+    with pytest.raises(AdvisorError, match=r"no Ray cluster responds at 127\.0\.0\.1:1: "):
         list(map_on_ray(_work, ["a"], jobs=1, address="127.0.0.1:1", failed=_failed))
 
 

@@ -24,7 +24,7 @@ def test_a_study_file_comes_back_from_its_tags() -> None:
     tags = study_tags.tags_of(spec)
     assert tags[contract.TAG_STUDY_FILE] == dump(spec)
     assert study_tags.latest_file(tags) == dump(spec)
-    assert study_tags.specs_of(tags) == (spec,)
+    assert study_tags.all_stored_specs(tags) == (spec,)
 
 
 def test_a_long_one_is_spread_over_tags_that_every_tracker_takes() -> None:
@@ -39,8 +39,8 @@ def test_what_cannot_be_read_is_no_study_file() -> None:
     tags = study_tags.tags_of(_spec("s", 400, "why"))
     del tags[f"{contract.TAG_STUDY_FILE}.part-0"]
     assert study_tags.latest_file(tags) is None
-    assert [s.study for s in study_tags.specs_of(tags)] == ["s"]  # it is noted under its own name, too
-    assert study_tags.specs_of({contract.TAG_STUDY_FILE: "no study"}) == ()
+    assert [s.study for s in study_tags.all_stored_specs(tags)] == ["s"]  # it is noted under its own name, too
+    assert study_tags.all_stored_specs({contract.TAG_STUDY_FILE: "no study"}) == ()
 
 
 @pytest.mark.parametrize("parameters", [2, 300])
@@ -52,7 +52,7 @@ def test_experiments_keep_the_file_of_each_of_their_studies(database: str, param
     import mlflow
 
     tags = mlflow.MlflowClient(uri).get_experiment_by_name("shared").tags
-    assert study_tags.specs_of(tags) == (first, second)
+    assert study_tags.all_stored_specs(tags) == (first, second)
     assert study_tags.latest_file(tags) == dump(second)
     with pytest.raises(Exception, match="no runs"):
         read_experiment("shared", tracking_uri=uri)

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, s
 
 from advisor.contract import GRAD_NORM, TRAIN_LOSS
 from advisor_transformers.arguments import hyperparameters
-from advisor_transformers.trainer_metrics import own_metrics
+from advisor_transformers.trainer_metrics import trainer_training_metrics
 from recordings.finetuning.grpo import Logs
 
 
@@ -57,7 +57,7 @@ def curves(history: Iterable[Mapping[str, Any]]) -> Logs:
     evaluations the number of steps made so far."""
     logs: Logs = defaultdict(list)
     for line in history:
-        values = own_metrics({name: value for name, value in line.items() if name != "step"})
+        values = trainer_training_metrics({name: value for name, value in line.items() if name != "step"})
         values |= {
             metric: line[name] for metric, name in ((TRAIN_LOSS, "loss"), (GRAD_NORM, "grad_norm")) if name in line
         }

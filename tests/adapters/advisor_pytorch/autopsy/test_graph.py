@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from advisor_pytorch.autopsy.graph import Graph
+from advisor_pytorch.autopsy.graph import AutogradGraph
 
 X = torch.linspace(-1, 1, 12).reshape(4, 3)
 
@@ -31,7 +31,7 @@ def model() -> nn.Sequential:
 def test_the_first_fault_of_the_forward_pass_is_found(
     model: nn.Sequential, loss: Any, operation: str, why: str
 ) -> None:
-    fault = Graph(loss(model(X)), dict(model.named_parameters())).forward_fault()
+    fault = AutogradGraph(loss(model(X)), dict(model.named_parameters())).forward_fault()
     assert fault is not None
     assert (fault["operation"], fault["why"], fault["before"]) == (operation, why, None)
     assert fault["after"] in ("2.weight", "2.bias")
@@ -39,18 +39,18 @@ def test_the_first_fault_of_the_forward_pass_is_found(
 
 def test_a_masked_row_is_found(model: nn.Sequential) -> None:
     hidden = model(X).masked_fill(torch.ones(4, 2, dtype=torch.bool), -torch.inf)
-    fault = Graph(torch.softmax(hidden, 1).sum(), dict(model.named_parameters())).forward_fault()
+    fault = AutogradGraph(torch.softmax(hidden, 1).sum(), dict(model.named_parameters())).forward_fault()
     assert fault is not None
     assert (fault["operation"], fault["masked"]) == ("Softmax", True)
 
 
 def test_a_finite_or_freed_graph_has_no_fault(model: nn.Sequential) -> None:
     loss = model(X).mean()
-    graph = Graph(loss, dict(model.named_parameters()))
+    graph = AutogradGraph(loss, dict(model.named_parameters()))
     assert graph.forward_fault() is None
     loss.backward()
     assert graph.forward_fault() is None
-    assert not Graph(torch.ones(1, requires_grad=True) * 2, dict(model.named_parameters())).is_of_model
+    assert not AutogradGraph(torch.ones(1, requires_grad=True) * 2, dict(model.named_parameters())).is_of_model
 
 
 def test_the_operations_between_bad_and_good_gradients_are_listed(model: nn.Sequential) -> None:
@@ -59,7 +59,7 @@ def test_the_operations_between_bad_and_good_gradients_are_listed(model: nn.Sequ
     loss.backward()
     bad = [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
     assert bad == ["0.weight", "0.bias"]
-    between = Graph(loss, dict(model.named_parameters())).between(bad)
+    between = AutogradGraph(loss, dict(model.named_parameters())).between(bad)
     assert between["operations"] == ["Addmm", "Mul", "Sqrt"]
     assert between["before"] in ("2.weight", "2.bias")
-    assert Graph(loss, dict(model.named_parameters())).between([])["operations"] == ["Addmm", "Pow(2)", "Mean"]
+    assert AutogradGraph(loss, dict(model.named_parameters())).between([])["operations"] == ["Addmm", "Pow(2)", "Mean"]

@@ -24,7 +24,7 @@ def test_the_history_ends_soon_after_the_first_bad_row() -> None:
         losses = [math.inf if step == 250 else 1.0 for step in range(first, first + 100)]
         history.add(Table(list(range(first, first + 100)), [0] * 100, {contract.TRAIN_LOSS: losses}))
     facts = history.facts()
-    assert history.bad_step == 250
+    assert history.first_bad_step == 250
     assert [row[0] for row in facts["first"]] == [0, 1, 2, 3, 4]
     assert [row[0] for row in facts["before"]] == list(range(250 - MAX_ROWS, 250))
     assert [row[:3] for row in facts["after"]] == [[250, math.inf, None], [251, 1.0, None], [252, 1.0, None]]

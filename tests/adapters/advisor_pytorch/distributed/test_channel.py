@@ -19,7 +19,7 @@ from advisor_logging.table import Table
 from advisor_pytorch.distributed import channel
 from advisor_pytorch.distributed.channel import RankReceiver, RankSender
 from advisor_pytorch.steps.shard_names import part_name
-from tests.adapters.samples import Chunk
+from tests.adapters.samples import RowChunk
 
 SERVER = """
 import time
@@ -33,9 +33,11 @@ time.sleep(600)
 NORM = part_name(contract.GRAD_NORM)
 
 
-def chunk(steps: range, **values: float) -> Chunk:
+def chunk(steps: range, **values: float) -> RowChunk:
     columns = {NORM: 3.0, contract.STEP_TIME: 1.0, "train/loss": 7.0, **values}
-    return Chunk(Table(list(steps), [0] * len(steps), {name: [value] * len(steps) for name, value in columns.items()}))
+    return RowChunk(
+        Table(list(steps), [0] * len(steps), {name: [value] * len(steps) for name, value in columns.items()})
+    )
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ class Rows(dict[int, dict[str, float]]):
     def __init__(self, listener: RankReceiver, wait_for: Callable[..., None]) -> None:
         self._listener, self._wait_for = listener, wait_for
 
-    def hand_over(self, steps: range) -> None:
+    def submit_chunk(self, steps: range) -> None:
         self._add(self._listener.take(chunk(steps).tables()))
 
     def wait_for(self, steps: int) -> None:
@@ -113,7 +115,7 @@ def rows(listener: RankReceiver, wait_for: Callable[..., None]) -> Rows:
 def test_parts_come_together(rows: Rows, reporter: RankSender) -> None:
     for start in range(0, 50, 10):
         reporter.put(chunk(range(start, start + 10), **{NORM: 4.0, contract.STEP_TIME: 2.0}))
-        rows.hand_over(range(start, start + 10))
+        rows.submit_chunk(range(start, start + 10))
         time.sleep(0.03)
     rows.wait_for(50)
     assert set(rows) == set(range(50))
@@ -153,7 +155,7 @@ def test_slots_are_emptied(
 ) -> None:
     before = store.num_keys()
     reporter.put(chunk(range(20)))
-    rows.hand_over(range(20))
+    rows.submit_chunk(range(20))
     rows.wait_for(20)
     reporter.close()
     wait_for(lambda: not listener._connected)
@@ -180,11 +182,11 @@ def test_a_store_that_dies_lets_steps_go(
     rows: Rows, reporter: RankSender, server: subprocess.Popen[str], messages: list[str], wait_for: Callable[..., None]
 ) -> None:
     reporter.put(chunk(range(5)))
-    rows.hand_over(range(5))
+    rows.submit_chunk(range(5))
     rows.wait_for(5)
     server.kill()
     server.wait()
-    rows.hand_over(range(5, 10))
+    rows.submit_chunk(range(5, 10))
     rows.wait_for(10)
     assert [contract.GRAD_NORM in rows[step] for step in range(10)] == [True] * 5 + [False] * 5
     assert any("values are lost from now on" in line for line in messages)

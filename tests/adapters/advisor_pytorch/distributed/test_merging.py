@@ -8,7 +8,7 @@ import pytest
 
 from advisor import contract
 from advisor_logging.table import Row
-from advisor_pytorch.distributed.merging import MAX_STEPS_AHEAD, Merger, merge_step
+from advisor_pytorch.distributed.merging import MAX_STEPS_AHEAD, StepMerger, merge_step
 from advisor_pytorch.steps.shard_names import clipped_norm_name, clipping_limit_name, is_sent_to_rank_0, part_name
 
 TIME, RATE = contract.STEP_TIME, contract.EXAMPLES_PER_SECOND
@@ -24,8 +24,8 @@ def steps(rows: list[Row]) -> list[int]:
     return [step for step, _, _ in rows]
 
 
-def two_ranks() -> Merger:
-    merger = Merger(wait_s=10.0)
+def two_ranks() -> StepMerger:
+    merger = StepMerger(wait_s=10.0)
     merger.connect(2)
     return merger
 

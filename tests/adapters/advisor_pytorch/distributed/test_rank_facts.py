@@ -59,9 +59,9 @@ def test_what_a_loader_tells_of_its_shuffling() -> None:
     seeded = torch.utils.data.DataLoader(data, shuffle=True, generator=torch.Generator().manual_seed(5))
     sampler = torch.utils.data.DistributedSampler(data, num_replicas=2, rank=1, seed=9)
     sharded = torch.utils.data.DataLoader(data, sampler=sampler)
-    in_order = torch.utils.data.DataLoader(data)
+    stage_order = torch.utils.data.DataLoader(data)
     assert rank_facts.loader_facts(by_default) == {"loader_seed": 11, "shard_examples": 10}
     assert rank_facts.loader_facts(seeded) == {"loader_seed": 5, "shard_examples": 10}
     assert rank_facts.loader_facts(sharded) == {"loader_seed": 9, "shard_examples": 5}
-    assert rank_facts.loader_facts(in_order) == {"shard_examples": 10}
+    assert rank_facts.loader_facts(stage_order) == {"shard_examples": 10}
     assert rank_facts.loader_facts(iter([])) == {}

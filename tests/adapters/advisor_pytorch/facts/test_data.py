@@ -65,4 +65,4 @@ def test_what_loaders_do_not_say_is_not_guessed() -> None:
     model = network()
     seen = Seen(model, torch.optim.SGD(model.parameters(), lr=0.1))
     seen.by.loaders(train=Hostile())
-    assert seen.warnings == ["a loader could not be described (RuntimeError: not now); training goes on"]
+    assert seen.warnings == ["a loader could not be described (RuntimeError: not now); training continues"]

@@ -17,13 +17,13 @@ from advisor_logging.run_description import RunSettings
 from advisor_logging.table import Table
 from advisor_pytorch.facts import machine
 from tests.adapters.fixture_types import History
-from tests.adapters.samples import Chunk
+from tests.adapters.samples import RowChunk
 
 
 def test_without_a_gpu_there_is_nothing_and_no_word(recwarn: pytest.WarningsRecorder) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    assert machine.sampler_of(nn.Linear(1, 1)) is None
+    assert machine.device_sampler_of_model(nn.Linear(1, 1)) is None
     assert machine.device_memory_bytes(torch.device("cpu")) is None
     sampler = machine.DeviceSampler(torch.device("cuda"), clock=iter(range(100)).__next__)
     assert [sampler.sample() for _ in range(20)] == [None] * 20
@@ -33,7 +33,7 @@ def test_without_a_gpu_there_is_nothing_and_no_word(recwarn: pytest.WarningsReco
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_is_sampled() -> None:
-    sampler = machine.sampler_of(nn.Linear(1000, 1000).cuda())
+    sampler = machine.device_sampler_of_model(nn.Linear(1000, 1000).cuda())
     assert sampler is not None
     row = sampler.read()
     assert row[contract.DEVICE_MEMORY_PEAK] >= 4_000_000
@@ -74,7 +74,7 @@ def test_samples_are_rows_of_the_last_step(
         return {contract.DEVICE_UTILISATION: 0.5, contract.DEVICE_MEMORY_USED: float(os.getpid())}
 
     recorder.sampler = sample
-    recorder.put(Chunk(Table([0, 1, 2], [int(time.time() * 1000)] * 3, {contract.TRAIN_LOSS: [1.0] * 3})))
+    recorder.put(RowChunk(Table([0, 1, 2], [int(time.time() * 1000)] * 3, {contract.TRAIN_LOSS: [1.0] * 3})))
     deadline = time.monotonic() + 20
     while len(calls) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from advisor_pytorch.facts import architecture
-from advisor_pytorch.facts.residuals import Graph, compute_dtype, norm_order
+from advisor_pytorch.facts.residuals import AutogradGraph, compute_dtype, norm_order
 from tests.adapters.samples import RootMeanSquareNorm
 
 SMALL = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
@@ -55,7 +55,7 @@ MODELS: list[tuple[str, str, str, dict[str, Any]]] = [
 
 
 def order(model: nn.Module, output: torch.Tensor) -> str | None:
-    return norm_order(Graph([output]), model)
+    return norm_order(AutogradGraph([output]), model)
 
 
 @pytest.mark.parametrize(("expected", "config", "model", "settings"), MODELS)
@@ -157,14 +157,14 @@ def test_residual_networks(first: bool) -> None:
 def test_what_cannot_be_seen_is_not_guessed() -> None:
     model = stack("pre-norm", "pre-norm")
     x = torch.randn(3, 4)
-    assert norm_order(Graph([model(x).sum().detach()]), model) is None
+    assert norm_order(AutogradGraph([model(x).sum().detach()]), model) is None
     hidden = checkpoint(model, x.requires_grad_(), use_reentrant=True)
     assert order(model, hidden.sum()) is None
     cell = nn.GRUCell(4, 4)
     state = torch.zeros(1, 4)
     for _ in range(3000):
         state = cell(torch.zeros(1, 4), state)
-    assert Graph([state.sum()]).rank == {}  # too large
+    assert AutogradGraph([state.sum()]).rank == {}  # too large
     layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(400)])
     skipped = layers[0](x.detach())
     for layer in layers:
@@ -181,7 +181,7 @@ def test_the_compiled_is_seen_to_be_so() -> None:
     model = stack("pre-norm")
     assert not architecture.is_compiled(model)
     compiled = torch.compile(model, backend="aot_eager")
-    graph = Graph([compiled(torch.randn(3, 4)).sum()])
+    graph = AutogradGraph([compiled(torch.randn(3, 4)).sum()])
     assert graph.is_compiled()
     assert norm_order(graph, model) is None
     assert architecture.is_compiled(compiled)
@@ -193,7 +193,7 @@ def test_the_compiled_is_seen_to_be_so() -> None:
 def test_the_precision_of_the_products() -> None:
     model = stack("pre-norm", "pre-norm")
     x = torch.randn(3, 4)
-    assert compute_dtype(Graph([model(x).sum()])) == "float32"
+    assert compute_dtype(AutogradGraph([model(x).sum()])) == "float32"
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert compute_dtype(Graph([model(x).sum()])) == "bfloat16"
-    assert compute_dtype(Graph([x])) is None
+        assert compute_dtype(AutogradGraph([model(x).sum()])) == "bfloat16"
+    assert compute_dtype(AutogradGraph([x])) is None

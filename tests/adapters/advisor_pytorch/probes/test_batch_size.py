@@ -69,7 +69,7 @@ def test_a_sweep_is_a_study_and_leaves_no_trace(uri: str) -> None:
     assert report.counts.total == 3
     judges = {"batch-throughput", "input-bound", "host-sync", "gpu-underused"}
     others = [v for v in report.verdicts if v.rule not in judges]
-    assert all("a batch-size probe, which cannot show it" in (v.reason or "") for v in others)
+    assert all("a batch-size probe, which cannot show this problem" in (v.reason or "") for v in others)
     assert report.next == ()
 
 

@@ -141,7 +141,7 @@ def test_a_device_that_failed_does_not_keep_a_capture_from_ending(monkeypatch: p
     def fail(chunk: PendingChunk) -> None:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr(training.collector, "hand_over", fail)
+    monkeypatch.setattr(training.collector, "submit_chunk", fail)
     training.capture.stop()
     assert not training.capture.alive
     assert "device-side assert" in training.collector.warnings[0]

@@ -91,11 +91,13 @@ def test_losses_of_an_unknown_optimizer_are_reported_and_bounded() -> None:
     training.run(20)
     train_other(training, MIN_PENDING_TO_WARN + 1)
     (warning,) = set(training.collector.warnings)  # a logger logs each once
-    assert "steps of another optimizer, Adam, are not logged" in warning
+    assert "steps of a different optimizer, Adam, are not logged" in warning
     train_other(training, MAX_PENDING_LOSSES)
     assert len(training.capture._losses) < MAX_PENDING_LOSSES
     training.capture.stop()
-    assert f"{MIN_PENDING_TO_WARN + 1 + MAX_PENDING_LOSSES:,}; another optimizer, Adam" in training.capture.missing()
+    assert (
+        f"{MIN_PENDING_TO_WARN + 1 + MAX_PENDING_LOSSES:,}; a different optimizer, Adam" in training.capture.missing()
+    )
     assert sum(len(chunk) for chunk in training.collector.chunks) == 20
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from advisor.cli.mcp.quoting import MAX_ERROR, mark_name, quote, quote_error, visible
+from advisor.cli.mcp.quoting import MAX_QUOTED_ERROR_CHARS, mark_name, quote, quote_error, visible
 from advisor.model.message import Code, Name, Number, Setting
 
 
@@ -23,7 +23,7 @@ def test_a_text_cannot_end_its_quotation() -> None:
 
 
 def test_errors_are_bounded() -> None:
-    assert len(json.loads(quote_error("x" * 10_000))["quoted"]["error"]) == MAX_ERROR
+    assert len(json.loads(quote_error("x" * 10_000))["quoted"]["error"]) == MAX_QUOTED_ERROR_CHARS
 
 
 def test_names_in_sentences_are_in_backticks_that_they_cannot_end() -> None:

@@ -25,7 +25,7 @@ from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
 from advisor.cli.mcp.quoting import NOTICE
-from advisor.cli.mcp.tools import NOT_RECORDED, STUDY_NOT_WRITTEN
+from advisor.cli.mcp.tools import NOT_RECORDED_NOTE, STUDY_NOT_WRITTEN_NOTE
 from advisor.model.spec_yaml import loads
 
 from .hostile_names import HOSTILE, ORDER, log_hostile
@@ -103,7 +103,7 @@ def test_every_tool_answers_and_none_writes(store: Path, tmp_path: Path) -> None
                 assert not failed, text
                 assert answer["quoted"][key] == value
                 yaml = answer["quoted"].get("yaml", yaml)
-                note = {"gate": NOT_RECORDED, "next_study": STUDY_NOT_WRITTEN}.get(tool)
+                note = {"gate": NOT_RECORDED_NOTE, "next_study": STUDY_NOT_WRITTEN_NOTE}.get(tool)
                 assert answer.get("note") == note
             assert loads(yaml).parent == "study"
             failed, text = await call("check_study", text=yaml)
@@ -189,7 +189,7 @@ def assert_quoted(text: str) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(text, object_pairs_hook=unique)
     assert list(answer) in (["notice", "quoted"], ["notice", "note", "quoted"])
     assert answer["notice"] == NOTICE
-    assert answer.get("note") in (None, NOT_RECORDED, STUDY_NOT_WRITTEN)
+    assert answer.get("note") in (None, NOT_RECORDED_NOTE, STUDY_NOT_WRITTEN_NOTE)
     quoted: dict[str, Any] = answer["quoted"]
     study = quoted.pop("yaml", "")
     assert all(unicodedata.category(c)[0] != "C" for c in study.replace("\n", ""))

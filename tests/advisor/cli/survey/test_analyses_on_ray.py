@@ -107,5 +107,5 @@ def test_a_node_that_does_not_see_the_store_is_reported_in_one_line(uri, tmp_pat
             node.wait(60)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(
-        r"advisor: node \S+ cannot open the store; pass a --tracking-uri that every node reaches: .*\n", done.stderr
+        r"advisor: node \S+ cannot open the store; pass a --tracking-uri that every node can reach: .*\n", done.stderr
     )

@@ -50,7 +50,7 @@ def test_options_mean_the_same_on_another_machine(project, monkeypatch):
             ["Default"],
             "cannot open the store; pass .* every node reaches.*no MLflow store at /nowhere",
         ),
-        ("mlflow.db", ["Default", "a", "b", "c"], "sees another store, with 1 of the 4 experiments; pass"),
+        ("mlflow.db", ["Default", "a", "b", "c"], "sees a different store, with 1 of the 4 experiments; pass"),
     ],
 )
 def test_a_missing_or_different_store_is_an_error(project, store, experiments, message):

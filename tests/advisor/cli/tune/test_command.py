@@ -33,7 +33,7 @@ def tune(project, capfd):
             CHOICES,
             (),
             ("{lr}", "{seed}"),
-            "study 'small' searches no number, so no range can be wrong; train it with `advisor run`",
+            "study 'small' searches no numeric range that the analysis could correct; train it with `advisor run`",
         ),
         (STUDY, (), ("{lr}",), "the command does not pass their seeds; add --seed {seed}"),
         (STUDY, (), ("{rate}", "{seed}"), "the command asks for {rate}, which is no hyperparameter of the study"),
@@ -50,12 +50,12 @@ def tune(project, capfd):
             ("{lr}", "{seed}"),
             "does not say how many trials it has; pass --trials",
         ),
-        (STUDY + "settings: [{lr: 1.0e-4}]\n", (), ("{lr}", "{seed}"), "states what to train instead of a space"),
+        (STUDY + "settings: [{lr: 1.0e-4}]\n", (), ("{lr}", "{seed}"), "lists fixed trials instead of a search space"),
         (
             STUDY.replace("parameters:\n", "parameters:\n  optimizer: {choices: [sgd, adam]}\n"),
             (),
             ("{lr}", "{optimizer}", "{seed}"),
-            "searches several optimizers with one learning rate, which is fair to none; write one study for each",
+            "searches several optimizers with one learning rate, which suits none of them; write one study for each",
         ),
     ],
 )

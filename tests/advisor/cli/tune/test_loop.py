@@ -23,7 +23,7 @@ STUDY = """
 study: small
 objective: {metric: val/loss, direction: minimize}
 parameters:
-  lr: {low: 1.0e-5, high: 1.0e-3, scale: log, why: what the last project used}
+  lr: {low: 1.0e-5, high: 1.0e-3, scale: log, why: the range of an earlier project}
   momentum: {low: 0.0, high: 0.9}
 max_train_steps: 10
 """
@@ -105,7 +105,7 @@ def test_a_wrong_space_is_widened_and_the_best_setting_repeated(folder, capfd):
     assert (second.study, second.parent, second.round) == ("small-block-02", "small", 2)
     assert second.parameters["lr"].high == 0.01
     assert all(setting["lr"] > 0.001 for setting in second.settings)
-    assert second.notes[-1] == "The first trials lie where nothing was trained yet."
+    assert second.notes[-1] == "The first trials lie in the part that has no trials yet."
     assert [p.rule for p in second.predictions] == ["space-boundary"]
 
     # The same command trains nothing and decides nothing; a larger budget continues the search.
@@ -127,11 +127,11 @@ def test_an_interrupted_search_makes_the_same_decisions_and_trains_nothing_twice
     (folder / "hang").write_text("small-block-03/0")
     process = start(folder, 8)
     wait_until(lambda: any(line.startswith("small-block-03/") for line in lines(folder, "begun")))
-    process.kill()  # the training goes on
+    process.kill()  # the training continues
     process.wait()
     (folder / "hang").unlink()
     assert status_of(*words(8)) == 0
-    assert "Going on with block 3" in capfd.readouterr().out
+    assert "Resuming at block 3" in capfd.readouterr().out
     assert set(Counter(lines(folder, "ended")).values()) == {1}
 
     assert status_of(*words(8, "--experiment", "again")) == 0
@@ -153,14 +153,14 @@ def test_the_search_waits_while_the_store_is_away(folder, capfd, monkeypatch):
     monkeypatch.setattr(Record, "_read", away)
     assert status_of(*words(8)) == 0
     out = capfd.readouterr().out
-    assert out.count("The store does not answer; the search waits for it and then goes on.\n") == 1
+    assert out.count("The store does not answer; the search continues when the store answers again.\n") == 1
     assert len(lines(folder, "begun")) == 8
 
     monkeypatch.setattr("advisor.execution.ledger.record.MAX_STORE_WAIT_S", 0.0)
     calls = iter([1, 2, 3, 4])
     assert status_of(*words(8, "--experiment", "again")) == 2
     assert capfd.readouterr().err.splitlines()[-1] == (
-        "advisor: the store does not answer: cannot reach http://127.0.0.1:9; run the same again when it does"
+        "advisor: the tracking store does not answer: cannot reach http://127.0.0.1:9; try again when it does"
     )
     calls = count(10)
     assert status_of(*words(8, "--experiment", "again")) == 0
@@ -176,7 +176,7 @@ def test_what_the_search_cannot_go_on_with_is_one_line(folder, capfd):
     assert "holds a search that started with another value of 'parameters'" in capfd.readouterr().err
     assert status_of(*words(8, "--out", "elsewhere")) == 2
     error = capfd.readouterr().err
-    assert "experiment 'small' already holds runs of the study 'small', which are not of this search" in error
+    assert "experiment 'small' already holds runs of the study 'small', which are not from this search" in error
     assert error.count("\n") == 1
     assert not (folder / "elsewhere").exists()
 
@@ -189,7 +189,9 @@ def test_a_corrected_objective_needs_no_new_training(folder, capfd):
     assert status_of(*words(4)) == 0
     out, err = capfd.readouterr()
     assert "3 of 3 had ended before." in err
-    assert "Its only run has val/loss" in out  # the fourth trial is another one: the first three are known
+    assert (
+        "The only run of this setting has val/loss" in out
+    )  # the fourth trial is another one: the first three are known
     assert len(lines(folder, "begun")) == 4
     assert {load(path).objective.metric for path in files(folder)} == {"val/loss"}
 

@@ -57,22 +57,22 @@ def test_a_stopped_trial_costs_its_own_steps_and_a_failed_one_has_no_result(data
 
 def test_an_experiment_with_other_runs_is_refused(database):
     client = MlflowClient(database)
-    record(uri=database).check_empty()
+    record(uri=database).check_no_runs()
     client.create_run(client.create_experiment("s"))
     with pytest.raises(
-        AdvisorError, match="already holds runs of no study, which are not of this search; pass --experiment"
+        AdvisorError, match="already holds runs of no study, which are not from this search; pass --experiment"
     ):
-        record(uri=database).check_empty()
+        record(uri=database).check_no_runs()
 
 
 def test_the_length_of_training_changes_only_if_the_command_passes_it():
     longer = START.model_copy(update={"max_train_steps": 2000, "evaluate_every": 10})
-    assert record(*WORDS, "{max_train_steps}").legal(longer, START) == longer
-    assert record(append=False).legal(longer, START) == longer
+    assert record(*WORDS, "{max_train_steps}").supported_study(longer, START) == longer
+    assert record(append=False).supported_study(longer, START) == longer
     kept = record()
-    assert kept.legal(longer, START) == START
+    assert kept.supported_study(longer, START) == START
     assert kept.declined == [
-        "The analysis asks for max_train_steps: 2,000, was 100; to allow it, add --max-train-steps {max_train_steps} to the "
+        "The analysis asks for max_train_steps: 2,000, was 100; to allow this, add --max-train-steps {max_train_steps} to the "
         "command."
     ]
 
@@ -80,20 +80,20 @@ def test_the_length_of_training_changes_only_if_the_command_passes_it():
 def test_without_a_stated_length_it_stays_unknown():
     open_ended = START.model_copy(update={"max_train_steps": None})
     known = Record("s", parse_tracking_uri("sqlite:///none.db"), open_ended, WORDS, True, ())
-    assert known.legal(START, open_ended) == open_ended
+    assert known.supported_study(START, open_ended) == open_ended
 
 
 def test_a_special_study_that_the_command_cannot_train_is_left_out():
     start = START.model_copy(update={"schedule": {"kind": "constant"}})
     baseline = start.with_parameter("lr", Parameter(type="float", low=1e-4, high=0.1, scale="log"))
     probe = start.model_copy(update={"probe": "warmup", "schedule": {"kind": "warmup+constant"}, "baseline": baseline})
-    assert record().legal(probe, start) == start
-    assert record(*WORDS, "{schedule}", "{max_train_steps}").legal(probe, start) == probe
+    assert record().supported_study(probe, start) == start
+    assert record(*WORDS, "{schedule}", "{max_train_steps}").supported_study(probe, start) == probe
 
 
 def test_hyperparameters_that_the_training_does_not_have_are_left_out():
     more = START.with_parameter("dropout", Parameter(type="float", low=0, high=0.5))
-    assert record().legal(more, START) == START
+    assert record().supported_study(more, START) == START
     effective = StudySpec(
         **START.model_dump(exclude={"parameters"}),
         parameters={
@@ -101,4 +101,4 @@ def test_hyperparameters_that_the_training_does_not_have_are_left_out():
             "lr": Parameter(role="derived", formula="effective_lr / 10"),
         },
     )
-    assert record().legal(effective, START).searched.keys() == {"effective_lr"}
+    assert record().supported_study(effective, START).searched.keys() == {"effective_lr"}

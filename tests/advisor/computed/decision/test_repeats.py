@@ -44,5 +44,5 @@ def test_without_hyperparameters_the_commit_is_the_setting(params: dict[str, flo
 
 def test_the_first_trial_of_each_setting():
     study = make_study([{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.1}], {"val/loss": [[3.0], [2.0], [1.0]]}, seeds=[0, 1, 2])
-    assert [t.name for t in repeats.first_of_settings(study.trials)] == ["trial-0", "trial-1"]
-    assert [t.name for t in repeats.first_of_settings(study.ranked())] == ["trial-2", "trial-1"]
+    assert [t.name for t in repeats.first_trial_of_settings(study.trials)] == ["trial-0", "trial-1"]
+    assert [t.name for t in repeats.first_trial_of_settings(study.ranked())] == ["trial-2", "trial-1"]

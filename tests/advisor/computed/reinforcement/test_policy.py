@@ -20,9 +20,9 @@ def test_parts_have_two_points_or_more() -> None:
     study = policy_study([learning(np.random.default_rng(0))])
     (entry,) = logged_signals(study, "policy_reward")
     assert isinstance(entry, LoggedSignal)
-    assert entry.part_of_points(0.0, 0.2) == slice(0, 20)
-    assert entry.part_of_points(0.8, 1.0) == slice(80, 100)
-    assert entry.part_of_points(0.0, 0.001) == slice(0, 2)
+    assert entry.slice_of_points(0.0, 0.2) == slice(0, 20)
+    assert entry.slice_of_points(0.8, 1.0) == slice(80, 100)
+    assert entry.slice_of_points(0.0, 0.001) == slice(0, 2)
 
 
 def test_the_need_tells_a_policy_from_another_training() -> None:
@@ -36,5 +36,5 @@ def test_the_need_tells_a_policy_from_another_training() -> None:
 
 def test_too_few_points_are_counted() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(MissingData, match="the most are 16, so log it more often, in TRL by logging_steps=1"):
+    with pytest.raises(MissingData, match="the longest curve has 16, so log it more often, in TRL by logging_steps=1"):
         logged_signals(policy_study([learning(rng, points=16), learning(rng, points=15)]), "policy_reward")

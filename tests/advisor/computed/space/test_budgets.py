@@ -33,7 +33,7 @@ def test_only_trials_of_one_length_are_judged_if_others_were_tuned_apart() -> No
     assert found is not None
     assert (found.lengths, found.judged) == (((1000, 14), (5000, 14)), 1)
     assert len(settings.read(apart)) == 14
-    assert len(settings.of_all_lengths(apart)) == 28
+    assert len(settings.settings_of_all_lengths(apart)) == 28
     (decision,) = settings.decisions(apart)
     assert decision.text.endswith("The checks of the search space judge only the 14 trials of 5,000 steps.")
     assert verdict("space-shrink", apart).status != "fired"

@@ -113,5 +113,5 @@ def test_settings_that_do_not_fit_in_memory_do_not_count_as_bad_results() -> Non
         status=["complete" if f else "infeasible" for f in fits],
         tags=[{} if f else {"error": "out of memory"} for f in fits],
     )
-    assert len(settings.within_memory(study)) == sum(fits)
+    assert len(settings.settings_within_memory(study)) == sum(fits)
     assert importance.shares(study)["learning_rate"] > 0.8 > 0.2 > importance.shares(study)["width"]

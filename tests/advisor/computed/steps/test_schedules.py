@@ -15,7 +15,7 @@ T = np.arange(1, 101) / 100
 def until(rates=None, params=None, tags=None):
     metrics = {"val/loss": [2 - T]} | ({"train/learning_rate": [rates]} if rates is not None else {})
     shown = make_study([{"lr": 0.1} | (params or {})], metrics, tags=[tags or {}])
-    return schedules.read(shown, shown.trials[0]).steady_until(10_000)
+    return schedules.read(shown, shown.trials[0]).last_steady_step(10_000)
 
 
 def test_logged_rates_show_the_stretch_after_the_warmup():

@@ -130,7 +130,7 @@ def test_a_weak_sign_names_no_cause(facts: dict[str, Any]) -> None:
 def test_the_summary_has_five_lines_for_an_empty_record() -> None:
     lines = summary(Record(), diagnose(Record()), RunFacts("t", "0"))
     assert len(lines) == 5
-    assert lines[2] == "Before: no step was finite; 0 of 0 parameters not finite."
+    assert lines[2] == "Before: no step had a finite loss; 0 of 0 parameters not finite."
 
 
 def test_growth_is_told_from_a_sudden_failure() -> None:

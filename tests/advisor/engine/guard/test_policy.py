@@ -22,7 +22,7 @@ SIBLINGS = [falling(end) for end in (0.1, 0.2, 0.3, 0.4)]
 
 def test_a_flat_trial_far_behind_is_ruled_out_with_its_figures():
     flat = progress([1.2] * 8)
-    bounds = Policy().doom(flat, 7, SIBLINGS)
+    bounds = Policy().bounds_if_doomed(flat, 7, SIBLINGS)
     assert bounds is not None
     assert (bounds.step, bounds.best, bounds.incumbent, bounds.extrapolated) == (
         80,
@@ -35,36 +35,38 @@ def test_a_flat_trial_far_behind_is_ruled_out_with_its_figures():
 
 
 def test_a_trial_that_still_falls_fast_is_not():
-    assert Policy().doom(progress(3 - 0.3 * np.arange(8)), 7, SIBLINGS) is None
+    assert Policy().bounds_if_doomed(progress(3 - 0.3 * np.arange(8)), 7, SIBLINGS) is None
 
 
 def test_a_flat_trial_is_not_while_siblings_gained_as_much_later():
     """With a schedule that decays at the end, all trials gain late."""
     late = [progress([1.0] * 15 + [0.3] * 5) for _ in range(4)]
-    assert Policy().doom(progress([1.1] * 10), 9, late) is None
-    assert Policy().doom(progress([1.1] * 18), 17, late) is not None
+    assert Policy().bounds_if_doomed(progress([1.1] * 10), 9, late) is None
+    assert Policy().bounds_if_doomed(progress([1.1] * 18), 17, late) is not None
 
 
 def test_three_evaluations_in_a_row_must_agree():
     trial = progress([3.0, 2.0, *[1.2] * 10])
-    once, thrice = (next(k for k in range(12) if Policy(in_a_row=count).doom(trial, k, SIBLINGS)) for count in (1, 3))
+    once, thrice = (
+        next(k for k in range(12) if Policy(in_a_row=count).bounds_if_doomed(trial, k, SIBLINGS)) for count in (1, 3)
+    )
     assert thrice == once + 2
 
 
 def test_a_best_value_near_the_incumbent_keeps_a_trial_alive():
-    assert Policy().doom(progress([0.15] * 5 + [5.0] * 3), 7, SIBLINGS) is None
+    assert Policy().bounds_if_doomed(progress([0.15] * 5 + [5.0] * 3), 7, SIBLINGS) is None
 
 
 def test_three_siblings_are_too_few():
-    assert Policy().doom(progress([1.2] * 8), 7, SIBLINGS[:3]) is None
+    assert Policy().bounds_if_doomed(progress([1.2] * 8), 7, SIBLINGS[:3]) is None
 
 
 def test_the_fewer_siblings_the_larger_the_margin():
     """The trial needs 0.8, and every sibling gained 0.5 later."""
     late = [progress([0.8] * 19 + [0.3]) for _ in range(15)]
     trial = progress([1.1] * 18)
-    assert Policy().doom(trial, 17, late[:5]) is None
-    assert Policy().doom(trial, 17, late) is not None
+    assert Policy().bounds_if_doomed(trial, 17, late[:5]) is None
+    assert Policy().bounds_if_doomed(trial, 17, late) is not None
     assert [Policy(exceedance=0.1).margin(count) for count in (4, 9, 99)] == [2, 1, 1]
 
 
@@ -73,12 +75,12 @@ def test_a_trial_ahead_of_half_of_its_siblings_is_not_ruled_out():
     behind = [progress([2.0] * 20) for _ in range(4)]
     ahead = [falling(0.1 + i / 100) for i in range(4)]
     flat = progress([1.2] * 8)
-    assert Policy().doom(flat, 7, behind[:3] + ahead) is not None
-    assert Policy().doom(flat, 7, behind + ahead[:3]) is None
+    assert Policy().bounds_if_doomed(flat, 7, behind[:3] + ahead) is not None
+    assert Policy().bounds_if_doomed(flat, 7, behind + ahead[:3]) is None
 
 
 def test_the_best_trial_is_never_ruled_out():
-    assert Policy().doom(progress([0.05] * 8), 7, SIBLINGS) is None
+    assert Policy().bounds_if_doomed(progress([0.05] * 8), 7, SIBLINGS) is None
 
 
 def test_evaluations_are_counted_by_the_usual_sibling():

@@ -98,7 +98,7 @@ def test_a_trial_that_loses_its_gain_is_diverging_and_is_not_stopped_for_that():
         (lambda: study([1.2] * 8, others=3), "3 trials with the same length and schedule are complete; 4 are needed."),
         (
             lambda: study([1.2] * 8, tags=[{"max_train_steps": "600"}] * 6),
-            "Trainings go on beyond the planned 600 steps, so the plan is wrong.",
+            "Trials train beyond the planned 600 steps, so the plan is wrong.",
         ),
         (
             lambda: study([1.2] * 8, tags=[{"max_train_steps": "2000"}] * 5 + [PLANNED]),
@@ -118,7 +118,7 @@ def test_the_guard_abstains_and_says_why(made, reason):
 def test_few_evaluations_tell_nothing():
     curves = [falling(0.1 * i)[::5] for i in range(5)] + [np.full(3, 1.2)]
     made = make_study([{"lr": 10.0**-i} for i in range(6)], {"val/loss": curves}, every=250, tags=[PLANNED] * 6)
-    assert str(only(as_running(made, 5)).message) == "Trials are evaluated less than 10 times."
+    assert str(only(as_running(made, 5)).message) == "Trials are evaluated fewer than 10 times."
 
 
 def test_a_setting_with_several_seeds_is_left_alone():

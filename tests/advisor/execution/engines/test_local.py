@@ -7,12 +7,12 @@ from engine_tasks import exercise, exit_of, task
 from launches import wait_until
 
 from advisor.execution.engines import Task
-from advisor.execution.engines.local import Local
+from advisor.execution.engines.local import LocalEngine
 from advisor.model.errors import AdvisorError
 
 
 def test_this_machine(folder):
-    engine = Local([{"CUDA_VISIBLE_DEVICES": str(i)} for i in range(4)])
+    engine = LocalEngine([{"CUDA_VISIBLE_DEVICES": str(i)} for i in range(4)])
     assert exercise(engine, folder)["gpu"] == "0"
     assert engine.room() == 4
     with pytest.raises(AdvisorError, match="cannot run 'no-such-program'"):
@@ -25,7 +25,7 @@ def test_a_training_that_will_not_stop_is_killed_when_asked_again(folder):
         "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint(1, flush=True)\ntime.sleep(99)"
     )
     stubborn = task(folder, "stubborn")
-    (training,) = Local([{}]).start([stubborn])
+    (training,) = LocalEngine([{}]).start([stubborn])
     wait_until(stubborn.log.read_text)
     training.stop()
     time.sleep(0.3)

@@ -5,7 +5,7 @@ from clusters import ray_cluster
 from engine_tasks import exercise, exit_of, output, processes, task
 from launches import wait_until
 
-from advisor.execution.engines.ray import Ray
+from advisor.execution.engines.ray import RayEngine
 
 
 @pytest.fixture(scope="module")
@@ -17,10 +17,10 @@ def cluster():
 
 @pytest.mark.slow
 def test_a_ray_cluster_of_two_nodes(folder, cluster):
-    engine = Ray(cluster.address, gpus_per_trial=0, cpus_per_trial=1.0, parallel=None)
+    engine = RayEngine(cluster.address, gpus_per_trial=0, cpus_per_trial=1.0, parallel=None)
     try:
         exercise(engine, folder)
-        placed = Ray(cluster.address, gpus_per_trial=None, cpus_per_trial=0.5, parallel=None)
+        placed = RayEngine(cluster.address, gpus_per_trial=None, cpus_per_trial=0.5, parallel=None)
         assert placed.room() == 3  # two GPUs, and one ahead
         tasks = [task(folder, f"gpu-{i}", "hang") for i in range(2)]
         trainings = placed.start(tasks)
@@ -36,7 +36,7 @@ def test_a_ray_cluster_of_two_nodes(folder, cluster):
 @pytest.mark.slow
 def test_the_training_of_a_failed_ray_node_is_lost(folder, cluster):
     doomed = cluster.add_node(num_cpus=1, num_gpus=1, resources={"doomed": 1})
-    engine = Ray(cluster.address, gpus_per_trial=1, cpus_per_trial=1.0, parallel=None)
+    engine = RayEngine(cluster.address, gpus_per_trial=1, cpus_per_trial=1.0, parallel=None)
     try:
         tasks = [task(folder, f"on-{i}", "hang") for i in range(3)]
         trainings = engine.start(tasks)

@@ -9,12 +9,12 @@ from engine_tasks import exercise, exit_of, processes, task
 from launches import wait_until
 
 from advisor.execution.engines import slurm
-from advisor.execution.engines.slurm import Slurm
+from advisor.execution.engines.slurm import SlurmEngine
 from advisor.model.errors import AdvisorError
 
 
 def test_slurm_jobs_through_submitit(folder):
-    engine = Slurm(folder / "slurm", gpus_per_trial=0, parallel=None, timeout_s=60.0, options={}, cluster="local")
+    engine = SlurmEngine(folder / "slurm", gpus_per_trial=0, parallel=None, timeout_s=60.0, options={}, cluster="local")
     exercise(engine, folder)
     assert (folder / "slurm").stat().st_mode & 0o077 == 0  # the data of jobs may contain a password
 
@@ -26,13 +26,15 @@ def slurm_answers():
 @pytest.mark.slow
 @pytest.mark.skipif(not slurm_answers(), reason="no SLURM answers here")
 def test_slurm_itself(folder):
-    engine = Slurm(folder / "slurm", gpus_per_trial=0, parallel=4, timeout_s=60.0, options={})
+    engine = SlurmEngine(folder / "slurm", gpus_per_trial=0, parallel=4, timeout_s=60.0, options={})
     exercise(engine, folder)
     waiting, ran = task(folder, "waiting", "hang"), task(folder, "ran", "hang")
     (first,) = engine.start([ran])
     wait_until(lambda: processes(ran))
     assert slurm.SlurmQueue().has_claimed_job(first.note())
-    blocked = Slurm(folder / "slurm", gpus_per_trial=0, parallel=None, timeout_s=60.0, options={"begin": "now+1hour"})
+    blocked = SlurmEngine(
+        folder / "slurm", gpus_per_trial=0, parallel=None, timeout_s=60.0, options={"begin": "now+1hour"}
+    )
     (second,) = blocked.start([waiting])
     assert slurm.SlurmQueue().has_claimed_job(second.note())
     second.stop()
@@ -45,11 +47,11 @@ def test_slurm_itself(folder):
 def test_errors_name_what_slurm_needs(folder, monkeypatch):
     monkeypatch.setenv("PATH", str(folder))
     with pytest.raises(AdvisorError, match="sbatch is not on this machine"):
-        Slurm(folder, gpus_per_trial=0, parallel=None, timeout_s=60.0, options={})
+        SlurmEngine(folder, gpus_per_trial=0, parallel=None, timeout_s=60.0, options={})
     with pytest.raises(AdvisorError, match="--slurm nodes=two: 'two' is not a number"):
-        Slurm(folder, gpus_per_trial=0, parallel=None, timeout_s=60.0, options={"nodes": "two"}, cluster="local")
+        SlurmEngine(folder, gpus_per_trial=0, parallel=None, timeout_s=60.0, options={"nodes": "two"}, cluster="local")
     with pytest.raises(AdvisorError, match="pass --timeout MINUTES"):
-        Slurm(folder, gpus_per_trial=0, parallel=None, timeout_s=None, options={}, cluster="local")
+        SlurmEngine(folder, gpus_per_trial=0, parallel=None, timeout_s=None, options={}, cluster="local")
 
 
 @pytest.mark.parametrize(("module", "extra"), [("ray", "ray"), ("submitit", "slurm")])

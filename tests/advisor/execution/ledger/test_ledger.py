@@ -8,7 +8,7 @@ from launches import SPEC, claim, client_of
 
 from advisor.execution import Job, Ledger, jobs
 from advisor.execution.engines.process import Exit
-from advisor.execution.ledger.ledger import TAKEN_STATES
+from advisor.execution.ledger.ledger import BLOCKED_STATES
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
 from advisor.tracking.stores.location import parse_tracking_uri
@@ -32,7 +32,7 @@ def test_two_launchers_that_begin_the_same_jobs_get_different_ones(project):
     claimed = {}
 
     def begin(name, ledger):
-        claimed[name] = {job.key: run_id for job, run_id in ledger.begin(jobs(spec)) if run_id not in TAKEN_STATES}
+        claimed[name] = {job.key: run_id for job, run_id in ledger.begin(jobs(spec)) if run_id not in BLOCKED_STATES}
 
     ledgers = [Ledger(parse_tracking_uri("mlflow.db"), "e", spec) for _ in range(2)]
     threads = [threading.Thread(target=begin, args=pair) for pair in enumerate(ledgers)]
@@ -70,7 +70,7 @@ def test_trials_of_another_space_are_refused(project):
     for change in ({"max_train_steps": 20}, {"schedule": {"kind": "cosine"}}):
         with pytest.raises(AdvisorError, match=f"has trials of study .* with another {next(iter(change))}; give"):
             Ledger(parse_tracking_uri("mlflow.db"), "e", spec.model_copy(update=change))
-    with pytest.raises(AdvisorError, match="from another space or sampler"):
+    with pytest.raises(AdvisorError, match="from another search space or sampler"):
         Ledger(
             parse_tracking_uri("mlflow.db"),
             "e",

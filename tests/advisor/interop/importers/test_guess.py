@@ -58,4 +58,4 @@ def test_mlflows_own_store_needs_no_import(tmp_path: Path, refused: Any) -> None
 def test_a_path_that_is_not_there_is_no_unknown_command(advisor: Any) -> None:
     status, _, err = advisor("import", "absent/runs")
     assert (status, len(err.splitlines())) == (2, 1)
-    assert "absent/runs is neither there nor one of the kinds algoperf, auto, csv" in err
+    assert "absent/runs is neither an existing path nor one of the formats algoperf, auto, csv" in err

@@ -128,7 +128,7 @@ def test_what_is_no_storage_is_refused_and_left_as_it_is(tmp_path: Path, refused
     assert "No such file" in refused("optuna", f"sqlite:///{tmp_path}/absent.db")
     assert not (tmp_path / "absent.db").exists()
     before = empty_store.read_bytes()
-    assert "is not a storage of Optuna's" in refused("optuna", empty_store)  # of MLflow, that is
+    assert "is not a storage of Optuna" in refused("optuna", empty_store)  # of MLflow, that is
     assert empty_store.read_bytes() == before
     (tmp_path / "text.log").write_text("hello\n")
     assert "is not JSON" in refused("optuna", tmp_path / "text.log")
@@ -151,7 +151,7 @@ def test_what_is_no_storage_is_refused_and_left_as_it_is(tmp_path: Path, refused
 def test_a_storage_in_postgresql(advisor: Any, refused: Any, uri: str) -> None:
     postgres = Postgres()
     try:
-        assert "is not a storage of Optuna's" in refused("optuna", postgres.uri)
+        assert "is not a storage of Optuna" in refused("optuna", postgres.uri)
         made = study(postgres.uri, trials=6)
         assert advisor("import", postgres.uri)[1].startswith("Imported 6 trials")
         expected = {f"trial {t.number}": {"val/loss": sorted(t.intermediate_values.items())} for t in made.trials}

@@ -146,7 +146,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, refused: Any) -> None:
     (tmp_path / "run-x.wandb").write_bytes(b"nothing of the kind")
     assert "is not a file of W&B records" in refused("wandb", tmp_path / "run-x.wandb")
     (tmp_path / "run-x.wandb").write_bytes(b":W&B\xe1\xbe\0" + b"\xff" * 100)
-    assert "holds no run" in refused("wandb", tmp_path)
+    assert "contains no run" in refused("wandb", tmp_path)
     (tmp_path / "run-x.wandb").write_bytes(b"")
     assert "is not a file of W&B records" in refused("wandb", tmp_path)
     (tmp_path / "none").mkdir()

@@ -8,8 +8,8 @@ import pytest
 
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.planning.blocks import Block, Search, Trained
-from advisor.planning.blocks.policy import MIN_GROWTH, REPEATS
-from advisor.planning.blocks.spaces import observations, steps_of
+from advisor.planning.blocks.policy import MIN_TRIALS_GROWTH, REPEATS
+from advisor.planning.blocks.spaces import observations, steps_per_trial
 from advisor.planning.sampling.adaptive import suggest
 from advisor.planning.sampling.halton import sample
 
@@ -20,7 +20,7 @@ START = StudySpec(
     max_train_steps=100,
 )
 WIDER = START.with_parameter("lr", Parameter(type="float", low=1e-4, high=0.1, scale="log"))
-LONGER = START.model_copy(update={"max_train_steps": 200})
+MIN_MISMATCH_RATIO = START.model_copy(update={"max_train_steps": 200})
 PROBE = START.model_copy(
     update={"probe": "warmup", "max_train_steps": 50, "settings": ({"lr": 1e-3},), "baseline": WIDER}
 )
@@ -37,7 +37,7 @@ class Analyst:
         answer = self.answers.pop(0) if self.answers else None
         return None if answer is None else prepare(answer)
 
-    def legal(self, spec, before):
+    def supported_study(self, spec, before):
         return spec
 
 
@@ -51,7 +51,7 @@ def train(block, earlier):
             params = list(sample(block.spec, len(trials) + 1))[-1]
         cost = math.log10(params["lr"] / 0.03) ** 2 - 1
         number = str(len(earlier) + len(trials))
-        trials.append(Trained(number, params, params, cost, steps_of(block.spec), probe=block.spec.probe))
+        trials.append(Trained(number, params, params, cost, steps_per_trial(block.spec), probe=block.spec.probe))
     return replace(block, trained=tuple(trials))
 
 
@@ -72,7 +72,7 @@ def test_a_quarter_is_explored_then_blocks_follow_and_the_leader_is_repeated():
     assert sizes(blocks) == [("explore", 12), *[("adaptive", 4)] * 8, *[("repeat", 1)] * REPEATS]
     looked = [count for _, count in analyst.asked]
     assert looked == [12, 16, 20, 28, 36]
-    assert all(later >= MIN_GROWTH * before for before, later in pairwise(looked))
+    assert all(later >= MIN_TRIALS_GROWTH * before for before, later in pairwise(looked))
     repeated = {b.spec.settings[0]["lr"] for b in blocks if b.kind == "repeat"}
     best = min((t for b in blocks for t in b.trained), key=lambda t: t.cost)
     assert repeated == {best.params["lr"]}
@@ -102,11 +102,11 @@ def test_the_same_blocks_lead_to_the_same_decision_at_any_time():
 
 
 def test_longer_training_is_explored_anew_if_the_budget_suffices():
-    blocks = run(Search(START, 48, Analyst(LONGER)))
+    blocks = run(Search(START, 48, Analyst(MIN_MISMATCH_RATIO)))
     assert sizes(blocks)[:2] == [("explore", 12), ("explore", 12)]
     assert blocks[1].spec.max_train_steps == 200
     assert sum(t.steps for b in blocks for t in b.trained) <= 4800
-    late = Analyst(None, None, None, None, LONGER)
+    late = Analyst(None, None, None, None, MIN_MISMATCH_RATIO)
     assert ("explore", 12) not in sizes(run(Search(START, 48, late)))[1:]
 
 
@@ -128,7 +128,9 @@ def test_longer_training_leaves_trials_for_its_result(steps, expected):
 
 def test_a_leader_that_is_shorter_than_the_present_space_is_repeated_no_more_than_another():
     short = run(Search(START, 48, Analyst()))[0]
-    long = replace(short, spec=LONGER, trained=tuple(replace(t, steps=200, cost=t.cost + 9) for t in short.trained))
+    long = replace(
+        short, spec=MIN_MISMATCH_RATIO, trained=tuple(replace(t, steps=200, cost=t.cost + 9) for t in short.trained)
+    )
     search, blocks = Search(START, 51, Analyst()), [short, long]
     while (block := search.next_block(blocks)) is not None:
         worse = tuple(replace(t, cost=t.cost + 9 * (t.steps > 100)) for t in train(block, []).trained)

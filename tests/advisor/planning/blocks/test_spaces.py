@@ -2,7 +2,15 @@
 
 from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
 from advisor.planning.blocks import Trained
-from advisor.planning.blocks.spaces import changed, comparable, covers, hull, observations, same_space, within
+from advisor.planning.blocks.spaces import (
+    changed,
+    comparable,
+    covers,
+    enclosing_space,
+    observations,
+    same_space,
+    within,
+)
 
 SPEC = StudySpec(
     study="s",
@@ -22,17 +30,17 @@ def trial(rate, steps=10, cost=0.5, probe=None):
 
 
 def test_ranges_only_grow():
-    assert hull(SPEC, lr(1e-3, 1e-1)).parameters["lr"].low == 1e-4
-    assert hull(SPEC, lr(1e-3, 1e-1)).parameters["lr"].high == 1e-1
+    assert enclosing_space(SPEC, lr(1e-3, 1e-1)).parameters["lr"].low == 1e-4
+    assert enclosing_space(SPEC, lr(1e-3, 1e-1)).parameters["lr"].high == 1e-1
     linear = SPEC.with_parameter("lr", Parameter(low=0.0, high=1e-2))
-    assert hull(linear, SPEC).parameters["lr"].low == 1e-4  # a logarithmic range cannot begin at zero
+    assert enclosing_space(linear, SPEC).parameters["lr"].low == 1e-4  # a logarithmic range cannot begin at zero
 
 
 def test_choices_are_only_added_unless_the_plan_fixes_one():
     other = SPEC.with_parameter("depth", Parameter(choices=(2, 3)))
-    assert hull(SPEC, other).parameters["depth"].choices == (1, 2, 3)
+    assert enclosing_space(SPEC, other).parameters["depth"].choices == (1, 2, 3)
     fixed = SPEC.with_parameter("depth", Parameter(role="fixed", value=2))
-    assert hull(SPEC, fixed).parameters["depth"] == fixed.parameters["depth"]
+    assert enclosing_space(SPEC, fixed).parameters["depth"] == fixed.parameters["depth"]
 
 
 def test_a_type_that_is_left_out_is_no_change():

@@ -13,7 +13,7 @@ from commands import ADVISOR, outcome_of
 from advisor.cli import main
 from advisor.model.spec import Objective, Parameter
 from advisor.model.spec_yaml import dump, load, loads
-from advisor.planning.designs.initial import LADDERS, Wish, initial
+from advisor.planning.designs.initial import TUNABLE_BY_OPTIMIZER, FirstStudyRequest, initial
 from advisor.planning.designs.one_each import one_each
 from advisor.planning.sampling.halton import sample
 
@@ -22,7 +22,9 @@ KNOWN = ["--metric", "valid/error", "--direction", "minimize", "--max-train-step
 
 
 def wish(optimizer="adam", trials=20, **more):
-    return Wish(study="s", objective=AIM, optimizer=optimizer, trials=trials, **{"max_train_steps": 5000, **more})
+    return FirstStudyRequest(
+        study="s", objective=AIM, optimizer=optimizer, trials=trials, **{"max_train_steps": 5000, **more}
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def test_the_number_of_trials_decides_what_is_tuned(optimizer, trials, tuned):
     assert set(initial(wish(optimizer, trials)).searched) == tuned
 
 
-@pytest.mark.parametrize("optimizer", LADDERS)
+@pytest.mark.parametrize("optimizer", TUNABLE_BY_OPTIMIZER)
 @pytest.mark.parametrize("trials", [5, 20, 100])
 def test_every_first_study_reads_back_and_gives_trials(optimizer, trials):
     spec = initial(wish(optimizer, trials))
@@ -49,7 +51,7 @@ def test_every_first_study_reads_back_and_gives_trials(optimizer, trials):
     drawn = list(sample(spec, trials))
     assert len(drawn) == trials
     assert all(p.why for p in spec.parameters.values())
-    assert {r.name for r in LADDERS[optimizer]} == set(drawn[0])
+    assert {r.name for r in TUNABLE_BY_OPTIMIZER[optimizer]} == set(drawn[0])
 
 
 def test_trials_are_divided_among_compared_values_before_the_ladder_is_climbed():

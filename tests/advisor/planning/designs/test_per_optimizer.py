@@ -11,8 +11,8 @@ from studies import make_study
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
 from advisor.planning import plan
-from advisor.planning.designs.initial import Wish
-from advisor.planning.designs.per_optimizer import MIN_OWN, divide_by_optimizer, first_studies
+from advisor.planning.designs.initial import FirstStudyRequest
+from advisor.planning.designs.per_optimizer import MIN_OWN_TRIALS, divide_by_optimizer, first_studies
 
 AIM = Objective(metric="val/loss", direction="minimize")
 
@@ -53,7 +53,7 @@ def test_trials_of_an_optimizer_narrow_its_usual_rates_if_they_are_enough(sgd_tr
     assert rates["adam"].contains(1e-3)
     assert rates["adam"].high < 0.03
     assert rates["sgd"].contains(10**-1.5)
-    assert ((rates["sgd"].low, rates["sgd"].high) == (1e-3, 1.0)) == (sgd_trials < MIN_OWN)
+    assert ((rates["sgd"].low, rates["sgd"].high) == (1e-3, 1.0)) == (sgd_trials < MIN_OWN_TRIALS)
 
 
 def test_fine_tuning_keeps_its_low_rates() -> None:
@@ -92,9 +92,9 @@ def test_the_plan_divides_the_study_that_the_rule_asks_for() -> None:
     assert first.study != second.study
 
 
-def wish(*values: str, **parameters: Parameter) -> Wish:
+def wish(*values: str, **parameters: Parameter) -> FirstStudyRequest:
     compared = {"opt": Parameter(role="scientific", choices=values)}
-    return Wish(study="s", objective=AIM, optimizer="adam", trials=40, parameters=compared | parameters)
+    return FirstStudyRequest(study="s", objective=AIM, optimizer="adam", trials=40, parameters=compared | parameters)
 
 
 def test_first_studies_have_the_ladder_of_their_optimizer() -> None:
@@ -114,7 +114,7 @@ def test_first_studies_have_the_ladder_of_their_optimizer() -> None:
         (wish("adam", "sgd", lr=Parameter(low=1e-4, high=1e-1)), "one range of lr"),
     ],
 )
-def test_what_has_no_usual_range_is_refused(wished: Wish, message: str) -> None:
+def test_what_has_no_usual_range_is_refused(wished: FirstStudyRequest, message: str) -> None:
     with pytest.raises(AdvisorError, match=message):
         first_studies(wished, "opt")
 

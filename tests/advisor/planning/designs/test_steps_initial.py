@@ -11,7 +11,7 @@ from advisor.cli import main
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.spec_yaml import dump, loads
-from advisor.planning.designs.steps_initial import sweep_first
+from advisor.planning.designs.steps_initial import initial_rate_sweep
 from advisor.planning.sampling.halton import sample
 
 AIM = Objective(metric="val/loss", direction="minimize")
@@ -36,7 +36,7 @@ def first(**parameters: Parameter) -> StudySpec:
     ],
 )
 def test_regularisation_is_off_in_the_grid_and_the_rest_is_held(name: str, parameter: Parameter, value: Any) -> None:
-    spec = sweep_first(first(**{name: parameter}), 1000)
+    spec = initial_rate_sweep(first(**{name: parameter}), 1000)
     held = spec.parameters[name].value
     assert held == value
     assert isinstance(held, bool) == isinstance(value, bool)
@@ -46,7 +46,7 @@ def test_regularisation_is_off_in_the_grid_and_the_rest_is_held(name: str, param
 @pytest.mark.parametrize("high", [0.1001, 0.12, 0.3])
 def test_learning_rates_close_together_are_different_ones(high: float) -> None:
     rate = Parameter(low=0.1, high=high, scale="log")
-    spec = sweep_first(first(learning_rate=rate), 1000)
+    spec = initial_rate_sweep(first(learning_rate=rate), 1000)
     drawn = [t["learning_rate"] for t in sample(spec, spec.trials or 0)]
     assert len(set(drawn)) == len(drawn) == 8
     assert loads(dump(spec)) == spec
@@ -54,7 +54,7 @@ def test_learning_rates_close_together_are_different_ones(high: float) -> None:
 
 def test_a_grid_of_less_than_eight_numbers_has_fewer_trials() -> None:
     rate = Parameter(low=0.1, high=0.1 + 1e-12, scale="log")
-    spec = sweep_first(first(learning_rate=rate), 1000)
+    spec = initial_rate_sweep(first(learning_rate=rate), 1000)
     choices = spec.parameters["learning_rate"].choices or ()
     assert spec.trials == len(choices) == len(set(choices))
     assert loads(dump(spec)) == spec
@@ -70,7 +70,7 @@ def test_a_grid_of_less_than_eight_numbers_has_fewer_trials() -> None:
 )
 def test_without_a_range_of_learning_rates_there_is_nothing_to_try(rate: Parameter) -> None:
     with pytest.raises(AdvisorError, match=r"--tune learning_rate=1e-4\.\.1:log"):
-        sweep_first(first(learning_rate=rate), 100)
+        initial_rate_sweep(first(learning_rate=rate), 100)
 
 
 @pytest.mark.parametrize(

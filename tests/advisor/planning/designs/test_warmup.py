@@ -16,7 +16,7 @@ from advisor.planning.base import base
 from advisor.planning.designs.warmup import candidates, design
 from advisor.planning.sampling.halton import sample
 
-FIRST = StudySpec(
+REPEAT_BEST_FIRST_REASON = StudySpec(
     study="bowl",
     objective=Objective(metric="val/loss", direction="minimize"),
     parameters={"learning_rate": Parameter(low=1e-3, high=0.2, scale="log")},
@@ -36,11 +36,11 @@ def test_warmups_lie_evenly_in_their_orders_of_magnitude(steps: int, wanted: tup
 
 
 def test_an_unstable_study_gets_the_shortest_warmup_that_works(tmp_path: Path) -> None:
-    report, search = loop.round_of(FIRST, tmp_path)
+    report, search = loop.round_of(REPEAT_BEST_FIRST_REASON, tmp_path)
     assert search is not None
     assert search.probe == "warmup", [f.message for f in report.findings]
     assert search.goal.startswith("Find the shortest warmup")
-    rates = [float(t["learning_rate"]) for t in sample(FIRST, 14)]
+    rates = [float(t["learning_rate"]) for t in sample(REPEAT_BEST_FIRST_REASON, 14)]
     unstable = 10 * min(r for r in rates if math.isnan(loop.descend({"learning_rate": r}, 6000)[-1]))
     assert search.parameters["learning_rate"].value == pytest.approx(unstable, rel=0.01)
     assert search.max_train_steps == 1800

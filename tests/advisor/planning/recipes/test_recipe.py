@@ -6,13 +6,13 @@ from advisor.contract.metric_direction import direction_of
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import dump, loads
-from advisor.planning.recipes.recipe import RECIPES, RecipeWish, first_study, read
+from advisor.planning.recipes.recipe import RECIPES, RecipeRequest, first_study, read
 from advisor.planning.sampling.halton import sample
 
 
 def wish(recipe, **more):
     size = {"model_parameters": 124_000_000} if recipe == "pretrain" else {}
-    return RecipeWish(recipe=recipe, study="s", **{**size, **more})
+    return RecipeRequest(recipe=recipe, study="s", **{**size, **more})
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -103,9 +103,9 @@ def test_pre_training_takes_twenty_tokens_per_parameter_unless_told():
     assert any("arXiv:2203.15556" in note for note in spec.notes)
     _, spec = first_study(wish("pretrain", tokens=10**9, batch_tokens=10**6))
     assert spec.max_train_steps == 1000
-    assert any("a smaller one needs a lower rate" in note for note in spec.notes)
+    assert any("a smaller batch needs a lower rate" in note for note in spec.notes)
     with pytest.raises(AdvisorError, match="--params 124M"):
-        first_study(RecipeWish(recipe="pretrain", study="s"))
+        first_study(RecipeRequest(recipe="pretrain", study="s"))
 
 
 def test_other_trials_or_ranges_replace_the_grid():

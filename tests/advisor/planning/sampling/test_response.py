@@ -42,7 +42,7 @@ def test_points_are_trials_of_the_space():
 
 
 def test_ends_near_a_point():
-    assert AXES.ends_near(np.array([0.95, 0.5, -0.2, 1]), 0.1) == [("layers", "high"), ("momentum", "low")]
+    assert AXES.range_ends_near(np.array([0.95, 0.5, -0.2, 1]), 0.1) == [("layers", "high"), ("momentum", "low")]
 
 
 def test_trials_with_other_fixed_values_are_not_comparable():

@@ -71,4 +71,4 @@ def test_the_clipping_threshold_of_the_best_trials_is_marked() -> None:
     assert histogram.clipped == pytest.approx(np.mean(norms >= 1.5), abs=0.01)
     (gradients,) = [g for g in plot_groups(report) if g.title == "Gradient norm"]
     assert all("clipped above 1.50" in str(f.svg) for f in gradients.figures)
-    assert all("They clip at 1.50, which changes" in f.caption for f in gradients.figures)
+    assert all("The trials clip at a norm of 1.50, which changes" in f.caption for f in gradients.figures)

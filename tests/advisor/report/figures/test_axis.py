@@ -44,7 +44,7 @@ def test_trials_that_were_cut_short_are_rings(report: Report) -> None:
     figure = axis_figure(made, AxisEvidence(parameter="learning_rate", caption="c"), own=True)
     assert set(drawn(figure, "cut")) <= set(cut)
     assert drawn(figure, "cut")
-    assert "cut short: its result at full length is unknown" in {k.label for k in figure.legend}
+    assert "stopped early: its result at full length is unknown" in {k.label for k in figure.legend}
     whole = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c"), own=True)
     assert not any("cut short" in k.label for k in whole.legend)
 

@@ -73,7 +73,7 @@ def test_clipped_values_are_mentioned() -> None:
     figures = [f for g in (made.findings[0].evidence) for f in curve_figures(made, g)]  # type: ignore[arg-type]
     notes = " ".join(map(str, figures[0].notes))
     assert "Values up to 1e12 are clipped at the top." in notes
-    assert "Gaps are values that are not finite." in notes
+    assert "Gaps in a curve are values that are not finite." in notes
 
 
 def test_one_quantity_on_two_data_sets_shares_a_plot_and_two_quantities_do_not(report: Report) -> None:

@@ -25,5 +25,5 @@ def test_no_name_is_markup_in_markdown() -> None:
 
 def test_an_empty_store_says_how_to_start() -> None:
     assert list(render_plain([], [], 0)) == [
-        "No study of this store continues another one. Run a study of next/ with `advisor run`, then analyze it."
+        "No study of this store continues another study. Run a study from next/ with `advisor run`, then analyze it."
     ]

@@ -24,7 +24,7 @@ def test_markdown_has_the_contents_of_the_page(report: Report) -> None:
         assert escape_markdown(finding.action) in text
     assert "- weight_decay: 1e-6 … 0.1, log\n+ weight_decay: 1e-8 … 0.01, log" in text
     assert "- `input-bound`: no trial logged how long it waits for data." in text
-    assert text.count("Log the time of each step and its wait for data: that unlocks 1 check.") == 2
+    assert text.count("Log the duration of each step and the time it waits for data: then 1 check can run.") == 2
     assert "```python\nfrom advisor_pytorch import TuningLogger\n" in text
 
 
@@ -46,7 +46,7 @@ def test_a_comment_is_never_too_long_for_a_code_host(report: Report, monkeypatch
     monkeypatch.setattr(markdown, "MAX_CHARACTERS", room)
     text = report.to_markdown()
     assert room / 3 < len(text) < room + 200
-    assert "The rest is in `report.html`." in text
+    assert "The full report is in `report.html`." in text
     assert text.partition("<details>")[0] == whole.partition("<details>")[0]
     assert text.rstrip().endswith("</details>")
 

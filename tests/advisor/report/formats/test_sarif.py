@@ -50,13 +50,13 @@ def test_each_finding_is_a_result_with_level_confidence_and_rule(report: Report)
         assert result["level"] == {"critical": "error", "warning": "warning", "note": "note"}[finding.severity]
         assert result["properties"]["confidence"] == finding.confidence
         assert result["message"]["text"].startswith(str(finding.message).rstrip(".")[:40])
-        deferred = report.reason_deferred(finding)
+        deferred = report.deferral_reason(finding)
         assert ("Later: " in result["message"]["text"]) == (deferred is not None)
         assert "ruleIndex" not in result or rules[result["ruleIndex"]]["id"] == finding.rule
         (location,) = result["locations"]
         assert "physicalLocation" not in location
         assert location["logicalLocations"][0]["fullyQualifiedName"].startswith(report.spec.study)
-    assert any(report.reason_deferred(f) for f in report.findings)
+    assert any(report.deferral_reason(f) for f in report.findings)
     assert any("ruleIndex" in result for result in run["results"])
     fingerprints = [r["partialFingerprints"]["finding/v1"] for r in run["results"]]
     assert len(set(fingerprints)) == len({(f.rule, f.subject, f.side) for f in report.findings})
@@ -77,7 +77,7 @@ def test_a_rule_has_a_description_and_a_link(report: Report, monkeypatch: pytest
 
 def test_checks_that_did_not_run_are_notifications(report: Report) -> None:
     messages = valid(render_sarif(report))["invocations"][0]["toolExecutionNotifications"]
-    missing = [v.rule for s in ("broken", "not-assessed") for v in report.with_status(s)]
+    missing = [v.rule for s in ("broken", "not-assessed") for v in report.verdicts_with_status(s)]
     assert [n["associatedRule"]["id"] for n in messages] == missing != []
 
 

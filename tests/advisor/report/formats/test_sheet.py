@@ -18,7 +18,7 @@ def test_the_study_sheet_tells_how_to_reproduce_the_best_trial() -> None:
         metrics=study.metrics,
         signals=study.signals,
     )
-    rows = dict(sheet.study_sheet(make_report(noted)))
+    rows = dict(sheet.study_description_rows(make_report(noted)))
     assert rows["Best trial's command"] == "python train.py"
     assert rows["Best trial's code"] == "commit 0123456789ab"
-    assert not any(what.startswith("Best trial's") for what, _ in sheet.study_sheet(make_report(study)))
+    assert not any(what.startswith("Best trial's") for what, _ in sheet.study_description_rows(make_report(study)))

@@ -35,7 +35,7 @@ def test_the_terminal_shows_the_main_points(report: Report) -> None:
         assert str(finding.message) in text
         assert str(finding.action) in text
     assert "2 checks passed, 1 could not run, 1 broke (my-own-rule)." in text
-    assert "→ Log the time of each step and its wait for data: that unlocks 1 check." in text
+    assert "→ Log the duration of each step and the time it waits for data: then 1 check can run." in text
     assert "advisor run advisor-report/next/1-tune-adamw-in-a-separate-study.yaml -- python train.py" in text
     assert "\n  next/2-tune-nadam-in-a-separate-study.yaml\n" in text
     assert "inferred from the metric's name. Overrule: --direction minimize|maximize" in text
@@ -43,7 +43,7 @@ def test_the_terminal_shows_the_main_points(report: Report) -> None:
 
 def test_the_terminal_names_three_things_to_log_at_most(report: Report) -> None:
     text = printed(report.model_copy(update={"unlocks": report.unlocks * 5}))
-    assert text.count("that unlocks 1 check") == 3
+    assert text.count("then 1 check can run") == 3
 
 
 def test_a_pipe_gets_plain_text(report: Report) -> None:

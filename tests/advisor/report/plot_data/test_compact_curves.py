@@ -84,7 +84,7 @@ def test_of_too_many_trials_the_best_have_curves(monkeypatch: pytest.MonkeyPatch
     study = make_study(30, dense=False)
     drawn = compact_curves.compact_curves(study, ())[0]
     assert [i for i, c in enumerate(drawn.curves) if c is not None] == sorted(t.index for t in study.ranked()[:20])
-    assert "The page holds the curves of the best 20 of 30 trials." in make_report(study, ()).to_html()
+    assert "The page contains the curves of the best 20 of 30 trials." in make_report(study, ()).to_html()
 
 
 def test_the_objective_comes_with_its_counterpart_on_the_training_data() -> None:

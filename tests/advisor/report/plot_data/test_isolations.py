@@ -46,7 +46,9 @@ def test_the_p_value_is_that_of_a_permutation_of_the_settings() -> None:
     for isolation in isolations.isolations(worse_with_tanh(width=[16, 32, 64, 128, 16, 32, 64, 128])):
         if isolation.parameter == "act":
             assert isolation.p == pytest.approx(2 * 2 / 70)
-            assert "Chance alone can make such a difference (p = 0.057)" in _isolation_caption(isolation, minimize=True)
+            assert "Chance alone can explain such a difference (p = 0.057)" in _isolation_caption(
+                isolation, minimize=True
+            )
 
 
 def test_what_else_differs_between_the_groups_is_named() -> None:
@@ -54,7 +56,7 @@ def test_what_else_differs_between_the_groups_is_named() -> None:
     found = {i.parameter: i for i in isolations.isolations(study)}
     assert (found["act"].differ, found["width"].differ) == (("width",), ("act",))
     rare = found["act"].model_copy(update={"p": 0.02})
-    assert "rare by chance (p = 0.02), but the two groups differ in width as well." in _isolation_caption(
+    assert "rare by chance (p = 0.02), but the two groups also differ in width." in _isolation_caption(
         rare, minimize=True
     )
 

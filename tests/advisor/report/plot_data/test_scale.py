@@ -79,8 +79,8 @@ def test_a_spike_of_a_good_curve_is_shown() -> None:
 def test_a_reverse_log_axis_gives_each_nine_the_same_width():
     scale = Scale(0.9, 0.999, 0, 100, reverse=True)
     assert [scale(v) for v in (0.9, 0.99, 0.999)] == pytest.approx([0, 50, 100])
-    assert scale.can_show(-3.0)
-    assert not scale.can_show(1.0)
+    assert scale.can_represent(-3.0)
+    assert not scale.can_represent(1.0)
     assert scale.ticks() == [(0.9, "0.9"), (0.99, "0.99"), (0.999, "0.999")]
 
 

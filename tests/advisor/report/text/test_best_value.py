@@ -34,7 +34,7 @@ def test_certainty_depends_on_repeats() -> None:
     assert str(certainty(make_report(tied, ()))) == ""
     assert str(best_sentence(make_report(tied, ()))).startswith(
         "Eight settings share the best validation/error, 1, the lowest of 8 trials with a result. By the mean of late "
-        "evaluations, eight settings still tie, such as "
+        "evaluations, eight settings are still equal, such as "
     )
     assert report.spread is not None
     for deviation, chance in ((1e6, True), (1e-12, False)):
@@ -49,7 +49,7 @@ def test_repeats_of_the_best_setting_are_judged_by_their_mean() -> None:
     spread = Spread(deviation=0.02, settings=2, trials=8)
     repeated = report.model_copy(update={"best": report.best.model_copy(update=means), "spread": spread})
     assert "a mean validation/error of 0.3000 (standard error 0.010, 4 trials), at" in str(best_sentence(repeated))
-    better = "The best other setting has a mean that is 0.010 better (4 trials, standard error of the difference 0.014)"
+    better = "The mean of the best other setting is 0.010 better (4 trials, standard error of the difference 0.014)"
     assert f"{better}; the difference may be chance." in str(certainty(repeated))
     assert key_figures(repeated)[0][2] == "mean of 4 repeats 0.3000"
 
@@ -82,14 +82,14 @@ def test_of_settings_with_the_same_result_the_one_that_stays_good_is_named() -> 
     )
     assert str(best_sentence(report)).startswith(
         "Three settings share the best val/acc, 0.9000, the highest of 3 trials with a result. By the mean of late evaluations, "
-        "trial-2 is the best of them, at lr 0.3"
+        "trial-2 is the best of these settings, at lr 0.3"
     )
 
 
 def test_a_best_value_without_a_checkpoint_is_named() -> None:
     fact = {"policy": "all", "kept": [{"step": 300, "value": 0.8, "path": "x"}], "chosen": None}
     tags = [{"checkpoints": json.dumps(fact)}]
-    for values, words in (([0.7, 0.9, 0.8], "the one kept, at step 300, has 0.8000."), ([0.7, 0.8, 0.9], "")):
+    for values, words in (([0.7, 0.9, 0.8], "the checkpoint that was kept, at step 300, has 0.8000."), ([0.7, 0.8, 0.9], "")):
         made = studies.make_study(
             [{"lr": 0.1}], {"val/acc": [values]}, objective="val/acc", direction="maximize", tags=tags
         )
@@ -150,6 +150,7 @@ def test_a_best_trial_that_ended_early_is_named() -> None:
     assert report.best is not None
     stump = report.model_copy(update={"best": report.best.model_copy(update={"last_step": 87})})
     rows = with_trials(stump, last_step=dict.fromkeys(range(1, 8), 10_337))
-    assert f"{stump.best.name}, the best trial, ended at step 87; the others ended at about 10,300." in best_sentence(
-        rows
+    assert (
+        f"{stump.best.name}, the best trial, ended at step 87; the other trials ended at about step 10,300."
+        in best_sentence(rows)
     )

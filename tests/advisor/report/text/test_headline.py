@@ -17,7 +17,7 @@ from advisor.model.study import Status
 from advisor.planning import Deferred
 from advisor.report.formats.view import cards, cards_to_act_on
 from advisor.report.model import ReportData
-from advisor.report.text.headline import first_step, headline, lead, leads_itself
+from advisor.report.text.headline import first_step, headline, lead, leads_without_finding
 from tests.advisor.report.studies import fired, make_report, make_study, of_one_optimizer
 
 
@@ -38,7 +38,7 @@ UNKNOWN = Verdict(rule="u", status="not-assessed", reason="no data")
         (["no_data"], "The only trial did not log the objective."),
         (["no_data"] * 3, "None of the 3 trials logged the objective."),
         (["infeasible"] * 3, "No trial produced a usable result."),
-        (["complete"], "Only one trial has a result, which is too few to judge a search."),
+        (["complete"], "Only one trial has a result, which is not enough to judge a search."),
     ],
 )
 def test_without_findings_it_follows_from_the_trials(statuses: list[Status], expected: str) -> None:
@@ -49,7 +49,7 @@ def test_without_findings_it_follows_from_the_trials(statuses: list[Status], exp
 @pytest.mark.parametrize(("params", "missing"), [({}, "hyperparameter"), ({"depth": 3}, "learning rate")])
 def test_repeats_without_a_learning_rate_say_that_it_is_missing(params: dict[str, int], missing: str) -> None:
     report = analyze_study(built([params], {"val/loss": [[2.0, 1.0]]}), rules=())
-    assert f"No {missing} was logged, so only the variation between seeds can be measured." in str(headline(report))
+    assert f"No {missing} was logged, so a study can only measure the variation between seeds." in str(headline(report))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_study_that_follows_no_finding_says_what_it_is_for() -> None:
     few = built(params, {"val/loss": [[1.0, 0.9, 0.5 + 0.01 * i] for i in range(8)]})
     action, why = map(str, first_step(analyze_study(few, rules=[])))
     assert action.startswith("Search only lr: 8 trials cannot show the effects of 6 hyperparameters")
-    assert why == "The others stay at the best trial's values for now: a search of all 6 takes about 56 trials."
+    assert why == "The other hyperparameters stay fixed for now: a search of all 6 takes about 56 trials."
 
 
 def test_further_new_ranges_are_counted_in_the_headline() -> None:
@@ -263,8 +263,8 @@ def test_further_new_ranges_are_counted_in_the_headline() -> None:
 def test_a_study_that_no_finding_asks_for_is_the_first_thing_to_do() -> None:
     study = of_one_optimizer(12, dense=False)
     cut = SetRange(parameter="learning_rate", low=1e-3, high=0.1, scale="log", why="w")
-    assert not leads_itself(make_report(study, [found("r", "sampling", cut, subject="learning_rate")]))
+    assert not leads_without_finding(make_report(study, [found("r", "sampling", cut, subject="learning_rate")]))
     alone = make_report(study, [])
     assert alone.next_studies
-    assert leads_itself(alone)
-    assert not leads_itself(unplanned(alone))
+    assert leads_without_finding(alone)
+    assert not leads_without_finding(unplanned(alone))

@@ -14,7 +14,7 @@ from advisor.report.model import NextStudy
 from advisor.report.text.run_command import (
     after_command,
     before_command,
-    is_recorded,
+    has_recorded_command,
     new_options,
     run_command,
     training_command,
@@ -184,24 +184,24 @@ def test_options_that_no_trial_had_are_named() -> None:
     report = make_report(make_study(9, dense=False), ())
     step = NextStudy(file="1.yaml", spec=added, yaml="", training=training, new_options=("--grad-clip-norm",))
     (sentence,) = before_command(report.model_copy(update={"next_studies": (step,)}))
-    assert str(sentence) == "First let the training take --grad-clip-norm: no trial was started with it."
+    assert str(sentence) == "First make the training script accept --grad-clip-norm: no trial was started with it."
     assert before_command(report.model_copy(update={"next_studies": ()})) == ()
 
 
 def test_a_command_that_no_trial_recorded_is_named_as_an_example() -> None:
     for command, known in (("python train.py --lr 0.01", True), (HOSTILE[0], False), ("", False)):
         trial = Trial(index=0, id="t", name="t", status="complete", params=PARAMS, facts={"command": command})
-        assert is_recorded(Study(spec=SPEC, trials=(trial,), metrics={})) == known
+        assert has_recorded_command(Study(spec=SPEC, trials=(trial,), metrics={})) == known
     step = NextStudy(file="1.yaml", spec=SPEC, yaml="", command_known=False)
     report = make_report(make_study(9, dense=False), ()).model_copy(update={"next_studies": (step,)})
-    assert "put yours in place of python train.py" in str(before_command(report)[-1])
+    assert "write your command in place of python train.py" in str(before_command(report)[-1])
     assert after_command(report) is None
 
 
 def test_an_export_says_what_to_do_with_the_script() -> None:
     step = NextStudy(file="1.yaml", spec=SPEC, yaml="", training="")
     report = make_report(make_study(9, dense=False), ()).model_copy(update={"next_studies": (step,)})
-    assert str(after_command(report)) == "Paste your training into study_round_1.py, then start it."
+    assert str(after_command(report)) == "Paste your training code into study_round_1.py, then start the script."
     assert run_command(report).endswith("--out study_round_1.py")
 
 

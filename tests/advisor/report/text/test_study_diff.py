@@ -4,7 +4,7 @@ import pytest
 
 from advisor.model.change import Forbid
 from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
-from advisor.report.text.study_diff import are_alike, diff_changes, diff_specs
+from advisor.report.text.study_diff import diff_changes, diff_specs, parameters_alike
 
 SPEC = StudySpec(
     study="s",
@@ -32,4 +32,4 @@ def test_a_corner_that_is_allowed_again_is_a_line():
 @pytest.mark.parametrize(("low", "same"), [(1.01e-4, True), (1.5e-4, False)])
 def test_the_rounding_of_the_end_of_a_range_is_no_change(low: float, same: bool) -> None:
     old, new = (Parameter(low=end, high=0.1, scale="log") for end in (1e-4, low))
-    assert are_alike(old, new) is same
+    assert parameters_alike(old, new) is same

@@ -10,7 +10,7 @@ from studies import make_study
 
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
-from advisor.model.finding import Need, Verdict
+from advisor.model.finding import DataNeed, Verdict
 from advisor.model.study import Study
 from advisor.report.text.unlocks import unlocks
 
@@ -27,7 +27,7 @@ def thin(evaluations: int, *, trials: int = 12, seeds: list[int] | None = None) 
     return make_study(params, {"val/loss": curves}, steps=list((10_000 * at).astype(int)), seeds=seeds)
 
 
-def missing(*needs: Need) -> list[Verdict]:
+def missing(*needs: DataNeed) -> list[Verdict]:
     return [Verdict(rule=f"rule-{i}", status="not-assessed", reason="why", needs=n) for i, n in enumerate(needs)]
 
 
@@ -55,8 +55,8 @@ def test_pruned_trials_do_not_count_as_rarely_evaluated():
         {"val/loss": [study.cost_curve(t).values[: 20 if status[t.index] == "complete" else 1] for t in study.trials]},
         status=status,
     )
-    (entry,) = unlocks(cut, missing(Need("evaluations", 32)))
-    assert "Evaluate 32 times a run instead of 20" in entry.text
+    (entry,) = unlocks(cut, missing(DataNeed("evaluations", 32)))
+    assert "Evaluate 32 times per run instead of 20" in entry.text
 
 
 @pytest.mark.parametrize("trials", [12, 20])
@@ -68,20 +68,20 @@ def test_more_evaluations_unlock_the_checks_that_the_line_names(trials):
     assert any("the learning rate (" in e.text for e in entries)
     for line in lines:
         needed = int(str(line.text).split()[1])
-        assert f"Evaluate {needed} times a run instead of 5" in line.text
+        assert f"Evaluate {needed} times per run instead of 5" in line.text
         after = {v.rule: v for v in judge(thin(needed, trials=trials), load_rules())}
         still = [after[rule] for rule in line.checks if after[rule].status == "not-assessed"]
         # Only the curves themselves show whether the learning rate is constant; if they do not, it must be logged, too.
-        assert [v.rule for v in still if v.needs != Need("learning_rate")] == []
+        assert [v.rule for v in still if v.needs != DataNeed("learning_rate")] == []
         assert len(still) < len(line.checks) / 2
 
 
 def test_checks_that_need_much_more_have_a_line_of_their_own():
-    needs = [Need("evaluations", 8)] * 4 + [Need("evaluations", 100)]
+    needs = [DataNeed("evaluations", 8)] * 4 + [DataNeed("evaluations", 100)]
     texts = [str(e.text) for e in unlocks(thin(5), missing(*needs))]
     assert texts == [
-        "Evaluate 8 times a run instead of 5: that unlocks 4 checks.",
-        "Evaluate 100 times a run instead of 5: that unlocks 1 check.",
+        "Evaluate 8 times per run instead of 5: then 4 checks can run.",
+        "Evaluate 100 times per run instead of 5: then 1 check can run.",
     ]
 
 
@@ -94,16 +94,16 @@ def test_a_check_that_needs_two_things_is_promised_by_neither():
 
 
 def test_what_a_study_has_is_not_asked_for():
-    assert unlocks(thin(20), missing(Need("evaluations", 8), Need("design"), Need("other"))) == ()
+    assert unlocks(thin(20), missing(DataNeed("evaluations", 8), DataNeed("design"), DataNeed("other"))) == ()
     assert unlocks(thin(5), [Verdict(rule="r", status="quiet")]) == ()
 
 
 def test_one_lack_is_named_by_itself_and_several_are_what_the_hook_logs():
-    (line,) = unlocks(thin(5), missing(Need("grad_norm"), Need("grad_norm")))
-    assert line.text == "Log the gradient norm at every step, before clipping: that unlocks 2 checks."
-    (line,) = unlocks(thin(5), missing(Need("grad_norm"), Need("timing"), Need("timing")))
+    (line,) = unlocks(thin(5), missing(DataNeed("grad_norm"), DataNeed("grad_norm")))
+    assert line.text == "Log the gradient norm at every step, before clipping: then 2 checks can run."
+    (line,) = unlocks(thin(5), missing(DataNeed("grad_norm"), DataNeed("timing"), DataNeed("timing")))
     assert line.text == (
-        "Add the training hook, which logs step times (2 checks) and the gradient norm (1 check): that unlocks 3 checks."
+        "Add the training hook, which logs step times (2 checks) and the gradient norm (1 check): then 3 checks can run."
     )
     assert line.checks == ("rule-1", "rule-2", "rule-0")
 
@@ -111,27 +111,27 @@ def test_one_lack_is_named_by_itself_and_several_are_what_the_hook_logs():
 def test_a_study_with_the_hook_is_asked_for_what_the_hook_cannot_see():
     study = thin(5)
     hooked = replace(study, trials=tuple(replace(t, facts={"schema": "1"}) for t in study.trials))
-    (line,) = unlocks(hooked, missing(Need("facts"), Need("facts")))
-    assert "such as the validation loader: that unlocks 2 checks" in line.text
+    (line,) = unlocks(hooked, missing(DataNeed("facts"), DataNeed("facts")))
+    assert "such as the validation loader: then 2 checks can run" in line.text
     assert "valid_loader=valid_loader" in line.code
 
 
 def test_a_study_without_a_network_is_not_told_to_log_gradients():
     study = replace(thin(5), kind="no-network")
-    assert unlocks(study, missing(Need("grad_norm"), Need("facts"))) == ()
+    assert unlocks(study, missing(DataNeed("grad_norm"), DataNeed("facts"))) == ()
 
 
 def test_the_use_of_a_gpu_is_not_asked_of_a_training_on_a_cpu():
     study = thin(5)
     on_cpu = replace(study, trials=tuple(replace(t, facts={"device": "cpu"}) for t in study.trials))
-    assert unlocks(on_cpu, missing(Need("gpu"))) == ()
-    assert len(unlocks(study, missing(Need("gpu")))) == 1
+    assert unlocks(on_cpu, missing(DataNeed("gpu"))) == ()
+    assert len(unlocks(study, missing(DataNeed("gpu")))) == 1
 
 
 def test_a_study_of_one_hyperparameter_is_not_asked_to_vary_more():
     one = make_study([{"lr": 0.1 / (i + 1)} for i in range(8)], {"val/loss": [[1.0, 0.9]] * 8})
-    assert unlocks(one, missing(Need("searched"))) == ()
-    assert len(unlocks(thin(5), missing(Need("searched")))) == 1
+    assert unlocks(one, missing(DataNeed("searched"))) == ()
+    assert len(unlocks(thin(5), missing(DataNeed("searched")))) == 1
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(1.0, 1), (4.0, 0)])
@@ -146,15 +146,15 @@ def test_evaluations_that_take_long_are_not_made_more_often(seconds, asked):
     at = {"val/loss": [steps[4::5]] * 2, "train/step_time_s": [steps] * 2, "train/data_wait_s": [steps] * 2}
     times = {"val/loss": [(5 + seconds) * np.arange(1, 11)] * 2}
     study = make_study([{"lr": 0.1}, {"lr": 0.2}], curves, steps=at, times=times)
-    assert len(unlocks(study, missing(Need("evaluations", 20)))) == asked
+    assert len(unlocks(study, missing(DataNeed("evaluations", 20)))) == asked
 
 
 def test_the_callback_for_transformers_is_asked_for_the_score_before_the_first_step():
     study = thin(5)
     facts = {"schema": "1"}
     trials = tuple(replace(t, facts=facts, params={**t.params, "per_device_train_batch_size": 8}) for t in study.trials)
-    (line,) = unlocks(replace(study, trials=trials), missing(Need("facts")))
-    assert "Evaluate before the first step" in line.text
+    (line,) = unlocks(replace(study, trials=trials), missing(DataNeed("facts")))
+    assert "Evaluate the untrained model before the first step" in line.text
     assert line.code == "arguments = TrainingArguments(..., eval_on_start=True)"
 
 
@@ -162,6 +162,6 @@ def test_evaluations_are_those_of_trials_with_a_comparable_result() -> None:
     curves = [[1.0]] * 8 + [[1.0, 0.9, 0.8, 0.7, 0.6, 0.5]] * 2
     params = [{"learning_rate": 0.1 / (i + 1)} for i in range(10)]
     study = make_study(params, {"val/loss": curves}, status=["pruned"] * 8 + ["complete"] * 2)
-    evaluate, unpruned = unlocks(study, missing(Need("evaluations", 32), Need("full_length")))
-    assert "32 times a run instead of 6" in evaluate.text
+    evaluate, unpruned = unlocks(study, missing(DataNeed("evaluations", 32), DataNeed("full_length")))
+    assert "32 times per run instead of 6" in evaluate.text
     assert "Train trials to their end, without pruning" in unpruned.text

@@ -123,7 +123,7 @@ def test_every_point_comes_as_it_was_recorded(store: str, tmp_path: Path) -> Non
 
 def test_long_curves_are_the_windows_of_the_store(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ship(store, tmp_path / "spool", *training(range(3000)))
-    monkeypatch.setattr(sidecar, "MAX_POINTS_IN_ALL", 0)  # 1,000 points a curve
+    monkeypatch.setattr(sidecar, "MAX_TOTAL_POINTS", 0)  # 1,000 points a curve
     by_sql, by_client = read_experiment("study", tracking_uri=store), through_client(store)
     without_tag(store)
     plain = read_experiment("study", tracking_uri=store)
@@ -227,7 +227,10 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: _rewrite(path, lambda t: t.set_column(3, "value", t["value"].cast(pa.string()))),
         "columns",
     ),
-    "fewer rows": (lambda path: _rewrite(path, lambda t: t.slice(5)), "does not hold what its run says"),
+    "fewer rows": (
+        lambda path: _rewrite(path, lambda t: t.slice(5)),
+        "does not have the rows and steps that its run's tag states",
+    ),
     "out of order": (
         lambda path: _rewrite(path, lambda t: t.take(pa.array(np.random.default_rng(0).permutation(len(t))))),
         "not in the order",
@@ -236,7 +239,7 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: _rewrite(
             path, lambda t: t.set_column(1, "step", pa.array(t["step"].to_numpy() + 10**9, pa.int64()))
         ),
-        "does not hold what its run says",
+        "does not have the rows and steps that its run's tag states",
     ),
     "missing values": (
         lambda path: _rewrite(path, lambda t: t.set_column(3, "value", pa.array([None] * len(t), pa.float64()))),

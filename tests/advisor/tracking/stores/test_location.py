@@ -14,9 +14,9 @@ from advisor.tracking.stores.reading import read_experiment
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("localhost:5000", "'localhost:5000' is no tracking URI; did you mean http://localhost:5000[?]$"),
+        ("localhost:5000", "'localhost:5000' is not a tracking URI; did you mean http://localhost:5000[?]$"),
         ("10.0.0.1:80/base", "did you mean http://10.0.0.1:80/base[?]$"),
-        ("ftp://x", "^'ftp://x' is no tracking URI; one is sqlite:///file.db, http[(]s[)]://"),
+        ("ftp://x", "^'ftp://x' is not a tracking URI; use sqlite:///file.db, http[(]s[)]://"),
         ("me:hunter2@host:5000", "did you mean http://host:5000[?]$"),
         ("ftp://me:hunter2@x", "ftp://[*]{3}@x"),
     ],

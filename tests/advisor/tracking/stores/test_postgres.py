@@ -23,7 +23,7 @@ psycopg = pytest.importorskip("psycopg")
 @pytest.fixture
 def shared(odd_postgres: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Its address for the driver, of a database that is shared among connections however few runs it has."""
-    monkeypatch.setattr(postgres, "_MIN_RUNS_TO_SHARE", 1)
+    monkeypatch.setattr(postgres, "_MIN_RUNS_PER_CONNECTION", 1)
     return odd_postgres.replace("+psycopg2", "")
 
 
@@ -88,7 +88,7 @@ def test_nobody_waits_for_connections_whose_work_is_not_wanted_any_more(shared: 
 
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            database._divide_among_connections(read, ["id"] * postgres._MIN_RUNS_TO_SHARE)
+            database._divide_among_connections(read, ["id"] * postgres._MIN_RUNS_PER_CONNECTION)
         assert time.monotonic() - began < 30
 
 

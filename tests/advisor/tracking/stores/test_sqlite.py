@@ -48,7 +48,7 @@ def test_files_that_are_no_store(tmp_path: Path) -> None:
     refused("no MLflow store at", "x", tracking_uri=str(tmp_path / "absent.db"))
     refused("no MLflow store at", "x", tracking_uri=f"file:{tmp_path}/absent")
     refused("write sqlite:///relative.db", "x", tracking_uri="sqlite://")
-    refused("names no database file", "x", tracking_uri="sqlite:///:memory:")
+    refused("does not name a database file", "x", tracking_uri="sqlite:///:memory:")
     assert {p.name for p in tmp_path.iterdir()} == {"empty.db", "text.db", "other.db"}
 
 

@@ -13,7 +13,7 @@ def block(*curves):
     return CurveBlock(steps, np.arange(len(steps), dtype=float), times, offsets)
 
 
-def steps_of(blocks, metric, trial=0):
+def steps_per_trial(blocks, metric, trial=0):
     return blocks[metric].curve(trial).steps.tolist()
 
 
@@ -34,8 +34,8 @@ def test_epochs_become_the_steps_at_which_they_ended(losses, epochs, aligned):
     first = int(losses[0] == 5)
     blocks = {"loss": block((losses, losses + 1.0 - first)), "val": block((epochs, 10.0 * (EPOCHS + 1) + 0.01))}
     found, warnings = axes.convert_epochs_to_steps(blocks)
-    assert steps_of(found, "val") == pytest.approx(aligned, abs=2)
-    assert steps_of(found, "loss") == losses.tolist()
+    assert steps_per_trial(found, "val") == pytest.approx(aligned, abs=2)
+    assert steps_per_trial(found, "loss") == losses.tolist()
     assert len(warnings) == 1
     assert "epoch" in warnings[0]
 
@@ -45,8 +45,8 @@ def test_trials_have_epochs_of_their_own_length():
     found, (warning,) = axes.convert_epochs_to_steps(
         {"loss": losses, "val": block((EPOCHS, 10.1 * (EPOCHS + 1)), (EPOCHS, 20.1 * (EPOCHS + 1)))}
     )
-    assert steps_of(found, "val", 0) == [9, 19, 29, 39]
-    assert steps_of(found, "val", 1) == [19, 39, 59, 79]
+    assert steps_per_trial(found, "val", 0) == [9, 19, 29, 39]
+    assert steps_per_trial(found, "val", 1) == [19, 39, 59, 79]
     assert "10 to 20 steps" in warning
 
 
@@ -61,23 +61,23 @@ def test_trials_have_epochs_of_their_own_length():
 def test_what_may_count_steps_is_left_as_it_is(times):
     blocks = {"loss": block((np.arange(40), np.arange(40) + 1.0)), "early": block((EPOCHS, times))}
     found, warnings = axes.convert_epochs_to_steps(blocks)
-    assert steps_of(found, "early") == [0, 1, 2, 3]
+    assert steps_per_trial(found, "early") == [0, 1, 2, 3]
     assert warnings == []
 
 
 def test_epochs_are_recognised_by_the_planned_number():
     ends = axes.last_steps({"val": block((EPOCHS, EPOCHS), (EPOCHS[:0], EPOCHS[:0]))})
     assert ends.tolist() == [3, -1]
-    assert axes.counts_epochs(ends, [{"max_epochs": 4}, {}])
-    assert not axes.counts_epochs(ends, [{"max_epochs": 9}, {}])
-    assert not axes.counts_epochs(ends, [{"depth": 4}, {}])
+    assert axes.are_steps_epochs(ends, [{"max_epochs": 4}, {}])
+    assert not axes.are_steps_epochs(ends, [{"max_epochs": 9}, {}])
+    assert not axes.are_steps_epochs(ends, [{"depth": 4}, {}])
 
 
 def test_steps_that_begin_late_are_counted_from_the_start():
     times = np.arange(10.0)
     late = {"loss": block((100_000 + 10 * np.arange(1, 11), times), (100_000 + 10 * np.arange(1, 11), times))}
-    found, start = axes.count_from_start(late, 2)
-    assert steps_of(found, "loss", 1) == list(range(10, 101, 10))
+    found, start = axes.remove_step_offsets(late, 2)
+    assert steps_per_trial(found, "loss", 1) == list(range(10, 101, 10))
     (decision,) = start.decisions()
     assert "begin at 100,000" in decision.text
     assert decision.topic == "steps"
@@ -85,11 +85,12 @@ def test_steps_that_begin_late_are_counted_from_the_start():
 
 def test_times_as_steps_are_counted_from_the_start_of_each_trial():
     seconds = {"loss": block(*((1_700_000_000 + 5_000 * i + np.arange(10), np.arange(10.0)) for i in range(3)))}
-    found, start = axes.count_from_start(seconds, 3)
+    found, start = axes.remove_step_offsets(seconds, 3)
     assert start.unit == "second"
-    assert steps_of(found, "loss", 0) == steps_of(found, "loss", 2) == list(range(1, 11))
+    assert steps_per_trial(found, "loss", 0) == steps_per_trial(found, "loss", 2) == list(range(1, 11))
     assert (
-        axes.count_from_start({"loss": block((10**12 + 7 * np.arange(9), np.arange(9.0)))}, 1)[1].unit == "millisecond"
+        axes.remove_step_offsets({"loss": block((10**12 + 7 * np.arange(9), np.arange(9.0)))}, 1)[1].unit
+        == "millisecond"
     )
 
 
@@ -97,9 +98,9 @@ def test_steps_that_start_at_0_stay_as_they_are():
     millions = {"return": block((np.arange(0, 10**7, 10**5), np.arange(100.0)), (np.arange(5) * 10**5, np.arange(5.0)))}
     one_late = {"loss": block((np.arange(10), np.arange(10.0)), (1000 + np.arange(10), np.arange(10.0)))}
     for blocks in (millions, one_late):
-        found, start = axes.count_from_start(blocks, 2)
+        found, start = axes.remove_step_offsets(blocks, 2)
         assert start.decisions() == ()
-        assert steps_of(found, next(iter(blocks)), 1) == next(iter(blocks.values())).curve(1).steps.tolist()
+        assert steps_per_trial(found, next(iter(blocks)), 1) == next(iter(blocks.values())).curve(1).steps.tolist()
 
 
 def test_trials_by_epoch_beside_trials_by_step_are_said():

@@ -9,13 +9,13 @@ from small_experiments import experiment, points, run
 
 from advisor.model.reading import Reading
 from advisor.tracking.study.assemble import assemble
-from advisor.tracking.study.hyperparameters import keep_hyperparameters
+from advisor.tracking.study.hyperparameters import drop_non_hyperparameters
 
 
 def test_measurements_run_names_and_ignored_parameters_are_left_out() -> None:
     runs = [run(i, lr=0.1 * (i + 1), best_val_loss=0.5 - 0.01 * i, label=f"run{i}", note_id=i) for i in range(3)]
     runs = [replace(r, name=f"run{i}") for i, r in enumerate(runs)]
-    data, decisions = keep_hyperparameters(
+    data, decisions = drop_non_hyperparameters(
         experiment(runs, val_loss=points((0, 1, 0.5, 1))), None, Reading(ignore=("note_id",))
     )
     assert [set(r.params) for r in data.runs] == [{"lr"}] * 3

@@ -163,7 +163,7 @@ def test_the_loss_scale_is_no_loss():
 def test_the_largest_attention_logit_is_a_signal_and_no_objective(name):
     counts = {name: 100, "attn/layer_3/max_logit": 100, "mean_attention_logit": 100, "val/loss": 3}
     assert metric_names.find_signal_metrics(counts, "val/loss", counts)["attention_logit"] == name
-    assert not metric_names.measures_success(name)
+    assert not metric_names.may_measure_quality(name)
 
 
 def test_the_logit_of_one_layer_is_not_that_of_the_model():

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from advisor.tracking.study.metric_names import find_signal_metrics, measures_success
-from advisor.tracking.study.policy_names import find_policy_metrics, is_diagnostic
+from advisor.tracking.study.metric_names import find_signal_metrics, may_measure_quality
+from advisor.tracking.study.policy_names import find_policy_metrics, is_policy_diagnostic
 
 TRL = (
     "train/reward train/reward_std train/entropy train/kl train/frac_reward_zero_std train/completions/clipped_ratio "
@@ -40,6 +40,6 @@ def test_they_are_signals_of_a_study_and_no_objective() -> None:
     metrics = [*TRL, "eval_reward"]
     signals = find_signal_metrics(metrics, "eval_reward", dict.fromkeys(metrics, 10))
     assert signals["policy_reward"] == "train/reward"
-    assert is_diagnostic("train/kl")
-    assert not measures_success("train/completions/clipped_ratio")
-    assert measures_success("eval_reward")
+    assert is_policy_diagnostic("train/kl")
+    assert not may_measure_quality("train/completions/clipped_ratio")
+    assert may_measure_quality("eval_reward")

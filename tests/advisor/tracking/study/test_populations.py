@@ -58,7 +58,7 @@ def test_users_choose_a_population():
     assert len(analysed(data, "all").experiment.runs) == 10
     assert len(analysed(data, "dataset=svhn").experiment.runs) == 4
     assert len(assemble(data, reading=Reading(population="dataset=svhn")).trials) == 4
-    with pytest.raises(AdvisorError, match="no run has dataset = mnist; values of the most runs: cifar, svhn"):
+    with pytest.raises(AdvisorError, match="no run has dataset = mnist; values that most runs have: cifar, svhn"):
         analysed(data, "dataset=mnist")
     with pytest.raises(AdvisorError, match="neither all nor PARAM=VALUE"):
         analysed(data, "cifar")

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from advisor.model.formula import parse
-from advisor.tracking.study.relations import _medians, find_dependent, steps_per_unit
+from advisor.tracking.study.relations import _row_medians, find_dependent, steps_per_unit
 
 
 def random_settings(n=20, seed=0):
@@ -88,5 +88,5 @@ def test_medians_leave_out_what_is_not_a_number():
     rows = np.random.default_rng(0).normal(size=(50, 9))
     rows[rows > 0.5] = np.nan
     rows[0] = np.nan
-    np.testing.assert_array_equal(_medians(rows)[1:, 0], np.nanmedian(rows[1:], axis=1))
-    assert np.isnan(_medians(rows)[0, 0])
+    np.testing.assert_array_equal(_row_medians(rows)[1:, 0], np.nanmedian(rows[1:], axis=1))
+    assert np.isnan(_row_medians(rows)[0, 0])

@@ -13,7 +13,7 @@ def test_duplicates_and_tied_hyperparameters_are_not_searched():
     assert roles.left_out == {"learning_rate"}
     assert roles.derived["min_lr"].formula == "0.1 * lr"
     assert [d.text for d in roles.decisions] == [
-        "learning_rate has the values of lr in every trial and is left out.",
+        "learning_rate has the values of lr in every trial, so it is omitted.",
         "min_lr follows from lr and is not searched: 0.1 * lr.",
     ]
     assert all(d.overrule for d in roles.decisions)

@@ -131,7 +131,7 @@ def test_an_evaluation_that_is_not_finite_is_no_divergence(train):
     study = _study(lambda i, s: math.nan if (i, s) == (2, 12) else _rising(i, s), **{train: lambda i, s: 1.0 / s})
     assert {t.status for t in study.trials} == {"complete"}
     (text,) = [d.text for d in study.decisions if "not finite" in d.text]
-    assert text.startswith("1 evaluation of val/accuracy is not finite, in 1 trial whose training went on.")
+    assert text.startswith("1 evaluation of val/accuracy is not finite, in 1 trial whose training continued.")
 
 
 @pytest.mark.parametrize(("start", "status"), [(12, "complete"), (4, "not_learned")])

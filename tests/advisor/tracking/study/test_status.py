@@ -77,13 +77,13 @@ def test_trials_that_failed_behind_the_others_were_pruned():
     lengths = [20] * 6 + [5, 7, 9, 4]
     study = _study(lengths, _falling, ["FINISHED"] * 6 + ["FAILED"] * 4)
     assert [t.status for t in study.trials] == ["complete"] * 6 + ["pruned"] * 4
-    assert study.trials[6].reason == "it ended at step 5 behind the trials that went on"
+    assert study.trials[6].reason == "it ended at step 5 with a worse result than the trials that continued"
     assert study.comparable.tolist() == [True] * 6 + [False] * 4
     assert study.feasible.all()
     (decision,) = study.decisions
     assert decision.text == (
-        "4 of 10 trials were pruned: they ended behind the trials that went on, without an error. Their results are not compared "
-        "with those of complete trials. Pruning can hide settings that start slowly."
+        "4 of 10 trials were pruned: they ended with worse results than the trials that continued, without an error. "
+        "Their results are not compared with those of complete trials. Pruning can hide settings that start slowly."
     )
     assert study.spec.max_train_steps == 20
 
@@ -121,7 +121,7 @@ def test_early_stopping_is_read_and_said():
     assert study.trials[0].reason == "it ended 4 evaluations after its best val/loss"
     assert study.comparable.all()
     assert study.cut_short(study.trials[0])
-    assert "early stopping is then needless" in study.decisions[0].text
+    assert "early stopping is then unnecessary" in study.decisions[0].text
     assert study.spec.max_train_steps == 20
 
 
@@ -205,7 +205,7 @@ def test_trials_that_the_guard_stopped_are_named_with_their_reasons():
     assert texts[0].startswith("3 of 10 trials were pruned, 2 of them by the guard. ")
     assert texts[1] == (
         "The guard stopped 3 of 10 trials: 2 could not become the best, 1 had an objective that was not finite. "
-        "`advisor run … --continue TRIAL` takes up one of them again."
+        "`advisor run … --continue TRIAL` continues one of them."
     )
 
 

@@ -10,7 +10,7 @@ def test_a_sweeps_parent_is_no_trial_and_a_run_without_data_no_evidence():
         experiment([run(0), run(1, tags=child, lr=1), run(2, tags=child, lr=2)], val__loss=points((1, 1, 1, 101)))
     )
     assert [t.name for t in study.trials] == ["r1", "r2"]
-    assert study.warnings == ("1 run holds others together and is not counted as a trial.",)
+    assert study.warnings == ("1 run is the parent of other runs and is not counted as a trial.",)
     assert study.trials[1].status == "no_data"
     assert study.feasible.tolist() == [True, False]
     assert study.ended.tolist() == [True, False]
@@ -42,7 +42,7 @@ def test_a_run_of_one_evaluation_is_no_trial():
         )
     )
     assert [t.name for t in study.trials] == ["r0", "r1"]
-    assert study.warnings == ("1 run holds one evaluation and no parameters, and is not counted as a trial.",)
+    assert study.warnings == ("1 run contains one evaluation and no parameters, and is not counted as a trial.",)
 
 
 def test_a_run_that_a_launcher_has_just_created_is_a_trial():

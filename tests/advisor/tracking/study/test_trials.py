@@ -51,7 +51,7 @@ def test_names_of_runs_measurements_and_ignored_parameters_are_left_out():
     study = assemble(data, reading=Reading(ignore=("odd",)))
     assert set(study.spec.parameters) == {"lr"}
     assert [d.text for d in study.decisions if d.topic == "parameters"] == [
-        "Measured and not set, so no hyperparameters: best_epoch.",
+        "Measured instead of set, so not hyperparameters: best_epoch.",
         "Ignored, as you asked: odd.",
     ]
     spec = declared(best_epoch=Parameter(low=0, high=9, type="int"))

@@ -106,7 +106,7 @@ def step(wait, gap):
 CAUSES = {
     "data": (step(0.7, 0.0), CPU, "wait for data 70 %"),
     "the loop": (step(0.0, 0.5), GPU, "loop 50 % of the time"),
-    "the device": (step(0.0, 0.0), GPU, "The device is busy from the smallest size on."),
+    "the device": (step(0.0, 0.0), GPU, "The device is busy even at the smallest batch size."),
     "unknown": ({}, CPU, "not measured"),
 }
 

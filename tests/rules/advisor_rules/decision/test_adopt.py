@@ -17,7 +17,7 @@ def repeated(values, *, status=None, **options):
 
 
 CLOSE = {0.1: [0.50, 0.53, 0.56, 0.52], 0.2: [0.51, 0.54, 0.57, 0.53], 0.3: [0.90, 0.91, 0.92, 0.95]}
-CLEAR = {0.1: [0.50, 0.51, 0.52, 0.50], 0.2: [0.72, 0.74, 0.71, 0.71], 0.3: [0.90, 0.91, 0.92, 0.95]}
+MIN_CLEAR_IMPORTANCE = {0.1: [0.50, 0.51, 0.52, 0.50], 0.2: [0.72, 0.74, 0.71, 0.71], 0.3: [0.90, 0.91, 0.92, 0.95]}
 
 
 def example():
@@ -84,7 +84,7 @@ def test_repeats_of_a_single_setting_are_judged_too():
 
 
 def test_quiet_where_the_lead_is_real():
-    assert verdict("adopt", repeated(CLEAR)).status == "quiet"
+    assert verdict("adopt", repeated(MIN_CLEAR_IMPORTANCE)).status == "quiet"
 
 
 def test_the_variance_of_other_settings_serves_a_setting_that_ran_once():

@@ -11,7 +11,7 @@ from advisor_rules.pipeline._evaluation_gaps import read_intervals
 def test_a_regular_rhythm_with_a_start_and_an_end_off_it() -> None:
     found = read_intervals(np.array([1, *range(50, 1001, 50), 1013.0]), 0.05)
     assert found is not None
-    assert (found.usual, found.shortest, found.longest, found.off, found.one_way) == (50, 50, 50, 0, True)
+    assert (found.usual, found.shortest, found.longest, found.off, found.is_one_way) == (50, 50, 50, 0, True)
 
 
 def test_events_left_out_are_on_the_grid() -> None:
@@ -19,7 +19,7 @@ def test_events_left_out_are_on_the_grid() -> None:
     found = read_intervals(kept, 0.05)
     assert found is not None
     assert found.off == 0
-    assert not found.one_way
+    assert not found.is_one_way
 
 
 def test_multiples_of_the_shortest_interval_are_off_if_most_are_missing() -> None:

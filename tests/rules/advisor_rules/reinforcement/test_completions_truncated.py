@@ -71,8 +71,8 @@ def test_the_next_study_trains_the_best_settings_again_with_the_new_limit() -> N
     assert spec.goal == "Train the 5 best settings again with max_completion_length 12"
     assert spec.parameters["max_completion_length"].value == 12
     assert [s["learning_rate"] for s in spec.settings] == [t.params["learning_rate"] for t in made.ranked()[:5]]
-    assert new_scores.ALONE in spec.notes
-    assert new_scores.NOT_COMPARABLE in str(headline.headline(report))
+    assert new_scores.ANALYZE_ALONE_NOTE in spec.notes
+    assert new_scores.NOT_COMPARABLE_NOTE in str(headline.headline(report))
 
 
 def test_without_a_known_limit_it_only_advises() -> None:

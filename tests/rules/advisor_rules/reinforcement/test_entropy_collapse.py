@@ -58,7 +58,7 @@ def test_a_trial_that_kept_its_entropy_shows_that_more_is_possible() -> None:
 
 def test_a_reward_that_ends_below_its_start_shows_it_too() -> None:
     (finding,) = verdict(RULE, study(20.0, 0.05, spread=False)).findings
-    assert "it started at more" in finding.message
+    assert "the reward started at a higher value" in finding.message
 
 
 QUIET = {

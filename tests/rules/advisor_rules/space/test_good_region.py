@@ -86,5 +86,5 @@ def test_a_valley_an_end_and_nothing_at_all_to_tell() -> None:
 
 def test_a_part_that_ends_at_one_of_the_best_two_points_gets_room_there() -> None:
     positions, costs = np.array([0.1, 0.2, 0.3, 0.4, 0.8]), np.array([0.9, 0.3, 0.2, 0.1, 0.9])
-    assert _good_region.with_leaders((0.2, 0.4), positions, costs) == pytest.approx((0.2, 0.6))
-    assert _good_region.with_leaders((0.2, 0.5), positions, costs) == (0.2, 0.5)
+    assert _good_region.extend_to_leaders((0.2, 0.4), positions, costs) == pytest.approx((0.2, 0.6))
+    assert _good_region.extend_to_leaders((0.2, 0.5), positions, costs) == (0.2, 0.5)

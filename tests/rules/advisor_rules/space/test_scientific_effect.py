@@ -146,7 +146,7 @@ def test_intervals_are_wider_if_weaker_hyperparameters_were_left_out(monkeypatch
     made, rule = study({"gelu": 0.0, "relu": 10.0}, space=space), ScientificEffect()
     tried = settings.read(made)
     assert set(tried.left_out) == {"dropout"}
-    (question,), _ = rule._questions(made, tried)
+    (question,), _ = rule._collect_comparisons(made, tried)
     (finding,) = rule.check(made)
     assert finding.message == rule._answer(made, question, 0.05 * 2 / 3).message
     assert finding.message != rule._answer(made, question, 0.05).message

@@ -338,7 +338,7 @@ def test_a_value_that_alone_gives_results_is_compared_with_no_other():
     study = make_study(params, {"val/loss": losses}, status=["complete"] * 2 + ["diverged"] * 4)
     tried = settings.read(study)
     said = str(_boundary_text.message(study, tried, "lr", "low", np.flatnonzero(np.isfinite(tried.costs))))
-    assert said == "Only the lowest lr, 0.001, gives a result."
+    assert said == "Only the lowest lr, 0.001, leads to a result."
 
 
 @pytest.mark.parametrize(

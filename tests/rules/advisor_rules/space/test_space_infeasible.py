@@ -305,7 +305,7 @@ def test_repeats_of_one_failing_setting_are_no_evidence_of_a_range() -> None:
     (finding,) = verdict("space-infeasible", seeds_of_one_failing_setting()).findings
     assert str(finding.message) == "5 of 25 trials diverged, all of them repeats of one setting."
     assert str(finding.action) == (
-        "Find out why one setting fails: all 5 failed trials are repeats of it. It differs from all others "
+        "Find out why one setting fails: all 5 failed trials are repeats of one setting. It differs from all others "
         "in beta (0.1) and learning_rate (1.949), so the cause is not known."
     )
     assert (finding.severity, [c.kind for c in finding.changes]) == ("note", ["advise"])
@@ -335,7 +335,7 @@ def test_memory_is_a_limit_and_not_the_end_of_a_range() -> None:
         tags=[{} if f else {"error": "out of memory: tried to allocate 2 GiB"} for f in fits],
     )
     (finding,) = verdict("space-infeasible", study).findings
-    assert str(finding.action) == "Keep width at 640 or less; more does not fit in memory."
+    assert str(finding.action) == "Keep width at 640 or less; larger values do not fit in memory."
     assert isinstance(finding.changes[0], SetRange)
     after = finding.changes[0].apply(study.spec).parameters["width"]
     assert (after.high, after.limits) == (640, (None, 640))

@@ -108,7 +108,7 @@ def test_says_that_few_settings_with_one_choice_may_hide_an_effect() -> None:
         f for f in verdict(RULE, momentum_with(("a", "b", "c", "d", "e"), 0.0)).findings if f.subject == "momentum"
     ]
     assert (
-        "With only 12 settings for optimizer = a, an effect that momentum has only there may not show."
+        "With only 12 settings for optimizer = a, an effect of momentum that occurs only there may be missed."
         in finding.message
     )
 

@@ -65,7 +65,7 @@ def test_fires_for_the_reverse() -> None:
     ).findings
     (change,) = finding.changes
     assert change.scale == "linear"
-    assert "its value, not its logarithm" in finding.message
+    assert "the value of the hyperparameter, not its logarithm" in finding.message
 
 
 def test_leaves_a_learning_rate_on_a_log_scale() -> None:

@@ -17,7 +17,7 @@ from advisor.model.study import Study
 from advisor.planning import plan
 
 STEPS = np.arange(0, 3000, 10)
-LENGTHS = (10, 50, 200, 1000)
+WARMUP_LENGTHS = (10, 50, 200, 1000)
 AIM = Objective(metric="val/loss", direction="minimize")
 BASELINE = StudySpec(
     study="s",
@@ -48,7 +48,7 @@ def warmup_study(
         losses.append(np.where(STEPS > 40, np.nan, loss) if kind == "d" else loss)
     ended = {"d": "diverged", "c": "infeasible"}
     data = make_study(
-        [{"lr": rate, "dropout": 0.1, "warmup_steps": w} for w in LENGTHS[: len(kinds)]],
+        [{"lr": rate, "dropout": 0.1, "warmup_steps": w} for w in WARMUP_LENGTHS[: len(kinds)]],
         {"val/loss": [[2.3, float(x[-1])] for x in losses], "train/loss": losses},
         steps={"train/loss": [STEPS] * len(kinds), "val/loss": [[0, 2990]] * len(kinds)},
         status=[ended.get(k, "complete") for k in kinds],
@@ -56,7 +56,7 @@ def warmup_study(
     parameters = {
         "lr": Parameter(role="fixed", value=rate),
         "dropout": Parameter(role="fixed", value=0.1),
-        "warmup_steps": Parameter(role="scientific", type="int", choices=LENGTHS),
+        "warmup_steps": Parameter(role="scientific", type="int", choices=WARMUP_LENGTHS),
     }
     spec = StudySpec(
         study="s-round-2",

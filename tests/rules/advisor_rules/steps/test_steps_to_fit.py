@@ -10,12 +10,12 @@ from advisor.model.spec import Objective
 from advisor.model.spec_yaml import dump, loads
 from advisor.model.study import Study
 from advisor.planning import plan
-from advisor.planning.designs.initial import Wish, initial
+from advisor.planning.designs.initial import FirstStudyRequest, initial
 from advisor.planning.designs.steps_initial import grid
 
 STEPS = np.arange(0, 4000, 10)
 AIM = Objective(metric="val/loss", direction="minimize")
-BASE = initial(Wish(study="s", objective=AIM, optimizer="sgd", trials=12))
+BASE = initial(FirstStudyRequest(study="s", objective=AIM, optimizer="sgd", trials=12))
 
 
 def sweep(halves: list[float], failed: int = 0) -> Study:
