@@ -159,7 +159,7 @@ class CurveStillImproving(Rule):
                 rate=_rate(improving_endings[0], judged_count),
                 metric=Name(study.spec.objective.metric),
                 forecast=forecast,
-                is_rate_assumed=_assumption_text(study, improving_endings[0]),
+                assumed=_assumption_text(study, improving_endings[0]),
             ),
             action=say(
                 "Lengthen the training from {steps} to {longer} first, and tune the learning-rate decay for the new length.",

@@ -144,7 +144,7 @@ def test_a_copy_from_another_machine(
     copy = left("copied", **settings)
     refused = run_sync(copy)
     assert refused.exit_code == 1
-    assert "was meant for sqlite:////home/elsewhere/mlflow.db on node7: give --tracking-uri" in refused.stderr
+    assert "was recorded for sqlite:////home/elsewhere/mlflow.db on node7: give --tracking-uri" in refused.stderr
     assert run_sync(copy, "--tracking-uri", uri).exit_code == 0
     assert list(history(only_run(), "m")) == WHOLE
 

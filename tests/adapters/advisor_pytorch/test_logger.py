@@ -330,7 +330,7 @@ def test_lbfgs(uri: str, only_run: OnlyRun, history: History) -> None:
 
 def test_bad_optimizers_are_refused_in_one_line(uri: str, tmp_path: Path) -> None:
     model = nn.Linear(1, 1)
-    with pytest.raises(ValueError, match="it is empty"):
+    with pytest.raises(ValueError, match="the sequence is empty"):
         logger(model, [], uri)
     with pytest.raises(TypeError, match=r"must be a torch\.optim\.Optimizer, not str"):
         logger(model, [torch.optim.SGD(model.parameters()), "adam"], uri)
@@ -362,7 +362,7 @@ def test_a_closed_logger_is_not_entered_again(uri: str, start: Start, train: Tra
             train(log, 2)
         train(log, 2)
     assert log.steps == 4
-    with pytest.raises(RuntimeError, match="is closed: make a new one"), log:
+    with pytest.raises(RuntimeError, match="is closed: create a new one"), log:
         pass
 
 

@@ -193,7 +193,7 @@ def test_a_heartbeat_does_not_overwrite_an_outcome(project, monkeypatch):
 
 def test_an_unknown_status_is_an_error(project):
     trial = next(open_study(SPEC).trials())
-    with pytest.raises(AdvisorError, match="no status of a trial that has ended; there are complete"):
+    with pytest.raises(AdvisorError, match="no status of a trial that has ended; use one of complete"):
         report_trial(trial, status="fine")
 
 

@@ -67,7 +67,7 @@ def test_an_adaptive_study_has_no_dry_run(tmp_path, capsys):
         main(["run", str(file), "--dry-run", "--", "t"])
     assert ended.value.code == 2
     error = capsys.readouterr().err
-    assert "leave --dry-run out, with --trials 1 to try one" in error
+    assert "to try one trial, pass --trials 1 instead of --dry-run" in error
     assert error.count("\n") == 1
 
 

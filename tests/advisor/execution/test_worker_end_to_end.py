@@ -174,7 +174,7 @@ def test_a_killed_launcher_loses_and_repeats_nothing(folder, advisor_run):
     # Its trainings continue, so no other launcher begins them.
     status, out, err = advisor_run(4)
     assert status == 0, err
-    assert "2 are left to other launchers" in out
+    assert "Other launchers have 2 of the trials" in out
     assert sorted(lines(folder, "ended")) == [0, 3]
     (folder / "go").touch()
     wait_until(lambda: sorted(lines(folder, "ended")) == [0, 1, 2, 3])
@@ -248,7 +248,7 @@ def test_failed_trials_of_a_launcher_that_still_works_are_left_to_it(folder, adv
     wait_until(lambda: 1 in lines(folder, "begun"))
     status, out, err = advisor_run(2)
     assert status == 1, err
-    assert "1 are left to other launchers" in out
+    assert "Other launchers have 1 of the trials" in out
     (folder / "go").touch()
     assert finish(process)[0] == 1
     assert lines(folder, "begun") == [0, 1]

@@ -201,7 +201,7 @@ def test_a_comment_holds_no_invisible_characters() -> None:
             HEAD + "parameters:\n  a: {role: derived, formula: b}\n  b: {role: derived, formula: a}\n",
             "is circular",
         ),
-        (HEAD + "parameters:\n  a: {role: derived, formula: a.b()}\n", "contains more than numbers"),
+        (HEAD + "parameters:\n  a: {role: derived, formula: a.b()}\n", "may contain only numbers"),
         (HEAD + "parameters:\n  a: {role: fixed, value: 1, equals: '2'}\n", "only a searched parameter"),
         (
             HEAD + "forbidden:\n- why: x\n  where:\n    lr: {low: 1}\n",

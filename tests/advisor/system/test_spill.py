@@ -105,7 +105,7 @@ def test_a_store_is_read_the_same(large: pytest.MonkeyPatch, odd_database: Path,
 
 def test_the_error_names_a_folder_that_cannot_be_written(large: pytest.MonkeyPatch, tmp_path: Path) -> None:
     large.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    message = r"too many for memory, in .*missing: no such file.*; set TMPDIR to another"
+    message = r"too large for memory, to .*missing: no such file.*; set TMPDIR to another"
     with pytest.raises(AdvisorError, match=message) as caught:
         collected(0, shuffled=False)
     assert "\n" not in str(caught.value)

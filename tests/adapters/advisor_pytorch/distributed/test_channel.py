@@ -189,7 +189,7 @@ def test_a_store_that_dies_lets_steps_go(
     rows.submit_chunk(range(5, 10))
     rows.wait_for(10)
     assert [contract.GRAD_NORM in rows[step] for step in range(10)] == [True] * 5 + [False] * 5
-    assert any("values are lost from now on" in line for line in messages)
+    assert any("values are lost from this step on" in line for line in messages)
     reporter.put(chunk(range(5, 10)))
     wait_for(lambda: not reporter._thread.is_alive())
     reporter.put(chunk(range(10, 15)))

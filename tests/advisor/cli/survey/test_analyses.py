@@ -23,7 +23,7 @@ def test_one_page_lists_all_and_nothing_stops_the_others(uri, survey, tmp_path):
     assert ended.returncode == 2
     assert ended.stderr.startswith("advisor: 2 of 8 experiments could not be analyzed")
     assert ended.stderr.count("\n") == 1
-    assert re.search(r"fatal +not analyzed: its process was killed", ended.stdout, re.I)
+    assert re.search(r"fatal +not analyzed: the process was killed", ended.stdout, re.I)
     assert "cannot tell which metric is the objective" in ended.stdout
     lines = [line for line in ended.stdout.splitlines() if line]
     assert len(lines) == 8 + 2, ended.stdout

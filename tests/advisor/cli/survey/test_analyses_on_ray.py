@@ -53,7 +53,7 @@ def _run(*arguments, **more):
 
 def _without_place(text):
     """Return the text without the words that name the place of a process."""
-    return text.replace("its process on the Ray cluster was killed", "its process was killed")
+    return text.replace("its process on the Ray cluster was killed", "the process was killed")
 
 
 def test_files_are_those_of_this_machine_byte_by_byte(cluster, uri, survey, tmp_path):

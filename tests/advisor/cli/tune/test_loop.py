@@ -173,7 +173,7 @@ def test_what_the_search_cannot_go_on_with_is_one_line(folder, capfd):
     assert "the first 3 trials all failed" in capfd.readouterr().err
     (folder / "study.yaml").write_text(STUDY.replace("1.0e-3", "1.0e-2"))
     assert status_of(*words(8)) == 2
-    assert "holds a search that started with another value of 'parameters'" in capfd.readouterr().err
+    assert "holds a search that started with a different value of 'parameters'" in capfd.readouterr().err
     assert status_of(*words(8, "--out", "elsewhere")) == 2
     error = capfd.readouterr().err
     assert "experiment 'small' already holds runs of the study 'small', which are not from this search" in error
@@ -198,7 +198,7 @@ def test_a_corrected_objective_needs_no_new_training(folder, capfd):
     # Now the trials have values of the objective, so another one would be another search.
     (folder / "study.yaml").write_text(STUDY.replace("minimize", "maximize"))
     assert status_of(*words(4)) == 2
-    assert "holds a search that started with another value of 'objective'" in capfd.readouterr().err
+    assert "holds a search that started with a different value of 'objective'" in capfd.readouterr().err
 
 
 def test_a_search_ends_if_a_whole_block_fails(folder, capfd):

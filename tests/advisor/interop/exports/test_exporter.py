@@ -46,7 +46,7 @@ def test_the_command_writes_what_the_library_gives(tmp_path, capsys):
     assert capsys.readouterr().out == export("wandb", PLAIN, points=list(sample(PLAIN, 2, skip=1)))
     with pytest.raises(SystemExit, match="2"):
         main(["export", "wandb", str(tmp_path / "study.yaml"), "-n", "2"])
-    assert "add --points to export trials" in capsys.readouterr().err
+    assert "add --points, which exports trials instead of the space" in capsys.readouterr().err
 
 
 def test_a_file_that_a_person_has_changed_stays(tmp_path, capsys):

@@ -50,7 +50,7 @@ def test_hydra_parses_the_space_and_runs_the_trials(tmp_path):
     assert parsed["batch_size"].tags == {"log"}
     assert isinstance(parsed["optimizer"], ChoiceSweep)
     assert [str(getattr(v, "text", v)) for v in parsed["optimizer"].list] == ["sgd", "torch.optim/Adam-W"]
-    with pytest.raises(AdvisorError, match=r"cannot choose .* make it a plain word"):
+    with pytest.raises(AdvisorError, match=r"cannot choose .* make the option a plain word"):
         export("hydra", PLAIN)
     assert parsed["nesterov"].list == [False, True]
     assert parsed["width"] == 64

@@ -134,7 +134,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, refused: Any) -> None:
         folder = tmp_path / name
         folder.mkdir()
         (folder / "events.out.tfevents.1.host").write_bytes(content)
-        assert "hold no scalar" in refused("tensorboard", folder)
+        assert "contain no scalar" in refused("tensorboard", folder)
 
 
 def test_one_damaged_run_does_not_keep_the_others_out(tmp_path: Path, advisor: Any, uri: str) -> None:

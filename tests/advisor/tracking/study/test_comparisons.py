@@ -30,8 +30,8 @@ def two_metrics(sign):
 
 def test_objectives_that_prefer_opposite_ends_are_one_warning():
     assert [w for w in two_metrics(1).warnings if "disagree" in w] == [
-        "The metrics disagree: val_accuracy is better at high lr, val_loss at low lr. The analysis follows the first; "
-        "choose another with --objective."
+        "The metrics disagree: val_accuracy is better at high lr, val_loss at low lr. The analysis uses the first metric; "
+        "choose another one with --objective."
     ]
     assert not [w for w in two_metrics(-1).warnings if "disagree" in w]
 

@@ -128,7 +128,7 @@ def test_a_constant_rate_is_kept_over_the_extra_steps():
     [
         ({"weight_decay": 0.1}, None, "a constant learning rate: none was logged."),
         ({"exponential_decay": 1e-6}, None, "the learning rate hardly falls; the effect of exponential_decay on it is"),
-        ({}, np.ones(N // 4), "a constant learning rate: the logged ones do not cover the training."),
+        ({}, np.ones(N // 4), "a constant learning rate: the logged rates do not cover the training."),
     ],
 )
 def test_says_what_it_assumes_about_an_unknown_schedule(params, rates, words):

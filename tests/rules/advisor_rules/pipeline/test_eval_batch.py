@@ -50,7 +50,7 @@ def test_evaluations_that_take_long_are_to_be_made_less_often(seconds, rarely):
     (finding,) = verdict(RULE, slow).findings
     assert "per device: --per-device-eval-batch-size 64." in str(finding.action)
     assert ("Evaluate less often, too." in str(finding.action)) == rarely
-    assert ("Evaluations take 50 % of the time." in finding.message) == rarely
+    assert ("Evaluations take 50 % of the training time." in finding.message) == rarely
 
 
 def test_as_large_as_in_training():
@@ -73,7 +73,10 @@ def test_a_batch_that_holds_the_whole_validation_set():
 
 def test_hyperparameters_say_it_as_well():
     params = [{"train.batch_size": 32, "eval.batch_size": 8, "gradient_accumulation_steps": 4}]
-    assert "8 examples per device; training uses 32" in verdict(RULE, study({}, params=params)).findings[0].message
+    assert (
+        "8 examples per device; training uses batches of 32"
+        in verdict(RULE, study({}, params=params)).findings[0].message
+    )
     params = [{"train.batch_size": 8, "eval.batch_size": 8}]
     assert verdict(RULE, study({}, params=params)).status == "quiet"
 

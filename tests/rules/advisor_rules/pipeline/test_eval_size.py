@@ -49,8 +49,8 @@ def test_equal_results_do_not_say_how_many_examples_separate_them():
     equal = study([1 / 64] * 5 + [2 / 64] * 5, 64, objective="eval_rewards/accuracies", direction="maximize")
     (finding,) = verdict(RULE, equal).findings
     assert str(finding.message) == (
-        "The 5 best settings have the same best eval_rewards/accuracies, 0.9844. A perfect score would be better by only 0.016 better, less "
-        "than the 0.051 that 64 validation examples can show, so no setting can be shown to be better."
+        "The 5 best settings have the same best eval_rewards/accuracies, 0.9844. A perfect score would be better by only "
+        "0.016, which is less than the 0.051 that 64 validation examples can show, so no setting can be shown to be better."
     )
     assert str(finding.action).startswith("Evaluate on at least 690 harder examples, or by a finer metric, and judge")
     low = study([0.4] * 5 + [0.41] * 5, 100)

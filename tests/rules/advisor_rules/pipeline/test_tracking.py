@@ -68,7 +68,7 @@ def test_it_cannot_tell_without_the_hook():
     for tags in ({}, {"git_commit": "abc"}):
         said = verdict(RULE, study(tags, tags))
         assert said.status == "not-assessed"
-        assert "the hook does" in said.reason
+        assert "training hook does" in said.reason
     assert verdict(RULE, study(WHOLE, WHOLE, status=["running", "complete"])).status == "quiet"
 
 

@@ -244,7 +244,7 @@ def test_a_failure_at_by_far_the_highest_rate_is_told_from_the_others() -> None:
     ]
     curves = [[2.0, np.nan], *([2.0, 1.0 + 0.1 * i] for i in range(3))]
     (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves})).findings
-    assert "learning_rate: it is at least 2 in all that failed and at most 0.003 in the others" in finding.action
+    assert "learning_rate: it is at least 2 in all failed trials and at most 0.003 in the others" in finding.action
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -305,7 +305,7 @@ def test_repeats_of_one_failing_setting_are_no_evidence_of_a_range() -> None:
     (finding,) = verdict("space-infeasible", seeds_of_one_failing_setting()).findings
     assert str(finding.message) == "5 of 25 trials diverged, all of them repeats of one setting."
     assert str(finding.action) == (
-        "Find out why one setting fails: all 5 failed trials are repeats of one setting. It differs from all others "
+        "Find out why one setting fails: all 5 failed trials are repeats of one setting. This setting differs from all others "
         "in beta (0.1) and learning_rate (1.949), so the cause is not known."
     )
     assert (finding.severity, [c.kind for c in finding.changes]) == ("note", ["advise"])
@@ -317,7 +317,7 @@ def test_a_bound_in_the_advice_stays_true_when_it_is_rounded() -> None:
     ]
     curves = [[2.0, np.nan], *([2.0, 1.0 + 0.1 * i] for i in range(3))]
     (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves})).findings
-    assert "it is at least 1.94 in all that failed and at most 0.00371 in the others" in finding.action
+    assert "it is at least 1.94 in all failed trials and at most 0.00371 in the others" in finding.action
 
 
 def test_memory_is_a_limit_and_not_the_end_of_a_range() -> None:
