@@ -211,7 +211,7 @@ def test_a_result_is_kept_while_the_store_is_unreachable(project, proxy, monkeyp
                 report_trial(trial, {20: 0.2, 30: 0.3})
 
     with pytest.raises(
-        AdvisorError, match=r"the tracking store does not answer: .*; the result of trial-0 is kept in advisor-runs"
+        AdvisorError, match=r"the tracking store does not answer: .*; the result of trial-0 is saved in advisor-runs"
     ):
         loop()
     proxy.restored()
