@@ -58,10 +58,13 @@ def main() -> None:
     parser.add_argument(
         "--by", choices=tuple(FIRST_SEED), default="hand", help="who trains; default: hand-written loops"
     )
+    parser.add_argument("--only", nargs="*", default=[""], help="only studies whose names start with these")
     parser.add_argument("--write", action="store_true", help=f"write the counts to {FILE}, which rule pages quote")
     options = parser.parse_args()
+    if options.write and options.only != [""]:
+        parser.error("--write needs all studies; omit --only")
     torch.set_num_threads(1)
-    judged = labelled_studies(options.by)
+    judged = [s for s in labelled_studies(options.by) if s.name.startswith(tuple(options.only))]
     labelled = sorted({rule for s in judged for rule in (*s.fires, *s.quiet)})
     rules = [rule for rule in load_rules() if rule.rule_id() in labelled]
     seen: Verdicts = Counter()

@@ -94,24 +94,28 @@ def _by_examples() -> list[TunedStudy]:
 
 def _by_preferences() -> list[TunedStudy]:
     preferences, usual, high = TrlDpo(), (4e-4, 4e-3), (0.03, 0.08)
+    rules = ("chosen-unlikely", "preferences-unlearned")
 
-    def study(name: str, cause: str, settings: TrlDpo, rates: tuple[float, float], *, unlikely: bool) -> TrlStudy:
-        rules, absent = ("chosen-unlikely",), (*POLICY, "forgetting")
+    def study(name: str, cause: str, settings: TrlDpo, rates: tuple[float, float], fires: str = "") -> TrlStudy:
+        absent = (*POLICY, "forgetting", *(rule for rule in rules if rule != fires))
         return TrlStudy(
             f"trl-dpo-{name}", cause, settings, rates, "eval_rewards/accuracies", "maximize",
-            rules if unlikely else (), absent if unlikely else (*absent, *rules),
+            (fires,) if fires else (), absent,
         )  # fmt: skip
 
     return [
-        study("healthy", "preferences for right answers; nothing was switched on", preferences, usual, unlikely=False),
-        study("rate-high", "a learning rate so high that preferred answers become unlikely", preferences, high, unlikely=True),
+        study("healthy", "preferences for right answers; nothing was switched on", preferences, usual),
+        study("rate-low", "rates so low that the model hardly changes", preferences, (1e-8, 1e-6), "preferences-unlearned"),
+        study(
+            "rate-high", "a learning rate so high that preferred answers become unlikely", preferences, high, "chosen-unlikely",
+        ),
         study(
             "beta-low", "a small beta and a high rate, so that preferred answers become unlikely", replace(preferences, beta=0.01),
-            (0.015, 0.05), unlikely=True,
+            (0.015, 0.05), "chosen-unlikely",
         ),
-        study("beta-high", "a large beta", replace(preferences, beta=0.5), usual, unlikely=False),
+        study("beta-high", "a large beta", replace(preferences, beta=0.5), usual),
         study(
             "preferred-loss", "high rates with the loss of the preferred answers, which prevents that they become unlikely",
-            replace(preferences, preferred_loss=True), high, unlikely=False,
+            replace(preferences, preferred_loss=True), high,
         ),
     ]  # fmt: skip
