@@ -105,7 +105,7 @@ def _collapse(
     p = after.p_below(_MAX_COLLAPSED_ENTROPY * start)
     reward, since = rewarded.curve.values, int(np.searchsorted(rewarded.curve.steps, steps[index]))
     late, middle = _late(rewarded), max(since, len(reward) // 2)
-    gain, p_gain = _describe_norm_trend(reward[middle:])
+    gain, p_gain = _fit_reward_trend(reward[middle:])
     smooth = np.array([part.mean() for part in np.array_split(reward, 10)])
     span = float(np.ptp(smooth))
     rises = gain > limits.gain * span and p_gain <= limits.alpha
@@ -127,7 +127,7 @@ def _collapse(
     )
 
 
-def _describe_norm_trend(reward: FloatArray) -> tuple[float, float]:
+def _fit_reward_trend(reward: FloatArray) -> tuple[float, float]:
     """Return the gain from end to end of the straight line through the rewards (n,), n >= 3, and its one-sided p-value.
 
     Correlated noise makes the p-value too small. Then the reward counts as rising, and the rule stays quiet.
