@@ -101,6 +101,14 @@ def test_without_a_study_file_all_runs_are_of_the_study(database: str) -> None:
     assert len(read_study("mixed", tracking_uri=database).trials) == 3
 
 
+@pytest.mark.parametrize("read", [read_study, read_rounds])
+def test_an_unknown_option_is_an_error(database: str, read) -> None:
+    """A misspelled option must not make the default store the source."""
+    experiment(MlflowClient(database), "mixed", runs=((0.1, "a"),))
+    with pytest.raises(TypeError, match="tracking_url"):
+        read("mixed", tracking_uri=database, tracking_url=database)
+
+
 @pytest.mark.parametrize("tagged", [True, False])
 def test_a_study_without_runs_yet_has_no_trials_of_another_one(database: str, capsys, tagged: bool) -> None:
     uri = database
