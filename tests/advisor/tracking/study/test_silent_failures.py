@@ -151,6 +151,17 @@ def test_a_plateau_within_a_few_examples_of_the_best_result_is_no_failure(exampl
     assert [t.status for t in study.trials] == [status] * 2 + ["complete"] * 4
 
 
+@pytest.mark.parametrize("scale", [1, 100])
+@pytest.mark.parametrize("first", [0.1, 0.0, 0.2])
+def test_a_few_coarse_accuracies_do_not_hide_a_collapse(first, scale):
+    """The smallest difference of a few accuracies is far more than one example, even if all of them are multiples of it."""
+    good = [first, first + 0.25, 0.6, *[0.85] * 3] if first else [0.0, 0.25, 0.5, *[0.75] * 3]
+    curves = [good, good, [*good[:3], *[first] * 3]]
+    made = points(*((i, s, scale * v, 100 + s) for i, curve in enumerate(curves) for s, v in enumerate(curve)))
+    study = assemble(experiment([run(i, lr=i + 1) for i in range(3)], val__accuracy=made), objective="val/accuracy")
+    assert [t.status for t in study.trials] == ["complete", "complete", "diverged"]
+
+
 @pytest.mark.parametrize("facts", [{}, {"n_valid": "256"}], ids=["inferred", "known"])
 @pytest.mark.parametrize(("right", "status"), [(1, "complete"), (4, "complete"), (40, "diverged")])
 def test_a_gain_of_a_few_examples_that_is_lost_again_is_no_failure(facts, right, status):
