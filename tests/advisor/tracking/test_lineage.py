@@ -92,7 +92,7 @@ def test_a_circle_ends_and_another_objective_is_left_out(database: str) -> None:
     assert [s.name for s in read_rounds("two", tracking_uri=uri).earlier] == ["one"]
     read = read_rounds("three", tracking_uri=uri, direction="maximize")
     assert read.earlier == ()
-    assert read.notes[0] == "The earlier round two is left out: the study's objective was to minimize loss."
+    assert read.notes[0] == "The earlier round two is omitted: the study's objective was to minimize loss."
     assert sorted(len(g) for g in lineages(places(uri)))[-1] == 3
 
 

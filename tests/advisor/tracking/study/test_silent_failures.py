@@ -49,7 +49,7 @@ def test_if_most_trials_learn_nothing_the_study_is_at_fault():
 def test_a_single_trial_at_a_level_of_chance():
     study = _study(lambda i, s: 0.25 + 1e-4 * (s % 2) if i == 5 else _rising(i, s))
     assert [t.status for t in study.trials] == ["complete"] * 5 + ["not_learned"]
-    assert study.trials[5].reason == "val/accuracy stays at 0.25 from its start"
+    assert study.trials[5].reason == "val/accuracy stays at 0.25 from the start"
     assert not study.feasible[5]
 
 
