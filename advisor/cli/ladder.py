@@ -76,7 +76,7 @@ def ladder(
 def _text(result: Ladder) -> str:
     lines = [
         _transfer(result),
-        (f"At {_size(result.next.size)} {_size_unit(result)}: {_predicted(result, result.next)}."),
+        f"At {_size(result.next.size)} {_size_unit(result)}: {_predicted(result, result.next)}.",
     ]
     if result.last is not None:
         lines.append(_last(result, result.last))

@@ -10,6 +10,7 @@ from advisor.engine.links import causal_node, find_links, ranks
 from advisor.engine.relation import MIN_CONFIDENCE, Link
 from advisor.engine.rule import Rule
 from advisor.model.finding import Explanation, Finding, Goal, Verdict
+from advisor.model.words import lower_first
 
 
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
@@ -44,7 +45,7 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
             return verdict.model_copy(update={"findings": tuple(map(explained, verdict.findings))})
         if verdict.status == "quiet" and verdict.rule in blind:
             reason = blind[verdict.rule].rstrip(".")
-            return verdict.model_copy(update={"status": "not-assessed", "reason": reason[:1].lower() + reason[1:]})
+            return verdict.model_copy(update={"status": "not-assessed", "reason": lower_first(reason)})
         return verdict
 
     return tuple(map(assessed, verdicts))

@@ -122,6 +122,11 @@ def capitalise(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def lower_first(text: str) -> str:
+    """Return the text with a small first letter, to continue a sentence; a first word in capitals, such as DPO, keeps them."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
+
+
 def sentence(text: str) -> str:
     """Return `text` with a full stop at its end, unless it ends in punctuation."""
     stripped = text.rstrip()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
 
 from advisor.model.reading import Reading
 from advisor.model.spec import Direction, StudySpec
@@ -26,28 +25,60 @@ class StudyRounds:
     """One sentence about each earlier round that could not be read, with the reason."""
 
 
-class ReadOptions(TypedDict, total=False):
-    """How to read an experiment; see `advisor.analyze` for the fields."""
+def read_study(
+    experiment: str,
+    *,
+    tracking_uri: str | None = None,
+    spec: StudySpec | None = None,
+    objective: str | None = None,
+    direction: Direction | None = None,
+    filter: str | None = None,
+    reading: Reading | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    unfinished: bool = False,
+) -> Study:
+    """Read the study of an MLflow experiment (name or id) without changing it; see `advisor.analyze` for the options.
 
-    tracking_uri: str | None
-    spec: StudySpec | None
-    objective: str | None
-    direction: Direction | None
-    filter: str | None
-    reading: Reading | None
-    on_progress: Callable[[int, int], None] | None
-    unfinished: bool
-    """Whether to accept a study in which no trial has ended yet."""
+    unfinished: whether to accept a study in which no trial has ended yet.
+    """
+    _, study = _read_own_study(
+        experiment,
+        tracking_uri=tracking_uri,
+        spec=spec,
+        objective=objective,
+        direction=direction,
+        filter=filter,
+        reading=reading,
+        on_progress=on_progress,
+        unfinished=unfinished,
+    )
+    return study
 
 
-def read_study(experiment: str, **options: Unpack[ReadOptions]) -> Study:
-    """Read the study of an MLflow experiment (name or id) without changing it."""
-    return _read_own_study(experiment, options)[1]
-
-
-def read_rounds(experiment: str, **options: Unpack[ReadOptions]) -> StudyRounds:
+def read_rounds(
+    experiment: str,
+    *,
+    tracking_uri: str | None = None,
+    spec: StudySpec | None = None,
+    objective: str | None = None,
+    direction: Direction | None = None,
+    filter: str | None = None,
+    reading: Reading | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    unfinished: bool = False,
+) -> StudyRounds:
     """Read a study as `read_study` does, and also its earlier rounds, which the study file names and the same store holds."""
-    reader, own = _read_own_study(experiment, options)
+    reader, own = _read_own_study(
+        experiment,
+        tracking_uri=tracking_uri,
+        spec=spec,
+        objective=objective,
+        direction=direction,
+        filter=filter,
+        reading=reading,
+        on_progress=on_progress,
+        unfinished=unfinished,
+    )
     return StudyRounds(own, *reader.ancestors(own))
 
 
@@ -56,15 +87,24 @@ def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
     return links.runs_url(experiment, tracking_uri=tracking_uri)
 
 
-def _read_own_study(experiment: str, options: ReadOptions) -> tuple[Reader, Study]:
-    reader = Reader(options.get("tracking_uri"), options.get("filter"), options.get("on_progress"))
-    everything, spec = reader.experiment(experiment), options.get("spec")
+def _read_own_study(
+    experiment: str,
+    *,
+    tracking_uri: str | None,
+    spec: StudySpec | None,
+    objective: str | None,
+    direction: Direction | None,
+    filter: str | None,
+    reading: Reading | None,
+    on_progress: Callable[[int, int], None] | None,
+    unfinished: bool,
+) -> tuple[Reader, Study]:
+    reader = Reader(tracking_uri, filter, on_progress)
+    everything = reader.experiment(experiment)
     declared = spec or latest_spec(everything.tags)
     # A study file from a different source may give the study a different name. In a study with an earlier round, that round's
     # trials must not be counted, so the runs must carry the study's name.
     strict = spec is None or spec.parent is not None
     part = everything if declared is None else runs_of_study(everything, declared.study, strict=strict)
-    objective, direction, reading = options.get("objective"), options.get("direction"), options.get("reading")
-    unfinished = options.get("unfinished", False)
     study = assemble(part, spec=spec, objective=objective, direction=direction, reading=reading, unfinished=unfinished)
     return reader, study

@@ -11,7 +11,7 @@ from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, 
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, Percent, as_sentence, joined, say
 from advisor.model.reading import Decision
-from advisor.model.words import capitalise, clean, confidence, count, sentence, setting, shorten
+from advisor.model.words import capitalise, clean, confidence, count, lower_first, sentence, setting, shorten
 from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, changes_scores
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
@@ -207,7 +207,7 @@ def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]
 def explanation_sentence(finding: Finding) -> str | None:
     """Return a sentence on why the finding follows from another finding; None if no other finding explains it."""
     cause = finding.explained_by
-    return None if cause is None else f"Follows from {cause.rule}: {cause.because[0].lower()}{cause.because[1:]}"
+    return None if cause is None else f"Follows from {cause.rule}: {lower_first(cause.because)}"
 
 
 def _threshold_text(value: Any) -> str:

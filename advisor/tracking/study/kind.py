@@ -205,7 +205,7 @@ def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _Lo
         for name, value in experiment.runs[index].params.items():
             logged[name].append(value)
     params = {name: Counter(values) for name, values in logged.items() if len(values) >= least}
-    usual = {name: (min(counts, key=lambda value: (-counts[value], value))) for name, counts in params.items()}
+    usual = {name: min(counts, key=lambda value: (-counts[value], value)) for name, counts in params.items()}
     texts = {name: value for name, value in usual.items() if params[name][value] >= least}
     return _LoggedNames(
         tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name}

@@ -46,7 +46,7 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
         key=lambda m: (
             split_of(m) == "test",
             _objective_rank(m),
-            (bool(_DERIVED_METRIC_WORDS & set(words(m)))),
+            bool(_DERIVED_METRIC_WORDS & set(words(m))),
             -counts[m],
             m,
         ),

@@ -55,6 +55,11 @@ probability 1/32 (sign test).
 """
 _MIN_GAP = 1e-5
 """Minimum relative difference between two accuracies; smaller ones are rounding errors of 32-bit floats."""
+_MAX_GAP_REMAINDER = 0.1
+"""Maximum distance of an accuracy from a multiple of one example, in examples; allows for logged accuracies that are rounded."""
+_MAX_GUESSED_DIFFERENCE = 0.5
+"""Maximum detectable difference between two accuracies, as a share of the range of all accuracies, if the number of validation
+examples is unknown. Our choice."""
 _MAX_CHANCE_LEVEL_DISTANCE = 0.05
 """Maximum distance of a plateau from the score of guessing among k classes, as a fraction of the difference between guessing
 among k and among k + 1 classes."""
@@ -311,14 +316,20 @@ def _min_difference(costs: ObjectiveCosts, examples: float) -> float:
     """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for other
     objectives.
 
-    If the number is unknown, the smallest difference between any two logged accuracies counts as one example.
+    If the number is unknown, the smallest difference between any two logged accuracies counts as one example, provided that all
+    accuracies are multiples of it. A few accuracies can be multiples by chance, so the result is limited to a share of the range.
     """
     if math.isfinite(examples) or "accuracy" not in metric_direction.quantity(costs.metric):
         return _known_difference(costs, examples)
     values = np.unique(np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)]))
     gaps = np.diff(values)
     gaps = gaps[gaps > _MIN_GAP * np.abs(values).max(initial=0.0)]
-    return _MIN_EXAMPLES * float(gaps.min(initial=math.inf)) if len(gaps) else 0.0
+    if not len(gaps):
+        return 0.0
+    multiples = values * round(_full_accuracy(values) / gaps.min()) / _full_accuracy(values)
+    if np.abs(multiples - np.round(multiples)).max() > _MAX_GAP_REMAINDER:
+        return 0.0
+    return min(_MIN_EXAMPLES * float(gaps.min()), _MAX_GUESSED_DIFFERENCE * costs.range)
 
 
 def _known_difference(costs: ObjectiveCosts, examples: float) -> float:
@@ -327,8 +338,13 @@ def _known_difference(costs: ObjectiveCosts, examples: float) -> float:
     """
     if "accuracy" not in metric_direction.quantity(costs.metric):
         return 0.0
-    largest = max((float(np.abs(c.finite.values).max(initial=0.0)) for c in costs.curves), default=0.0)
-    return _MIN_EXAMPLES / examples * (1.0 if largest <= 1 + 1e-6 else 100.0)
+    values = np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)])
+    return _MIN_EXAMPLES / examples * _full_accuracy(values)
+
+
+def _full_accuracy(accuracies: FloatArray) -> float:
+    """Return the accuracy of a perfect model: 1, or 100 if the accuracies are percentages."""
+    return 1.0 if float(np.abs(accuracies).max(initial=0.0)) <= 1 + 1e-6 else 100.0
 
 
 def _find_trials_on_plateaus(

@@ -53,7 +53,7 @@ class ChanceLevel:
     error: float
     """Standard error of the cost of random guessing."""
     words: Message
-    """Phrase for the chance levelthat completes "better than ..."."""
+    """Phrase for the chance level that completes "better than ..."."""
     known: bool = True
     """False if the trial's first evaluation is used because the chance level is unknown."""
     right: float = math.nan

@@ -87,7 +87,7 @@ class CurveWorseThanChance(Rule):
         Relation(
             rules=("curve-train-loss-rises",),
             shares="trials",
-            because="The trial learned nothingbecause of the fault that affects all trials.",
+            because="The trial learned nothing because of the fault that affects all trials.",
         ),
         Relation(
             rules=("stability-early", "stability-mid", "stability-spikes"),

@@ -69,11 +69,13 @@ def read(
     starts = {entry.trial.index: _collapse_index(entry.curve.values, limits.collapsed) for entry in judged}
     exploring = [entry.trial for entry in judged if starts[entry.trial.index] > limits.before * len(entry.curve)]
     better = max((late[t.index] for t in exploring), key=lambda one: one.mean, default=None)
+    # The best of several equal trials looks better by chance, so its test is corrected for their number (Bonferroni).
+    alpha = limits.alpha / max(len(exploring), 1)
     found = []
     for entry in judged:
         index = starts[entry.trial.index]
         if index <= limits.before * len(entry.curve):
-            collapse = _collapse(study, entry, index, rewards[entry.trial.index], better, limits)
+            collapse = _collapse(study, entry, index, rewards[entry.trial.index], better, alpha, limits)
             found += [collapse] if collapse is not None else []
     return found
 
@@ -96,8 +98,18 @@ def _late(entry: LoggedSignal) -> MeanLevel:
 
 
 def _collapse(
-    study: Study, entry: LoggedSignal, index: int, rewarded: LoggedSignal, better: MeanLevel | None, limits: Limits
+    study: Study,
+    entry: LoggedSignal,
+    index: int,
+    rewarded: LoggedSignal,
+    better: MeanLevel | None,
+    alpha: float,
+    limits: Limits,
 ) -> Collapse | None:
+    """Return the collapse of one trial at a point of its entropy; None if no more reward was possible.
+
+    better: late reward of the best trial that kept its entropy. alpha: significance level of the comparison with `better`.
+    """
     steps, entropy = entry.curve.steps, entry.curve.values
     if len(entropy) - index < 2 or int((rewarded.curve.steps >= steps[index]).sum()) < _MIN_TREND:
         return None
@@ -105,13 +117,15 @@ def _collapse(
     p = after.p_below(_MAX_COLLAPSED_ENTROPY * start)
     reward, since = rewarded.curve.values, int(np.searchsorted(rewarded.curve.steps, steps[index]))
     late, middle = _late(rewarded), max(since, len(reward) // 2)
-    gain, p_gain = _describe_norm_trend(reward[middle:])
+    gain, p_gain = _fit_reward_trend(reward[middle:])
     smooth = np.array([part.mean() for part in np.array_split(reward, 10)])
     span = float(np.ptp(smooth))
     rises = gain > limits.gain * span and p_gain <= limits.alpha
-    room = _reason_for_more_reward(
-        study, entry.trial, late, mean_level(reward[: max(len(reward) // 20, _FIRST_POINTS)]), better, limits
-    )
+    if better is not None and better.p_value_above_other(late) <= alpha:
+        room: str | None = "a trial that kept its entropy reaches more"
+    else:
+        first = mean_level(reward[: max(len(reward) // 20, _FIRST_POINTS)])
+        room = _reason_for_more_reward(study, entry.trial, late, first, limits)
     if start <= 0 or p > limits.alpha or rises or room is None or index < 1:
         return None
     return Collapse(
@@ -127,7 +141,7 @@ def _collapse(
     )
 
 
-def _describe_norm_trend(reward: FloatArray) -> tuple[float, float]:
+def _fit_reward_trend(reward: FloatArray) -> tuple[float, float]:
     """Return the gain from end to end of the straight line through the rewards (n,), n >= 3, and its one-sided p-value.
 
     Correlated noise makes the p-value too small. Then the reward counts as rising, and the rule stays quiet.
@@ -137,11 +151,9 @@ def _describe_norm_trend(reward: FloatArray) -> tuple[float, float]:
 
 
 def _reason_for_more_reward(
-    study: Study, trial: Trial, late: MeanLevel, first: MeanLevel, better: MeanLevel | None, limits: Limits
+    study: Study, trial: Trial, late: MeanLevel, first: MeanLevel, limits: Limits
 ) -> str | None:
-    """Return a clause that says why more reward is possible; None if nothing shows it."""
-    if better is not None and better.p_value_above_other(late) <= limits.alpha:
-        return "a trial that kept its entropy reaches more"
+    """Return a clause that says how the trial's own curves show that more reward is possible; None if they do not."""
     if first.p_value_above_other(late) <= limits.alpha:
         return "the reward started at a higher value"
     spread = study.curve(trial, "policy_reward_sd").finite.values

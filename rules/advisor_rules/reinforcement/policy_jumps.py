@@ -40,7 +40,7 @@ class _JumpsOfTrial:
     step: int
     """Step of the largest jump."""
     ratio: float
-    """Ratio of the KL divergence at the largest jump to its the running median."""
+    """Ratio of the KL divergence at the largest jump to its running median."""
 
 
 class PolicyJumps(Rule):

@@ -13,14 +13,14 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.evidence import Evidence, FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, joined, say
-from advisor.model.optimizers import optimizer_name, optimizer_of
-from advisor.model.space import FloatArray
-from advisor.model.study import Study
-from advisor.model.words import share
+from advisor.model.optimizers import optimizer_name
+from advisor.model.space import FloatArray, words_of
+from advisor.model.study import Study, Trial
 from advisor.stats import tails
 
-_SCALE_INVARIANT_OPTIMIZERS = ("adam", "adamw", "nadam", "rmsprop")
-"""Names of optimizers whose steps do not change if all gradients are scaled by the same factor."""
+_SCALE_INVARIANT_OPTIMIZERS = ("adam", "rmsprop", "adagrad", "adadelta", "adafactor", "lamb", "lion", "muon")
+"""Optimizers whose steps do not change if all gradients are scaled by the same factor. A name that contains one of these words,
+such as adamw or paged_lion_8bit, counts as this optimizer."""
 
 
 class ClipAggressive(Rule):
@@ -43,10 +43,10 @@ class ClipAggressive(Rule):
 
     ## How sure
     If every step is logged, the share of clipped updates is a count without error. If only some steps are logged, the excess of
-    the share over one half must be significant in an exact binomial test over the logged points. With Adam and similar
-    optimizers, the rule gives no advice, because nothing has to change. Confidence is one minus the p-value, times the share of
-    the good trials that agree. If exactly half of the updates were clipped, the rule fired in at most 4.5 % of simulated
-    studies.
+    the share over one half must be significant in an exact binomial test over the logged points. Trials with Adam, Adafactor,
+    Lion or similar optimizers do not count as clipped, because nothing has to change. Confidence is one minus the p-value,
+    times the share of the good trials that agree. If exactly half of the updates were clipped, the rule fired in at most 4.5 %
+    of simulated studies.
     """
 
     playbook = "Gradient clipping"
@@ -77,16 +77,13 @@ class ClipAggressive(Rule):
                 "does both)",
                 needs="grad_norm",
             )
-        mostly_clipped = [c for c in judged_trials if c.share > self.most and c.p(self.most) <= self.false_alarms]
+        mostly_clipped = [
+            c
+            for c in judged_trials
+            if c.share > self.most and c.p(self.most) <= self.false_alarms and not _ignores_scale(c.trial)
+        ]
         if judged_trials[0] not in mostly_clipped or 2 * len(mostly_clipped) <= len(judged_trials):
             return
-        first = mostly_clipped[0]
-        optimizer = optimizer_of(optimizer_name(first.trial.params, first.trial.facts))
-        if optimizer in _SCALE_INVARIANT_OPTIMIZERS:
-            raise MissingData(
-                f"{share(first.share)} of the updates of {first.trial.name} are clipped, but the trials use {optimizer}, which "
-                "divides by the size of the gradients, so the threshold hardly affects its steps"
-            )
         yield self._finding(study, judged_trials, mostly_clipped)
 
     def _finding(
@@ -128,6 +125,12 @@ class ClipAggressive(Rule):
             ),
             ("thresholds", say("more than {most} clipped, p ≤ {p}", most=most, p=Number(self.false_alarms))),
         )
+
+
+def _ignores_scale(trial: Trial) -> bool:
+    """Return whether the length of the trial's steps hardly depends on the clipping threshold."""
+    name = "".join(words_of(optimizer_name(trial.params, trial.facts)))
+    return any(optimizer in name for optimizer in _SCALE_INVARIANT_OPTIMIZERS)
 
 
 def _choose_action(norms: FloatArray) -> Message:

@@ -61,6 +61,16 @@ def test_checks_that_a_critical_finding_blinds_have_not_passed() -> None:
         assert verdicts[0].reason is None or verdicts[0].reason.startswith("no trial learned anything")
 
 
+def test_a_reason_keeps_the_capitals_of_its_first_word() -> None:
+    relation = Relation(rules=("b",), shares="study", because="DPO learned nothing.", blinds=True)
+    body = {"id": "a", "explains": (relation,), "__annotations__": {}, "__module__": __name__}
+    cause = type(Rule)("A", (Rule,), body)()
+    effect = type(Rule)("B", (Rule,), {"id": "b", "__annotations__": {}, "__module__": __name__})()
+    critical = Verdict(rule="a", status="fired", findings=(found("a", severity="critical"),))
+    verdicts = explain([Verdict(rule="b", status="quiet"), critical], [cause, effect])
+    assert verdicts[0].reason == "DPO learned nothing"
+
+
 def test_instability_explains_a_boundary_of_the_same_end_only() -> None:
     edge = found("stability-edge", "t1", severity="critical", subject="lr", side="high")
     here = found("space-boundary", subject="lr", side="high")

@@ -13,6 +13,7 @@ from advisor.model.words import (
     confidence,
     count,
     listed,
+    lower_first,
     number,
     sentence,
     setting,
@@ -104,3 +105,10 @@ def test_a_short_form_keeps_both_ends(text: str, length: int) -> None:
     assert len(short) <= length
     text = clean(text)
     assert short == text or (text.startswith(short.split("…")[0]) and "…" in short)
+
+
+@pytest.mark.parametrize(
+    ("text", "lower"), [("No trial", "no trial"), ("A trial", "a trial"), ("DPO trains", "DPO trains"), ("", "")]
+)
+def test_a_word_in_capitals_keeps_them(text: str, lower: str) -> None:
+    assert lower_first(text) == lower

@@ -92,13 +92,21 @@ def test_a_circle_ends_and_another_objective_is_left_out(database: str) -> None:
     assert [s.name for s in read_rounds("two", tracking_uri=uri).earlier] == ["one"]
     read = read_rounds("three", tracking_uri=uri, direction="maximize")
     assert read.earlier == ()
-    assert read.notes[0] == "The earlier round two is left out: the study's objective was to minimize loss."
+    assert read.notes[0] == "The earlier round two is omitted: the study's objective was to minimize loss."
     assert sorted(len(g) for g in lineages(places(uri)))[-1] == 3
 
 
 def test_without_a_study_file_all_runs_are_of_the_study(database: str) -> None:
     experiment(MlflowClient(database), "mixed", runs=((0.1, "a"), (0.2, "b"), (0.3, None)))
     assert len(read_study("mixed", tracking_uri=database).trials) == 3
+
+
+@pytest.mark.parametrize("read", [read_study, read_rounds])
+def test_an_unknown_option_is_an_error(database: str, read) -> None:
+    """A misspelled option must not make the default store the source."""
+    experiment(MlflowClient(database), "mixed", runs=((0.1, "a"),))
+    with pytest.raises(TypeError, match="tracking_url"):
+        read("mixed", tracking_uri=database, tracking_url=database)
 
 
 @pytest.mark.parametrize("tagged", [True, False])

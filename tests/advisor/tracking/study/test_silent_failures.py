@@ -49,7 +49,7 @@ def test_if_most_trials_learn_nothing_the_study_is_at_fault():
 def test_a_single_trial_at_a_level_of_chance():
     study = _study(lambda i, s: 0.25 + 1e-4 * (s % 2) if i == 5 else _rising(i, s))
     assert [t.status for t in study.trials] == ["complete"] * 5 + ["not_learned"]
-    assert study.trials[5].reason == "val/accuracy stays at 0.25 from its start"
+    assert study.trials[5].reason == "val/accuracy stays at 0.25 from the start"
     assert not study.feasible[5]
 
 
@@ -149,6 +149,17 @@ def test_a_plateau_within_a_few_examples_of_the_best_result_is_no_failure(exampl
     made = experiment(runs, eval_rewards__accuracies=values)
     study = assemble(made, objective="eval_rewards/accuracies")
     assert [t.status for t in study.trials] == [status] * 2 + ["complete"] * 4
+
+
+@pytest.mark.parametrize("scale", [1, 100])
+@pytest.mark.parametrize("first", [0.1, 0.0, 0.2])
+def test_a_few_coarse_accuracies_do_not_hide_a_collapse(first, scale):
+    """The smallest difference of a few accuracies is far more than one example, even if all of them are multiples of it."""
+    good = [first, first + 0.25, 0.6, *[0.85] * 3] if first else [0.0, 0.25, 0.5, *[0.75] * 3]
+    curves = [good, good, [*good[:3], *[first] * 3]]
+    made = points(*((i, s, scale * v, 100 + s) for i, curve in enumerate(curves) for s, v in enumerate(curve)))
+    study = assemble(experiment([run(i, lr=i + 1) for i in range(3)], val__accuracy=made), objective="val/accuracy")
+    assert [t.status for t in study.trials] == ["complete", "complete", "diverged"]
 
 
 @pytest.mark.parametrize("facts", [{}, {"n_valid": "256"}], ids=["inferred", "known"])

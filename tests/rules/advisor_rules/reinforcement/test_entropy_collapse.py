@@ -6,8 +6,11 @@ from policy_studies import POINTS, learning, policy_study
 from promise import kept, studies
 from studies import make_study, verdict
 
+from advisor.computed.reinforcement import policy
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
+from advisor_rules.reinforcement._collapse import Limits, read
+from advisor_rules.reinforcement.entropy_collapse import EntropyCollapse
 
 RULE = "entropy-collapse"
 AT = np.linspace(0, 1, POINTS)
@@ -54,6 +57,19 @@ def test_a_trial_that_kept_its_entropy_shows_that_more_is_possible() -> None:
     (finding,) = verdict(RULE, policy_study(rewards, entropy=curves)).findings
     assert finding.trials == ("run1", "run0") or finding.trials == ("run0", "run1")
     assert "kept its entropy" in finding.message
+
+
+def test_the_best_of_many_equal_trials_is_no_evidence_of_more_reward() -> None:
+    """The best of 20 trials of equal true reward is better than the collapsed trial by chance."""
+    rule, alarms = EntropyCollapse(), 0
+    limits = Limits(rule.collapsed, rule.before, rule.gain, rule.spread, rule.false_alarms)
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        curves = [entropy(rng, 20.0), *(entropy(rng, 1.0) for _ in range(20))]
+        made = policy_study([stuck(rng, 0.5) for _ in curves], entropy=curves)
+        rewards = {entry.trial.index: entry for entry in policy.logged_signals(made, "policy_reward")}
+        alarms += bool(read(made, policy.logged_signals(made, "policy_entropy"), rewards, limits))
+    assert kept(alarms, 60)
 
 
 def test_a_reward_that_ends_below_its_start_shows_it_too() -> None:

@@ -43,13 +43,30 @@ def test_fires_and_raises_the_threshold_to_the_90th_percentile():
     assert clip.low > 0.3
 
 
-def test_with_adam_it_gives_no_advice_as_nothing_has_to_change():
-    tags = [{"optimizer": "AdamW"}] * 4
+@pytest.mark.parametrize(
+    "optimizer", ["AdamW", "torch.optim.NAdam", "rmsprop", "adafactor", "paged_lion_8bit", "Muon", "lamb", "Adagrad"]
+)
+def test_optimizers_that_divide_by_the_gradients_need_no_change(optimizer):
+    tags = [{"optimizer": optimizer}] * 4
+    assert (
+        verdict("clip-aggressive", study_of([norms(5.0) for _ in range(4)], limits=[1.0] * 4, tags=tags)).status
+        == "quiet"
+    )
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "status", "trials"),
+    [
+        (("sgd", "sgd", "sgd", "adamw"), "fired", ("run0", "run1", "run2")),
+        (("sgd", "adamw", "adamw", "sgd"), "quiet", None),
+        (("adamw", "sgd", "sgd", "sgd"), "quiet", None),
+    ],
+)
+def test_each_trial_counts_by_its_own_optimizer(optimizers, status, trials):
+    tags = [{"optimizer": name} for name in optimizers]
     result = verdict("clip-aggressive", study_of([norms() for _ in range(4)], limits=[0.3] * 4, tags=tags))
-    assert result.status == "not-assessed"
-    assert "the threshold hardly affects its steps" in result.reason
-    few = verdict("clip-aggressive", study_of([norms() for _ in range(4)], limits=[2.0] * 4, tags=tags))
-    assert few.status == "quiet"
+    assert result.status == status
+    assert trials is None or result.findings[0].trials == trials
 
 
 def test_what_the_hook_counted_comes_before_the_norms():
@@ -143,10 +160,11 @@ def test_it_keeps_its_promise(trials, points):
     assert fired <= scaled(12, of=150)
 
 
-def test_an_optimizer_among_the_hyperparameters_counts_as_one_in_the_facts():
+@pytest.mark.parametrize(("optimizer", "status"), [("adamw", "quiet"), ("sgd", "fired")])
+def test_an_optimizer_among_the_hyperparameters_counts_as_one_in_the_facts(optimizer, status):
     study = make_study(
-        [{"lr": 0.1, "optimizer": "adamw", "grad_clip": 0.3}],
+        [{"lr": 0.1, "optimizer": optimizer, "grad_clip": 0.3}],
         {"val/loss": [[2.0, 1.0]], "train/grad_norm": [norms()]},
         steps={"train/grad_norm": [np.arange(N)], "val/loss": [[0, N]]},
     )
-    assert "adamw" in verdict("clip-aggressive", study).reason
+    assert verdict("clip-aggressive", study).status == status
