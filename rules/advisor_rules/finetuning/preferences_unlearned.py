@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -189,7 +188,7 @@ def _margin_is_no_change(study: Study, trials: Sequence[Trial]) -> bool:
         return True
     for params in (t.params for t in trials):
         # TRL also accepts a list of losses.
-        losses = set(re.findall(r"[a-z_]+", str(params.get("loss_type", "")).lower()))
+        losses = {part.strip(" []'\"") for part in str(params.get("loss_type", "")).lower().split(",")}
         if losses & (_REFERENCE_FREE_LOSSES | {"ipo"}) or str(params.get("reference_free", "")).lower() in {
             "true",
             "1",
