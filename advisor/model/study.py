@@ -63,7 +63,8 @@ Signal = Literal[
     "policy_kl",  # mean KL divergence of the policy from its reference
     "groups_without_advantage",  # share of groups of completions whose rewards are all equal
     "rollout_mismatch",  # mean absolute difference of log probabilities between the engine that samples and the trainer
-    "chosen_logp",  # mean log probability of the preferred answers, in a training by preferences
+    "train_chosen_logp",  # mean log probability of the preferred answers of training batches, in a training by preferences
+    "valid_chosen_logp",  # the same on validation data
     "train_margin",  # margin between the rewards of preferred and rejected answers of training batches
     "valid_margin",  # the same on validation data
     "completions_truncated",  # share of completions that were cut off at the maximum length

@@ -53,7 +53,8 @@ _SIGNALS: tuple[Signal, ...] = (
     "train_eval_loss",
     "train_objective",
     "valid_loss",
-    "chosen_logp",
+    "train_chosen_logp",
+    "valid_chosen_logp",
     "grad_norm",
     "learning_rate",
 )

@@ -24,29 +24,25 @@ is used."""
 _DIAGNOSTIC_METRIC_NAMES = frozenset(
     name for signal, names in _NAMES.items() if signal not in ("policy_reward", "policy_entropy") for name in names
 )
-_CHOSEN_LOGP_METRICS = ("eval_logps/chosen", "logps/chosen")
-"""Names of metrics with the log probability of preferred answers. Names of metrics from evaluations come first, because all
-evaluations use the same answers."""
-_MARGINS: Mapping[Signal, tuple[str, ...]] = {
-    "train_margin": ("train/rewards/margins", "rewards/margins"),
-    "valid_margin": ("eval_rewards/margins",),
+_PREFERENCES: Mapping[str, Signal] = {
+    "logps/chosen": "train_chosen_logp",
+    "eval_logps/chosen": "valid_chosen_logp",
+    "rewards/margins": "train_margin",
+    "eval_rewards/margins": "valid_margin",
 }
-"""Names of metrics with the margin between the rewards of preferred and rejected answers."""
+"""Role of each of TRL's metrics of a training by preferences, by its plain name."""
 _REWARDS_OF_PREFERENCES = tuple(f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins"))
 """Names of TRL's metrics about the rewards that preference training assigns to answers. They are functions of the model's own
 log probabilities and, except for the accuracies, grow with beta.
 """
-_PREFIX = "train/"
 
 
 def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
     """Return the metric for each role that concerns a policy, such as its reward. Most names count only if a training reward
     was logged, because they have other meanings elsewhere."""
-    by_name = {name.removeprefix(_PREFIX): name for name in metrics}
-    pairs: dict[Signal, str] = dict(
-        [("chosen_logp", by_name[name]) for name in _CHOSEN_LOGP_METRICS if name in by_name][:1]
-    )
-    pairs |= {s: name for s, names in _MARGINS.items() for name in names if name in by_name.values()}
+    # If a metric was logged with and without a prefix, the name with "train/", or with "eval_", is used.
+    by_name = {_plain(name): name for name in sorted(metrics)}
+    pairs = {signal: by_name[name] for name, signal in _PREFERENCES.items() if name in by_name}
     found = {
         signal: next((by_name[name] for name in names if name in by_name), None) for signal, names in _NAMES.items()
     }
@@ -56,7 +52,7 @@ def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
 def is_policy_diagnostic(name: str) -> bool:
     """Return whether the metric describes the state of a policy, such as its entropy, and not its quality; in training or in an
     evaluation."""
-    plain = name.removeprefix(_PREFIX).removeprefix("eval_")
+    plain = _plain(name).removeprefix("eval_")
     # TRL logs the mean and the standard deviation of each reward function.
     return plain in _DIAGNOSTIC_METRIC_NAMES or (plain.startswith("rewards/") and plain.endswith("/std"))
 
@@ -65,4 +61,11 @@ def is_reward_of_preferences(name: str) -> bool:
     """Return True if the metric is about the rewards that preference training assigns to answers; in training or in an
     evaluation.
     """
-    return name.removeprefix(_PREFIX).removeprefix("eval_") in _REWARDS_OF_PREFERENCES
+    return _plain(name).removeprefix("eval_") in _REWARDS_OF_PREFERENCES
+
+
+def _plain(name: str) -> str:
+    """Return the name without the prefix of training, and with the prefix that MLflow gets for evaluations: Weights & Biases
+    gets "eval/" instead of "eval_"."""
+    name = name.removeprefix("train/")
+    return f"eval_{name.removeprefix('eval/')}" if name.startswith("eval/") else name

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.contract.metric_direction import split_of
 from advisor.engine.rule import Count as Points, Factor, Grounds, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Name, Number, Probability, joined, limited, say
-from advisor.model.study import Study, Trial
+from advisor.model.study import Signal, Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
+_SIGNALS: tuple[Signal, ...] = ("valid_chosen_logp", "train_chosen_logp")
+"""Evaluations come first, because all evaluations use the same answers."""
 MIN_POINTS = 6
 """Minimum number of values to tell a fall from noise."""
 _ADVICE = (
@@ -31,6 +32,7 @@ can be harmless if the answers come from a different model.
 @dataclass(frozen=True, slots=True)
 class _LogProbabilityFall:
     trial: Trial
+    metric: str
     before: float
     """Mean log probability of the preferred answers at the start."""
     after: float
@@ -49,7 +51,8 @@ class ChosenUnlikely(Rule):
     """Preference training makes the preferred answers unlikely, which the share of correctly ordered pairs does not show.
 
     ## What it looks at
-    The rule reads the mean log probability of the preferred answers (TRL's `logps/chosen`), from evaluations if they log it.
+    The rule reads the mean log probability of the preferred answers (TRL's `logps/chosen`), from evaluations if they log it
+    at least six times, otherwise from training.
     The rule compares the second half of each trial with its own first evaluation, or with the first tenth of a training curve.
     The rule fires if the best trial's late log probability is more than one and a half times as far below zero as its first,
     beyond noise. This ratio of cross-entropies does not depend on the length of the answers.
@@ -89,13 +92,16 @@ class ChosenUnlikely(Rule):
     """Maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        if not study.has("chosen_logp"):
+        metrics = {s: study.signals[s] for s in _SIGNALS if study.has(s)}
+        if not metrics:
             raise MissingData("no trial logged the log probability of preferred answers", needs="design")
-        if study.signals["chosen_logp"] == study.spec.objective.metric:
+        if study.spec.objective.metric in metrics.values():
             raise MissingData("the objective is the log probability of preferred answers, so the ranking shows it")
-        found = [f for t in study.ranked()[: self.best] if (f := _fall(study, t, self.most)) is not None]
+        trials = study.ranked()[: self.best]
+        by_signal = ([f for t in trials if (f := _fall(study, t, s, self.most)) is not None] for s in metrics)
+        found = next(filter(None, by_signal), [])
         if not found:
-            raise MissingData(f"no good trial logged {study.signals['chosen_logp']} {MIN_POINTS} times below zero")
+            raise MissingData(f"no good trial logged {' or '.join(metrics.values())} {MIN_POINTS} times below zero")
         falls = [f for f in found if f.p <= self.false_alarms]
         if falls and falls[0] is found[0]:
             yield self._finding(study, falls, found)
@@ -103,7 +109,7 @@ class ChosenUnlikely(Rule):
     def _finding(
         self, study: Study, falls: Sequence[_LogProbabilityFall], found: Sequence[_LogProbabilityFall]
     ) -> Finding:
-        first, metric, objective = falls[0], study.signals["chosen_logp"], study.spec.objective.metric
+        first, metric, objective = falls[0], falls[0].metric, study.spec.objective.metric
         action = say(_ADVICE, metric=Name(metric))
         return self.finding(
             say(
@@ -140,17 +146,17 @@ class ChosenUnlikely(Rule):
         )
 
 
-def _fall(study: Study, trial: Trial, most: float) -> _LogProbabilityFall | None:
+def _fall(study: Study, trial: Trial, signal: Signal, most: float) -> _LogProbabilityFall | None:
     """Return the change of the log probability in a trial; None for too few values, or for values that are not below zero."""
-    entropy, metric = -study.curve(trial, "chosen_logp").finite.values, study.signals["chosen_logp"]
+    entropy = -study.curve(trial, signal).finite.values
     if len(entropy) < MIN_POINTS:
         return None
     # Each training step sees other answers, so the first value has an error.
     late = mean_level(entropy[len(entropy) // 2 :])
-    if split_of(metric) == "valid":
+    if signal == "valid_chosen_logp":
         start, p = float(entropy[0]), late.p_above(most * float(entropy[0]))
     else:
         part = entropy[: max(len(entropy) // 10, 3)]
         start, error = float(part.mean()), float(part.std(ddof=1) / np.sqrt(len(part)))
         p = late.p_value_above_other(MeanLevel(most * start, most * error, len(part) - 1.0))
-    return _LogProbabilityFall(trial, -start, -late.mean, p) if start > 0 else None
+    return _LogProbabilityFall(trial, study.signals[signal], -start, -late.mean, p) if start > 0 else None

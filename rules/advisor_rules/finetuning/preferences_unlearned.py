@@ -20,6 +20,11 @@ from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import setting
 
 _MARGINS: tuple[Signal, ...] = ("train_margin", "valid_margin")
+_REFERENCE_FREE_LOSSES = frozenset({"simpo", "alphapo", "orpo", "cpo"})
+_REFERENCE_FREE_SETTINGS = ("cpo_alpha", "simpo_gamma")
+"""Settings that only TRL's CPO and SimPO have."""
+_ODDS_RATIO = "log_odds_ratio"
+"""Metric that only TRL's ORPO logs."""
 _LOWEST, _HIGHEST = 0.1, 10.0
 """Change of log-odds at the low and at the high end of the proposed range, if the change grows in proportion to the rate."""
 _CONFIDENCE = 0.9
@@ -30,7 +35,8 @@ _CONFIDENCE = 0.9
 class _Shift:
     trial: Trial
     nats: float
-    """Largest change of the log-odds in the second half of the training, in absolute value."""
+    """Median change of the log-odds over the second half of the training, in absolute value: that in training or that in
+    evaluations, whichever is larger."""
 
     @property
     def of_odds(self) -> float:
@@ -44,7 +50,9 @@ class PreferencesUnlearned(Rule):
     ## What it looks at
     The margin between the rewards of the preferred and the rejected answer (TRL's `rewards/margins`), divided by beta: the
     change of the log-odds of the preferred against the rejected answer since the start of the training. The rule fires if the
-    odds change by less than a tenth, in training and in evaluations, in the second half of every trial.
+    median change of the odds in the second half of every trial is less than a tenth, in training and in evaluations. Without a
+    reference model (ORPO, CPO, SimPO), the margin is not a change, so the rule does not apply; nor does it to IPO, whose best
+    margin depends on beta.
 
     ## Why it matters
     The share of correctly ordered pairs counts a margin of 0.0001 as much as one of 10. If all rates are too low, this share is
@@ -57,7 +65,7 @@ class PreferencesUnlearned(Rule):
     shorter than the real training, train longer instead.
 
     ## How sure
-    The change is logged, not estimated, and noise can only make it larger; the limit of a tenth is our choice. On tiny models
+    The change is logged, not estimated, and noise mostly makes it larger; the limit of a tenth is our choice. On tiny models
     that TRL's DPOTrainer trained for 100 steps, the largest change was 0.024 at rates up to 4e-6, where the rule fires, and
     above 1 in the best trials at rates from 1e-4 to 5e-3. These are few studies.
     """
@@ -112,6 +120,10 @@ class PreferencesUnlearned(Rule):
         if not any(map(study.has, _MARGINS)):
             raise MissingData("no trial logged the margin between preferred and rejected answers", needs="design")
         trials = study.ranked()
+        if _margin_is_no_change(study, trials):
+            raise MissingData(
+                "the margin is a change since the start only with a reference model, and for losses other than IPO"
+            )
         shifts = [s for t in trials if (s := _shift(study, t)) is not None]
         if not trials or len(shifts) < len(trials):
             raise MissingData("a trial did not log beta, or the margin of rewards in training", needs="facts")
@@ -127,7 +139,8 @@ class PreferencesUnlearned(Rule):
         return self.finding(
             say(
                 "Training hardly changes the model: in no trial do the odds of the preferred against the rejected answer change by "
-                "more than {share} (in {trial}). Differences in {objective} between the trials are chance.",
+                "more than {share} (median of the second half, in {trial}). "
+                "Differences in {objective} between the trials are chance.",
                 share=Percent(most.of_odds, 2),
                 trial=Name(most.trial.name),
                 objective=Name(study.spec.objective.metric),
@@ -146,8 +159,8 @@ class PreferencesUnlearned(Rule):
                 FigureEvidence(
                     rows=(
                         ("trials", len(shifts)),
-                        ("largest change of the log-odds", Number(most.nats, 2)),
-                        ("largest change of the odds", limited(Percent(most.of_odds, 2), Percent(self.moved))),
+                        ("largest median change of the log-odds", Number(most.nats, 2)),
+                        ("largest median change of the odds", limited(Percent(most.of_odds, 2), Percent(self.moved))),
                     )
                 ),
             ),
@@ -156,14 +169,34 @@ class PreferencesUnlearned(Rule):
 
 
 def _shift(study: Study, trial: Trial) -> _Shift | None:
-    """Return the largest change of the log-odds; None if beta or the margin in training is unknown."""
+    """Return the change of the log-odds; None if beta or the margin in training is unknown."""
     beta = as_number(trial.params.get("beta"))
     curves = {m: study.curve(trial, m).finite.values for m in _MARGINS}
     # If only evaluations log the margin, the model may have changed on the training data and not on the validation data.
     if not beta > 0 or not len(curves["train_margin"]):
         return None
-    late = np.concatenate([values[len(values) // 2 :] for values in curves.values()])
-    return _Shift(trial, float(np.abs(late).max()) / beta)
+    # The largest of many noisy values exceeds any limit.
+    medians = [float(np.median(np.abs(values[len(values) // 2 :]))) for values in curves.values() if len(values)]
+    return _Shift(trial, max(medians) / beta)
+
+
+def _margin_is_no_change(study: Study, trials: Sequence[Trial]) -> bool:
+    """Return True if rewards have no reference model, so the margin starts anywhere, or if the loss is IPO."""
+    if any(
+        name.replace("/", "_").removeprefix("train_").removeprefix("eval_") == _ODDS_RATIO for name in study.metrics
+    ):
+        return True
+    for params in (t.params for t in trials):
+        # TRL also accepts a list of losses.
+        losses = {part.strip(" []'\"") for part in str(params.get("loss_type", "")).lower().split(",")}
+        if losses & (_REFERENCE_FREE_LOSSES | {"ipo"}) or str(params.get("reference_free", "")).lower() in {
+            "true",
+            "1",
+        }:
+            return True
+        if any(params.get(name) is not None for name in _REFERENCE_FREE_SETTINGS):
+            return True
+    return False
 
 
 def _search_higher_rates(study: Study, most: _Shift) -> tuple[Change, ...]:

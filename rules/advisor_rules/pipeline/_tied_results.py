@@ -54,4 +54,5 @@ def _finer_metric(study: Study) -> str | None:
     if loss is None or loss == study.spec.objective.metric or study.kind == "reinforcement-learning":
         return None
     # The loss of preference training depends on beta, so losses with different beta are not comparable.
-    return f"{loss} among trials with the same beta" if study.has("chosen_logp") and "beta" in study.searched else loss
+    by_preferences = study.has("train_chosen_logp") or study.has("valid_chosen_logp")
+    return f"{loss} among trials with the same beta" if by_preferences and "beta" in study.searched else loss

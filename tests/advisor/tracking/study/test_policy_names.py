@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from advisor.tracking.study.metric_names import find_signal_metrics, may_measure_quality
-from advisor.tracking.study.policy_names import find_policy_metrics, is_policy_diagnostic
+from advisor.tracking.study.policy_names import find_policy_metrics, is_policy_diagnostic, is_reward_of_preferences
 
 TRL = (
     "train/reward train/reward_std train/entropy train/kl train/frac_reward_zero_std train/completions/clipped_ratio "
@@ -43,3 +43,16 @@ def test_they_are_signals_of_a_study_and_no_objective() -> None:
     assert is_policy_diagnostic("train/kl")
     assert not may_measure_quality("train/completions/clipped_ratio")
     assert may_measure_quality("eval_reward")
+
+
+def test_preferences_are_found_under_the_names_of_mlflow_and_of_weights_and_biases() -> None:
+    for prefix in ("eval_", "eval/"):
+        names = ["train/logps/chosen", "train/rewards/margins", f"{prefix}logps/chosen", f"{prefix}rewards/margins"]
+        assert find_policy_metrics(names) == {
+            "train_chosen_logp": names[0],
+            "train_margin": names[1],
+            "valid_chosen_logp": names[2],
+            "valid_margin": names[3],
+        }
+        assert is_reward_of_preferences(f"{prefix}rewards/accuracies")
+    assert not is_reward_of_preferences("eval/accuracy")

@@ -68,6 +68,19 @@ def test_cannot_tell_without_the_log_probability() -> None:
     assert "6 times" in str(verdict(RULE, short).reason)
 
 
+def test_training_values_replace_too_few_evaluations() -> None:
+    at = np.linspace(0, 1, 100)
+    made = make_study(
+        [{"lr": 0.1}],
+        {"eval_acc": [[0.7, 0.8, 0.9]], "eval_logps/chosen": [[-3, -9, -15]], "logps/chosen": [-1 - 14 * at]},
+        objective="eval_acc",
+        direction="maximize",
+        steps={"eval_acc": [[33, 66, 99]], "eval_logps/chosen": [[33, 66, 99]], "logps/chosen": [np.arange(100)]},
+    )
+    (finding,) = verdict(RULE, made).findings
+    assert finding.subject == "logps/chosen"
+
+
 def test_keeps_its_promise_at_the_limit() -> None:
     fired = [verdict(RULE, study((1.5,), seed, noise=0.3)).status == "fired" for seed in studies(100)]
     assert kept(sum(fired), len(fired))

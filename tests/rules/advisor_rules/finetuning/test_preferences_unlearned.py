@@ -15,7 +15,8 @@ from advisor.model.study import Study
 from advisor.planning import plan
 
 RULE = "preferences-unlearned"
-AT = np.linspace(0, 1, 10)
+AT = np.minimum(np.linspace(0, 2, 10), 1)
+"""Share of the final change that is reached at each evaluation."""
 RATES = (1e-7, 1e-6, 4e-6)
 
 
@@ -27,6 +28,8 @@ def study(
     names: Sequence[str] = ("train/rewards/margins", "eval_rewards/margins"),
     space: dict[str, Parameter] | None = None,
     status: list[str] | None = None,
+    settings: dict[str, Any] | None = None,
+    others: dict[str, Any] | None = None,
 ) -> Study:
     """A training by preferences. nats: final change of the log-odds; valid: its ratio in evaluations to that in training."""
     scale = {"train/rewards/margins": 1.0, "rewards/margins": 1.0, "eval_rewards/margins": valid}
@@ -34,8 +37,11 @@ def study(
     margins = {n: [known * x * scale[n] * AT for x in nats] for n in names}
     accuracy = [0.98 + 0.004 * (np.arange(10) % (2 + i)) for i in range(len(nats))]
     return make_study(
-        [{"learning_rate": r} | ({} if beta is None else {"beta": beta}) for r in RATES[: len(nats)]],
-        {"eval_rewards/accuracies": accuracy, **margins},
+        [
+            {"learning_rate": r} | ({} if beta is None else {"beta": beta}) | (settings or {})
+            for r in RATES[: len(nats)]
+        ],
+        {"eval_rewards/accuracies": accuracy, **margins, **(others or {})},
         objective="eval_rewards/accuracies",
         direction="maximize",
         space=space,
@@ -109,3 +115,35 @@ def test_it_says_what_is_missing(made: Study, words: str) -> None:
 
 def test_the_names_without_a_prefix_are_known() -> None:
     assert verdict(RULE, study(names=["rewards/margins", "eval_rewards/margins"])).status == "fired"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"loss_type": "simpo"}, {"loss_type": "['sigmoid', 'ipo']"}, {"reference_free": "True"}, {"cpo_alpha": 1.0}],
+    ids=["SimPO", "IPO", "no reference", "CPO"],
+)
+def test_a_margin_without_a_reference_is_no_change(settings: dict[str, Any]) -> None:
+    assert verdict(RULE, study(settings=settings)).status == "not-assessed"
+
+
+@pytest.mark.parametrize("name", ["train/log_odds_ratio", "log_odds_ratio", "eval_log_odds_ratio"])
+def test_orpo_has_no_reference(name: str) -> None:
+    assert verdict(RULE, study(others={name: [-0.7 + 0.1 * AT] * 3})).status == "not-assessed"
+
+
+def test_a_dpo_loss_has_a_reference() -> None:
+    assert verdict(RULE, study(settings={"loss_type": "sigmoid", "reference_free": "False"})).status == "fired"
+
+
+def test_noise_in_many_batches_is_no_change() -> None:
+    rng = np.random.default_rng(0)
+    made = make_study(
+        [{"learning_rate": r, "beta": 0.1} for r in RATES],
+        {
+            "eval_rewards/accuracies": [0.9 + 0.01 * rng.normal(size=200) for _ in RATES],
+            "train/rewards/margins": [0.1 * 0.04 * rng.normal(size=200) for _ in RATES],
+        },
+        objective="eval_rewards/accuracies",
+        direction="maximize",
+    )
+    assert verdict(RULE, made).status == "fired"
