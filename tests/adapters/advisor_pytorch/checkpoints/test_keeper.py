@@ -200,7 +200,7 @@ def test_the_users_own_save_and_load(uri: str, start: Start, train: Train) -> No
     with start(uri, **settings) as again:
         assert again.steps == 5
     assert loaded == [log.latest]
-    with pytest.raises(ValueError, match="give `load`"):
+    with pytest.raises(ValueError, match="also pass `load`"):
         start(uri, checkpoints=1, save=save, resume=True)
 
 
