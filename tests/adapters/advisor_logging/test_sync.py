@@ -177,7 +177,7 @@ def test_a_training_that_goes_on_elsewhere_is_not_ended_by_a_copy(
         connection.execute("UPDATE runs SET end_time = NULL")
     connection.close()
     refused = run_sync(again, "--tracking-uri", uri)
-    assert "the store has later points than this copy: node7 delivers it" in refused.stderr
+    assert "the store has later points than this copy: a process on node7 delivers the run" in refused.stderr
     young = left("young", host="node7", steps=0, ended=False, start_ms=int(time.time() * 1000))
     assert "may still be running on node7" in run_sync(young, "--tracking-uri", uri).stderr
     assert only_run().info.status == "RUNNING"

@@ -167,7 +167,7 @@ def test_names_of_any_type_beside_a_metric_stop_no_training(
             log.evaluate(metrics)
     assert list(history(only_run(), "val/loss")) == [0, 1, 2]
     messages = [r.message for r in caplog.records]
-    assert sum("evaluations lack the objective 'val/error'; they gave val/loss" in m for m in messages) == 1
+    assert sum("evaluations lack the objective 'val/error'; they contain val/loss" in m for m in messages) == 1
 
 
 def test_a_run_is_continued(
