@@ -81,7 +81,7 @@ def test_what_is_left_is_found_listed_and_delivered(
     assert folder.exists()
     done = run_sync()
     assert (done.exit_code, done.stderr) == (0, "")
-    assert "Delivered 1 of 1." in done.output
+    assert "Delivered the logs of 1 of 1 runs." in done.output
     assert list(history(only_run(), "m")) == WHOLE
     assert only_run().data.tags[contract.TAG_STATUS] == "complete"
     assert only_run().data.params == {"lr": "0.1"}
@@ -109,7 +109,7 @@ def test_what_others_deliver_or_still_write_is_left(left: Callable[..., Path], t
     assert lock_held is not None
     lock_held.release()
     assert done.exit_code == 1
-    assert "Delivered 0 of 3." in done.output
+    assert "Delivered the logs of 0 of 3 runs." in done.output
     reasons = sorted(line.rpartition(": ")[2] for line in done.stderr.splitlines())
     assert reasons == [
         "another process is delivering it; after the training, that process retries for 10 minutes",
