@@ -149,7 +149,7 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path / "run", 1, ABOUT)
     kept.offer(1, 2, 0.5, write("good"))
     before = names(tmp_path / "run")
-    for save, message in ((half, "torn"), (lambda path: None, "wrote nothing")):
+    for save, message in ((half, "torn"), (lambda path: None, "wrote no file")):
         with pytest.raises((RuntimeError, OSError), match=message):
             kept.offer(2, 3, 0.1, save)
         assert names(tmp_path / "run") == before

@@ -81,7 +81,7 @@ def test_what_is_left_is_found_listed_and_delivered(
     assert folder.exists()
     done = run_sync()
     assert (done.exit_code, done.stderr) == (0, "")
-    assert "Delivered 1 of 1." in done.output
+    assert "Delivered the logs of 1 of 1 runs." in done.output
     assert list(history(only_run(), "m")) == WHOLE
     assert only_run().data.tags[contract.TAG_STATUS] == "complete"
     assert only_run().data.params == {"lr": "0.1"}
@@ -109,7 +109,7 @@ def test_what_others_deliver_or_still_write_is_left(left: Callable[..., Path], t
     assert lock_held is not None
     lock_held.release()
     assert done.exit_code == 1
-    assert "Delivered 0 of 3." in done.output
+    assert "Delivered the logs of 0 of 3 runs." in done.output
     reasons = sorted(line.rpartition(": ")[2] for line in done.stderr.splitlines())
     assert reasons == [
         "another process is delivering it; after the training, that process retries for 10 minutes",
@@ -177,7 +177,7 @@ def test_a_training_that_goes_on_elsewhere_is_not_ended_by_a_copy(
         connection.execute("UPDATE runs SET end_time = NULL")
     connection.close()
     refused = run_sync(again, "--tracking-uri", uri)
-    assert "the store has later points than this copy: node7 delivers it" in refused.stderr
+    assert "the store has later points than this copy: a process on node7 delivers the run" in refused.stderr
     young = left("young", host="node7", steps=0, ended=False, start_ms=int(time.time() * 1000))
     assert "may still be running on node7" in run_sync(young, "--tracking-uri", uri).stderr
     assert only_run().info.status == "RUNNING"

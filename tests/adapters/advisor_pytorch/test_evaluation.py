@@ -6,8 +6,8 @@ from advisor_pytorch.evaluation import MissingObjective
 @pytest.mark.parametrize(
     ("evaluations", "warnings"),
     [
-        ([["val/error"]] * 9, ["they gave val/error; did you mean objective='val/error'?"]),
-        ([["accuracy", "loss"]] * 9, ["they gave accuracy, loss"]),
+        ([["val/error"]] * 9, ["they contain val/error; did you mean objective='val/error'?"]),
+        ([["accuracy", "loss"]] * 9, ["they contain accuracy, loss"]),
         ([["val/error"]] * 2 + [["val/err"]] + [["val/error"]] * 9, []),
         ([["train/error"]] * 9, []),
         ([["val/error"]] * 2, []),

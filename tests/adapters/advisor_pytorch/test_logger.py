@@ -167,7 +167,7 @@ def test_names_of_any_type_beside_a_metric_stop_no_training(
             log.evaluate(metrics)
     assert list(history(only_run(), "val/loss")) == [0, 1, 2]
     messages = [r.message for r in caplog.records]
-    assert sum("evaluations lack the objective 'val/error'; they gave val/loss" in m for m in messages) == 1
+    assert sum("evaluations lack the objective 'val/error'; they contain val/loss" in m for m in messages) == 1
 
 
 def test_a_run_is_continued(
@@ -380,7 +380,7 @@ def test_losses_of_an_optimizer_that_is_not_known_are_in_the_stored_status(
     assert tags[contract.TAG_STATUS] == "stopped"
     assert "20; a different optimizer, Adam" in tags[contract.TAG_ERROR]
     assert tags[contract.TAG_LOST_POINTS] == "20"
-    assert "give TuningLogger all optimizers" in caplog.text
+    assert "pass all optimizers to TuningLogger" in caplog.text
 
 
 def test_losses_that_cannot_be_logged_are_counted(

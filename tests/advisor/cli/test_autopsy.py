@@ -96,4 +96,4 @@ def test_an_ambiguous_name_lists_ids(database: str, tmp_path: Path, advisor: com
 def test_the_help_teaches(advisor: commands.Advisor) -> None:
     _, out, _ = advisor("--help")
     assert "ADVISOR_AUTOPSY=replay" in out
-    assert "Exit status 2" in out
+    assert "exit status is 2" in out

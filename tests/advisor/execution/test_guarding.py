@@ -275,7 +275,7 @@ def test_only_a_stopped_trial_can_be_continued(project):
         ledger.continue_trial("3")
     run_id = claim(ledger, jobs(SPEC)[2])
     ledger.end(run_id, Exit(-2, interrupted=True), stop=GuardStop("doomed", 1, "", 1.0))
-    with pytest.raises(AdvisorError, match=r"did not stop trial '3', .*; stopped are trial-2"):
+    with pytest.raises(AdvisorError, match=r"did not stop trial '3', .*; it stopped trial-2"):
         ledger.continue_trial("3")
 
 

@@ -200,7 +200,7 @@ def test_the_users_own_save_and_load(uri: str, start: Start, train: Train) -> No
     with start(uri, **settings) as again:
         assert again.steps == 5
     assert loaded == [log.latest]
-    with pytest.raises(ValueError, match="give `load`"):
+    with pytest.raises(ValueError, match="also pass `load`"):
         start(uri, checkpoints=1, save=save, resume=True)
 
 
@@ -270,7 +270,7 @@ def test_misuse_is_said_at_once(uri: str, start: Start, tmp_path: Path) -> None:
         (TypeError, "save must be a function", {"checkpoints": 1, "save": "here"}),
         (ValueError, "checkpoints=3", {"resume": True}),
         (ValueError, "omit start_step", {"checkpoints": 1, "resume": True, "start_step": 3}),
-        (ValueError, "of your own", {"checkpoints": 1, "save_on_all_ranks": True}),
+        (ValueError, "your own `save`", {"checkpoints": 1, "save_on_all_ranks": True}),
     ]
     for kind, message, settings in wrong:
         with pytest.raises(kind, match=message) as caught:

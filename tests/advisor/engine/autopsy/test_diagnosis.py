@@ -73,7 +73,7 @@ ALL_BAD = {"tensors": 4, "bad": 4, "bad_names": ["a.weight"]}
         (
             "rate",
             "likely",
-            "outgrew",
+            "grew far beyond",
             {"step": 1, "optimizers": optimizer(), "start_norm": 2.0, "history": rows([1e3])},
         ),
         ("buffer", "certain", "bn.running_var", {"buffers": [{"name": "bn.running_var", "bad": 1, "training": False}]}),
