@@ -21,7 +21,7 @@ def test_no_outcome_is_lost_while_the_server_is_unreachable(training, proxy):
     wait_until(lambda: begun(training) == ["0", "1"])
     proxy.cut()
     (training / "go").touch()
-    wait_until(lambda: running.reported("The store does not answer"))
+    wait_until(lambda: running.reported("The tracking store does not answer; runs continue"))
     wait_until(lambda: list((training / "out put").glob("*.ended.json")))
     proxy.restored()
     assert running.end() == {(0, 0): "complete", (1, 0): "complete"}

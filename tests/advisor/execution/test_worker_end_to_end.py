@@ -114,7 +114,7 @@ def test_every_trial_is_trained_and_recorded_with_its_status(folder, advisor_run
     status, out, err = advisor_run(3, "--parallel", "2")
     assert status == 1, err  # a trial failed
     assert "3 of 3 trainings have ended: best val/loss" in out
-    assert "One trial failed; to start it again." in out
+    assert "One trial failed; to start it again, run the same command with --retry failed." in out
     assert "of 3: trial-0, val/loss 0.3" in err  # a line a trial where there is no terminal
     assert "trial-1 failed: exit status 1: the data are not there" in err
     status, out, err = advisor_run(4, "--timeout", "0.01")

@@ -28,9 +28,8 @@ def test_names_with_spaces_are_quoted_and_short():
 
 
 def test_limits_excesses_and_probabilities():
-    assert (
-        describe_limit(Limit(metric="memory", at_most=2.0, value=3.0)) == "the limit on memory: at most 2, and it is 3"
-    )
+    limit = Limit(metric="memory", at_most=2.0, value=3.0)
+    assert describe_limit(limit) == "the limit on memory: at most 2; the value is 3"
     assert "was not logged" in describe_limit(Limit(metric="memory", at_least=2.0))
     assert describe_excess(BudgetExcess(kind="steps", candidate=800, incumbent=400)) == "800 steps against 400"
     assert [percent_text(p) for p in (0, 0.5, 1)] == ["0.1 %", "50 %", "99.9 %"]

@@ -127,7 +127,7 @@ def test_limits_on_other_metrics():
     assert gate(*runs, at_most=("memory=25",)).decision == "keep"
     broken = gate(*runs, at_most=("memory=15",))
     assert (broken.decision, broken.limits[0].value) == ("discard", 20.0)
-    assert "at most 15, and it is 20" in broken.reason
+    assert "at most 15; the value is 20" in broken.reason
     unknown = gate(*base, *wide(0.90, 0.905, 0.91), at_most=("memory=25",))
     assert (unknown.decision, unknown.run) == ("not decided", ())
     assert "did not log memory" in unknown.reason
@@ -155,7 +155,7 @@ def test_failed_and_running_candidates():
         *BASE, *wide(0.90, 0.905, 0.91), ("wide", math.nan, {"seed": 3, "params": {"lr": 0.2}, "status": "FAILED"})
     )
     assert partly.decision == "discard"
-    assert "1 run of it failed" in partly.reason
+    assert "1 run of the candidate failed" in partly.reason
 
 
 def test_a_failed_run_whose_seed_succeeded_later_does_not_count():

@@ -53,7 +53,7 @@ def imported(advisor: Advisor, uri: str, tmp_path: Path) -> Callable[..., Any]:
         before = dump(uri)
         status, out, err = advisor("import", *arguments)
         already = "1 was" if len(expected) == 1 else f"{len(expected):,} were"
-        first = f"Imported 0 trials with 0 points, {already} there already. Experiments:"
+        first = f"Imported 0 trials with 0 points, {already} imported before. Experiments:"
         assert (status, out.splitlines()[0]) == (0, first)
         assert dump(uri) == before
         options = ["--objective", objective] if objective else []

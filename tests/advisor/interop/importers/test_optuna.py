@@ -84,10 +84,10 @@ def test_a_study_that_went_on_is_completed(tmp_path: Path, advisor: Any, uri: st
     assert advisor("import", path)[1].startswith("Imported 4 trials")
     running = optuna.load_study(storage=where, study_name="digits").ask()
     running.report(1.0, 0)
-    assert advisor("import", path)[1].startswith("Imported 1 trial with 1 point, 4 were there already")
+    assert advisor("import", path)[1].startswith("Imported 1 trial with 1 point, 4 were imported before")
     running.report(0.5, 1)
     optuna.load_study(storage=where, study_name="digits").tell(running, 0.5)
-    assert advisor("import", path)[1].startswith("Imported 0 trials with 1 point, 1 had grown, 4 were there already")
+    assert advisor("import", path)[1].startswith("Imported 0 trials with 1 point, 1 extended, 4 were imported before")
     assert stored(uri, "digits")["trial 4"] == {"val/loss": [(0, 1.0), (1, 0.5)]}
     assert read_experiment("digits", tracking_uri=uri).runs[4].status == "FINISHED"
     study(where, trials=8)

@@ -108,7 +108,7 @@ def test_a_trial_that_goes_on_is_completed(tmp_path: Path, advisor: Any, uri: st
     (folder / "result.json").write_text("".join(half) + half[0][:30])  # the next line is being written
     assert advisor("import", tmp_path / "digits")[1].startswith("Imported 1 trial with 10 points")
     (folder / "result.json").write_text(results)
-    assert advisor("import", tmp_path / "digits")[1].startswith("Imported 0 trials with 14 points, 1 had grown")
+    assert advisor("import", tmp_path / "digits")[1].startswith("Imported 0 trials with 14 points, 1 extended")
     assert len(stored(uri, "digits")["train_0"]["val/loss"]) == 12
 
 

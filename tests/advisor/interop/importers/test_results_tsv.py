@@ -58,7 +58,7 @@ def test_an_import_after_more_rows_adds_only_these(table: Path, advisor: Any, ur
     table.write_text(HEADER + ROWS + "a1b2c3d\t0.9981\t44.0\tdiscard\tbaseline again\n")
     status, out, err = advisor("import", "results-tsv", table)
     assert (status, err) == (0, "")
-    assert out.startswith("Imported 1 trial with 2 points, 4 were there already. Experiments:\n")
+    assert out.startswith("Imported 1 trial with 2 points, 4 were imported before. Experiments:\n")
     assert list(stored(uri, "speedrun"))[-1] == "a1b2c3d-2"
 
 
@@ -138,7 +138,7 @@ def test_a_row_stays_the_same_run_if_lines_are_added_above_it(table: Path, advis
     advisor("import", table, "-q")
     table.write_text("# results of the night\n\n" + HEADER + ROWS)
     _, out, _ = advisor("import", "results-tsv", table)
-    assert out.startswith("Imported 0 trials with 0 points, 4 were there already.")
+    assert out.startswith("Imported 0 trials with 0 points, 4 were imported before.")
     assert len(stored(uri, "speedrun")) == 4
 
 

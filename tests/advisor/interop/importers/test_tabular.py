@@ -98,7 +98,7 @@ def test_a_file_that_grows_is_completed(tmp_path: Path, advisor: Any, uri: str) 
     path.write_text("step,loss\n0,1.0\n1,nan\n")
     advisor("import", path, "--experiment", "e")
     path.write_text(path.read_text() + "2,0.5\n")
-    assert advisor("import", path, "--experiment", "e")[1].startswith("Imported 0 trials with 1 point, 1 had grown")
+    assert advisor("import", path, "--experiment", "e")[1].startswith("Imported 0 trials with 1 point, 1 extended")
     assert_same(stored(uri, "e"), {"run": {"loss": [(0, 1.0), (1, math.nan), (2, 0.5)]}})
 
 

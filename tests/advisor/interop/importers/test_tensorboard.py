@@ -70,12 +70,12 @@ def test_a_restarted_run_is_one_and_a_run_that_went_on_is_completed(tmp_path: Pa
     write(root / "b", loss(0.1, range(10)))
     assert advisor("import", root)[1].startswith("Imported 2 trials with 20 points.")
     os.utime(next((root / "b").iterdir()), (1, 1))  # touched, not grown
-    assert "1 had grown" not in advisor("import", root)[1]
+    assert "1 extended" not in advisor("import", root)[1]
     write(root / "a", loss(0.01, range(10, 25)))
     status, out, _ = advisor("import", root)
     assert (status, out.splitlines()[0]) == (
         0,
-        "Imported 0 trials with 15 points, 1 had grown, 1 was there already. Experiments:",
+        "Imported 0 trials with 15 points, 1 extended, 1 was imported before. Experiments:",
     )
     assert_same(
         stored(uri, "runs"), {"a": {"val/loss": loss(0.01, range(25))}, "b": {"val/loss": loss(0.1, range(10))}}

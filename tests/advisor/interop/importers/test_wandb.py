@@ -95,7 +95,7 @@ def test_a_run_that_was_killed_gives_what_it_has(offline: Path, tmp_path: Path, 
     assert half == falling(RATES[0], range(0, 100, 2))[: len(half)]
     assert read_experiment("digits", tracking_uri=uri).runs[0].status == "KILLED"
     record.write_bytes(whole)
-    assert "1 had grown" in advisor("import", tmp_path / folder.name)[1]
+    assert "1 extended" in advisor("import", tmp_path / folder.name)[1]
     assert_same(stored(uri, "digits"), {"run-0": expected()["run-0"]})
     assert read_experiment("digits", tracking_uri=uri).runs[0].status == "FINISHED"
 

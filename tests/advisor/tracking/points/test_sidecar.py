@@ -233,7 +233,7 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "out of order": (
         lambda path: _rewrite(path, lambda t: t.take(pa.array(np.random.default_rng(0).permutation(len(t))))),
-        "not in the order",
+        "does not have the row order that our logger writes",
     ),
     "later steps": (
         lambda path: _rewrite(
