@@ -91,7 +91,7 @@ def test_curves_too_many_for_memory(
     monkeypatch.setattr("tempfile.tempdir", str(disk))  # as found before the disk was full
     monkeypatch.setenv("ADVISOR_CACHE", "off")
     words = ["analyze", "e", "--tracking-uri", store, "--out", tmp_path / "report"]
-    assert f"in {disk}: no space left on device; set TMPDIR to another folder" in refused(*words)
+    assert f"to {disk}: no space left on device; set TMPDIR to another folder" in refused(*words)
     ballast.unlink()
     assert advisor(*words)[0] == 0
     assert [*disk.iterdir()] == []

@@ -55,7 +55,9 @@ def test_a_server_gives_the_same(odd_database: Path, serve: Callable[[Path], Any
     by_sql = read_experiment("odd", tracking_uri=database)
     same(by_sql, read_experiment("odd", tracking_uri=address))
     assert list_experiments(address) == list_experiments(database) == ("Default", "odd", "other study")
-    assert "there are: odd, Default, other study" in refused("no experiment named 'Odds'", "Odds", tracking_uri=address)
+    assert "its experiments are: odd, Default, other study" in refused(
+        "no experiment named 'Odds'", "Odds", tracking_uri=address
+    )
     refused("was deleted", "gone", tracking_uri=address)
     refused("is not one that MLflow understands", "odd", tracking_uri=address, filter="lr >")
 

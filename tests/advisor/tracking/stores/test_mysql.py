@@ -34,7 +34,7 @@ def test_a_mysql_without_a_known_driver_is_left_to_the_client(monkeypatch: pytes
     assert mysql.can_read(Location("database", "mysql+pymysql://host/name"))
     assert not mysql.can_read(Location("database", "mysql+aiomysql://host/name"))
     assert not mysql.can_read(Location("database", "postgresql://host/name"))
-    refused("no address", "odd", tracking_uri="mysql+nonsense://mlflow:pa55word@host/name")
+    refused("is not the address of a database", "odd", tracking_uri="mysql+nonsense://mlflow:pa55word@host/name")
     monkeypatch.setitem(sys.modules, "pymysql", None)
     assert not mysql.can_read(Location("database", "mysql+pymysql://host/name"))
 
@@ -60,7 +60,11 @@ def test_a_mariadb_that_cannot_be_read_is_one_line(odd_mariadb: str) -> None:
         refused("cannot reach", "odd", tracking_uri="mysql+pymysql://mlflow:pa55word@127.0.0.1:9/mlflow"),
         refused("cannot open .*nonsense", "odd", tracking_uri=f"{odd_mariadb}?nonsense=1&password=pa55word"),
         refused("cannot open .*No such file", "odd", tracking_uri=f"{odd_mariadb}?ssl_ca=/no/such/file"),
-        refused("no address", "odd", tracking_uri="mysql+pymysql://mlflow:pa55word@127.0.0.1:port/mlflow"),
+        refused(
+            "is not the address of a database",
+            "odd",
+            tracking_uri="mysql+pymysql://mlflow:pa55word@127.0.0.1:port/mlflow",
+        ),
         refused("has no experiment|no experiment", "none", tracking_uri=odd_mariadb),
     ]
     assert "pa55word" not in " ".join(said)

@@ -78,7 +78,7 @@ def test_sql_reads_what_the_client_reads(odd_database: Path) -> None:
 def test_unknown_deleted_and_empty_experiments(odd_database: Path) -> None:
     uri = str(odd_database)
     assert refused("no experiment named", "othr studi", tracking_uri=uri).endswith(
-        "there are: other study, Default, odd"
+        "its experiments are: other study, Default, odd"
     )
     refused("was deleted; restore it with: mlflow experiments restore -x 3", "gone", tracking_uri=uri)
     refused("has no runs; train some trials first", "other study", tracking_uri=uri)

@@ -32,14 +32,14 @@ def test_a_clear_name_decides_against_a_tag_that_may_be_a_default():
     assert not study.minimize
     (warning,) = study.warnings
     assert "contradicts the objective's name" in warning
-    assert "--direction minimize overrules" in warning
+    assert "--direction minimize changes this" in warning
 
 
 def test_a_chosen_direction_is_followed_with_a_warning():
     for data, direction in ((contradictory(monitor="val_accuracy", mode="min"), None), (contradictory(), "minimize")):
         study = assemble(data, direction=direction)
         assert study.minimize
-        assert "--direction maximize overrules" in study.warnings[0]
+        assert "--direction maximize changes this" in study.warnings[0]
 
 
 def test_the_tuners_value_is_the_objective_if_no_name_says_more():

@@ -104,7 +104,7 @@ def test_without_a_lineage_it_cannot_tell():
     assert "one study" in result.reason
     spec = study.spec.model_copy(update={"parent": "mnist"})
     result = verdict("batch-changed", replace(study, spec=spec))
-    assert "parent mnist" in result.reason
+    assert "none belongs to its parent study mnist" in result.reason
 
 
 def test_it_keeps_its_promise():

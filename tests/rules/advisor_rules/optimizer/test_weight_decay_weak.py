@@ -43,7 +43,7 @@ def test_fires_and_fixes_it():
     (spec,) = plan(study, [result]).specs
     parameter = spec.parameters["weight_decay"]
     assert (parameter.role, parameter.value) == ("fixed", 0.001)
-    assert "acts from 2 on" in finding.action
+    assert "weight decay has an effect from 2 upwards" in finding.action
 
 
 def test_a_fixed_weight_decay_gets_advice():
