@@ -309,7 +309,7 @@ def test_what_the_last_round_did_differently_is_no_constant():
     [
         ("3", "one line for each"),
         ("{a: [1]}", "constants.a: a constant is"),
-        ("{lr: 1}", "constants.lr: it is a parameter"),
+        ("{lr: 1}", "constants.lr: it is also a parameter"),
     ],
 )
 def test_wrong_constants_are_refused(constants, message):
