@@ -169,6 +169,6 @@ def test_a_bad_table_is_one_line_with_its_line_number(tmp_path: Path, refused: A
         ("commit\tstatus\na1b2c3d\tkeep\n", "has no column of numbers; its columns are: commit, status"),
     ):
         assert message in refused("results-tsv", write(tmp_path, text))
-    assert "no results.tsv there" in refused("results-tsv", write(tmp_path / "empty", "x", "other.txt").parent)
+    assert "it contains no results.tsv" in refused("results-tsv", write(tmp_path / "empty", "x", "other.txt").parent)
     table = write(tmp_path, HEADER + ROWS)
     assert "has no column 'loss'; its columns are: commit" in refused("results-tsv", table, "--objective", "loss")

@@ -154,7 +154,7 @@ def test_bad_parameters_and_paths_are_refused(tmp_path: Path, refused: Any) -> N
         assert message in refused("csv", path)
     assert "No such file" in refused("csv", tmp_path / "absent.csv")
     assert "cannot recognise which tool wrote" in refused("auto", tmp_path / "run.yaml")
-    assert ".jsonl, .ndjson file there" in refused("jsonl", tmp_path)
+    assert ".jsonl, .ndjson file in this folder" in refused("jsonl", tmp_path)
     strange = tmp_path / os.fsdecode(b"\xff\xfe")
     strange.mkdir()
     assert "\\xff\\xfe" in refused("csv", strange)

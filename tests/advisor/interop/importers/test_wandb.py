@@ -150,4 +150,4 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, refused: Any) -> None:
     (tmp_path / "run-x.wandb").write_bytes(b"")
     assert "is not a file of W&B records" in refused("wandb", tmp_path)
     (tmp_path / "none").mkdir()
-    assert "file there" in refused("wandb", tmp_path / "none")
+    assert "file in this folder" in refused("wandb", tmp_path / "none")
