@@ -235,7 +235,7 @@ def test_a_shipper_that_dies_is_said_to_have_died(uri: str, tmp_path: Path) -> N
     assert time.monotonic() - began < 150, "nobody waits for the dead"
     (folder,) = (tmp_path / "spool").iterdir()
     assert "the shipper process failed with exit status 1: ImportError: no http://***@host" in said
-    assert f"points are kept in {folder}" in said
+    assert f"the points stay in {folder}" in said
     assert "slow" not in said
     assert "retries for" not in said
 

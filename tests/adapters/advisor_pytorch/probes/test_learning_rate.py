@@ -42,7 +42,7 @@ def test_a_range_is_a_study_and_leaves_no_trace(uri: str) -> None:
     assert found.diverges_from is not None
     assert found.best < found.diverges_from
     assert all(t.learning_rate > 5e-6 for t in found.working)  # at the lowest nothing happens
-    assert f"It diverges at {found.diverges_from:.3g} on." in str(found)
+    assert f"It diverges at {found.diverges_from:.3g} and above." in str(found)
     runs = runs_of(uri, EXPERIMENT)
     assert len(runs) == 10
     for run, trial in zip(runs, found.trials, strict=True):

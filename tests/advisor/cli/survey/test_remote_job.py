@@ -48,7 +48,7 @@ def test_options_mean_the_same_on_another_machine(project, monkeypatch):
         (
             "sqlite:////nowhere/mlflow.db",
             ["Default"],
-            "cannot open the store; pass .* every node reaches.*no MLflow store at /nowhere",
+            "cannot open the store; pass .* every node can reach.*no MLflow store at /nowhere",
         ),
         ("mlflow.db", ["Default", "a", "b", "c"], "sees a different store, with 1 of the 4 experiments; pass"),
     ],
