@@ -17,11 +17,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
+from scipy import special
+from scipy.stats import linregress
+
 from advisor.computed.pipeline.ties import tie
 from advisor.model import optimizers, parameter_kinds
 from advisor.model.optimizers import RATE_TRIALS, TUNABLE_BY_OPTIMIZER, TunableHyperparameter
 from advisor.model.prediction import round_significant
-from advisor.model.space import as_number, is_learning_rate
+from advisor.model.space import as_number, is_learning_rate, round_outwards
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.usual_rates import HALF_DECADE
@@ -37,6 +41,11 @@ DECADE = 10.0
 """Limit for a new range of momentum or beta1: at its low end, 1 - value is at most this many times 1 - value in the earlier
 trials. Our choice.
 """
+
+_MAX_P_OF_TREND = 0.05
+"""Significance level of a trend of the results with the learning rate, which the comparison of all results can miss."""
+_MAX_P_UNLEARNED = 0.01
+"""Maximum probability that a trial that learns nothing seems to have learned."""
 
 
 def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
@@ -63,11 +72,12 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
     low, high = (
         round_significant(best * factor, 2) for factor in _range_factors(rung, new, as_number(fixed.value), within)
     )
-    low, high = max(low, old.reach[0]), min(high, old.reach[1])
     why = f"around the best rate, {plain_number(best)}; nearby rates are worse on both sides"
     if flat is not None:
-        low, high = min(low, flat[0]) if shifts else flat[0], max(high, flat[1]) if shifts else flat[1]
+        ends = round_outwards(flat[0], "low"), round_outwards(flat[1], "high")
+        low, high = (min(low, ends[0]), max(high, ends[1])) if shifts else ends
         why = f"as before: no rate {equal} is better beyond noise"
+    low, high = max(low, old.reach[0]), min(high, old.reach[1])
     why += f"; the lower {clean(name)}, the higher the best rate" if shifts else ""
     rate = old.model_copy(update={"low": low, "high": high, "why": why})
     goal = f"Tune {clean(name)}: {domain(new)}"
@@ -110,17 +120,30 @@ def _best_rate(study: Study, rate: str) -> tuple[float, float]:
 
 
 def _flat_range(study: Study, rate: str) -> tuple[float, float] | None:
-    """Return the lowest and the highest learning rate if the results of all settings tie and the rates differ by at least a factor
-    of `RESOLVED`; else None.
+    """Return the lowest and the highest learning rate if the results of all settings tie although the best trial has learned, and
+    the rates differ by at least a factor of `MAX_RESOLVED_RATIO`; else None.
     """
-    rates = sorted(r for t in study.ranked() if (r := as_number(t.params.get(rate))) > 0)
+    trials = [t for t in study.ranked() if as_number(t.params.get(rate)) > 0]
     # Rates up to one that failed are no flat range: the best ones may lie right below it.
-    complete = len(rates) == sum(bool(e) for e in study.ended)
-    return (
-        (rates[0], rates[-1])
-        if complete and rates and rates[-1] >= MAX_RESOLVED_RATIO * rates[0] and tie(study)
-        else None
-    )
+    if not trials or len(trials) != sum(bool(e) for e in study.ended) or not tie(study) or not _has_learned(study):
+        return None
+    rates = np.array([as_number(t.params[rate]) for t in trials])
+    if rates.max() < MAX_RESOLVED_RATIO * rates.min():
+        return None
+    trend = linregress(np.log(rates), [study.costs[t.index] for t in trials])
+    return None if trend.pvalue <= _MAX_P_OF_TREND else (float(rates.min()), float(rates.max()))
+
+
+def _has_learned(study: Study) -> bool:
+    """Return True if the first evaluation of the best trial is worse than the later half of its evaluations, beyond their noise (a
+    t-test of one further value).
+    """
+    costs = study.cost_curve(study.ranked()[0]).finite.values
+    later = costs[len(costs) // 2 :]
+    if len(later) < 2:
+        return False
+    error = float(np.std(later, ddof=1)) * math.sqrt(1 + 1 / len(later))
+    return bool(costs[0] - later.mean() > error * special.stdtrit(len(later) - 1, 1 - _MAX_P_UNLEARNED))
 
 
 def _candidates(spec: StudySpec) -> Iterator[tuple[str, TunableHyperparameter]]:

@@ -9,6 +9,7 @@ import pytest
 from planning_studies import assert_ready_to_run
 from studies import make_study
 
+from advisor.computed.pipeline.ties import tie
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.planning import plan
@@ -77,6 +78,44 @@ def test_the_hyperparameter_is_one_of_the_optimizer(optimizer: str, name: str) -
     spec = opened(sweep(momentum=0.9, beta1=0.9, optimizer=optimizer))
     assert spec is not None
     assert spec.searched.keys() == {"lr", name}
+
+
+def noisy_rates(costs: Any, falls: float, rates: Any, seed: int = 1) -> Study:
+    """Trials that end at `costs`, from a first evaluation that is higher by `falls`; the noise of an evaluation is 0.002."""
+    rng = np.random.default_rng(seed)
+    curves = [end + falls * np.exp(-np.arange(20) / 2) + 0.002 * rng.standard_normal(20) for end in costs]
+    space = {
+        "lr": Parameter(low=float(rates[0]), high=float(rates[-1]), scale="log"),
+        "beta1": Parameter(role="fixed", value=0.9),
+    }
+    return make_study([{"lr": float(r), "beta1": 0.9} for r in rates], {"val/loss": curves}, space=space)
+
+
+def is_flat(study: Study) -> bool:
+    spec = opened(study)
+    return spec is not None and "is better beyond noise" in spec.parameters["lr"].why
+
+
+def test_rates_at_which_nothing_was_learned_are_no_flat_range() -> None:
+    rates = np.geomspace(1e-8, 1e-6, 8)
+    assert is_flat(noisy_rates(np.full(8, 3.0), 1.0, rates))
+    assert sum(is_flat(noisy_rates(np.full(8, 3.0), 0.0, rates, seed)) for seed in range(50)) <= 3
+
+
+def test_a_trend_that_no_pair_of_results_shows_is_no_flat_range() -> None:
+    rates = np.geomspace(1e-4, 1e-2, 10)
+    equal, rising = (
+        [noisy_rates(1 + size * np.linspace(0, 1, 10), 1.0, rates, seed) for seed in range(30)] for size in (0, 0.004)
+    )
+    assert sum(map(is_flat, equal)) >= 24
+    assert sum(tie(s) is not None for s in rising) >= 20
+    assert sum(map(is_flat, rising)) <= 8
+
+
+def test_the_ends_of_a_flat_range_are_round_and_lie_in_the_reach() -> None:
+    spec = opened(noisy_rates(np.full(5, 1.0), 1.0, np.geomspace(1.234567e-4, 1.234567e-2, 5)))
+    assert spec is not None
+    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (1.23e-4, 0.0124)
 
 
 @pytest.mark.parametrize(("slope", "flat"), [(0.0, True), (0.3, False)])
