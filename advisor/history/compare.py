@@ -26,8 +26,6 @@ from advisor.model.words import share
 from advisor.stats import difference
 from advisor.stats.search_comparison import compare_searches
 
-AGREEMENT = 0.5
-"""Assumed correlation between the errors of two models on the same validation examples."""
 FIRST_SEEDS = 5
 """Number of seeds to run if the standard deviation between seeds is unknown. It is the smallest number that shows variation; we
 chose it."""
@@ -218,7 +216,7 @@ def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
     Raises MissingData if the standard deviation cannot be computed.
     """
     errors = [float(np.sqrt(np.mean(validation.standard_errors(study, trials) ** 2))) for study, trials in sides]
-    return math.hypot(*errors) * math.sqrt(1 - AGREEMENT)
+    return math.hypot(*errors) * math.sqrt(1 - validation.AGREEMENT)
 
 
 def _data_variance(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, complexity: float) -> Variance:

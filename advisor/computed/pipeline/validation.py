@@ -66,8 +66,7 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
         )
     if std_metric in study.metrics:
         if std_metric != metric + contract.STD_SUFFIX:
-            # TRL samples several completions of each prompt. All trials answer the same prompts, so their differences cancel.
-            sizes = sizes * [_completions_per_prompt(t) for t in trials]
+            sizes = sizes * [_examples_per_prompt(t) for t in trials]
         return np.asarray(_example_deviations(study, trials, std_metric) / np.sqrt(sizes), dtype=np.float64)
     shares = np.array([study.objective_value(float(study.costs[t.index])) for t in trials])
     unit = unit_of_shares(study)
@@ -79,10 +78,17 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
     return unit * error_of_share(shares / unit, sizes)
 
 
-def _completions_per_prompt(trial: Trial) -> float:
-    """Return the number of completions of each prompt in an evaluation by TRL; 1 if it is unknown."""
+def _examples_per_prompt(trial: Trial) -> float:
+    """Return the number of validation examples that count for each prompt of an evaluation by TRL; 1 if the number of completions
+    is unknown.
+
+    The standard deviation that TRL logs is the mean over prompts of the one between a prompt's n completions. Each trial samples
+    its own completions, so these errors lack the part that trials share (`AGREEMENT`). The mean of standard deviations is lower
+    than their root mean square: for rewards of 0 or 1 and prompts of all difficulties, the squares differ by (n + 1) / (n - 1).
+    """
     numbers = (as_number(trial.params.get(name)) for name in ("num_generations_eval", "num_generations"))
-    return next((n for n in numbers if n >= 1), 1.0)
+    n = next((n for n in numbers if n >= 1), 1.0)
+    return (1 - AGREEMENT) * n * (n - 1) / (n + 1) if n > 1 else 1.0
 
 
 def _std_metric(study: Study) -> str:

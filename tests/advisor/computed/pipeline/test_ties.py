@@ -57,3 +57,21 @@ def test_few_settings_that_are_equal_rarely_differ_by_chance() -> None:
         curves = [1 + np.exp(-np.arange(30) / 3) + 0.01 * rng.standard_normal(30) for _ in range(6)]
         reasons.append(tie(make_study([{"lr": 0.1 * (i + 1)} for i in range(6)], {"val/loss": curves})))
     assert np.mean([r is None for r in reasons]) <= 0.1
+
+
+@pytest.mark.parametrize(("trials", "completions"), [(2, 8), (6, 8), (10, 8), (6, 2)])
+def test_policies_of_equal_quality_rarely_differ_by_chance(trials: int, completions: int) -> None:
+    """Right-or-wrong rewards of prompts of all difficulties; each trial samples its own completions."""
+    rng, prompts, differ = np.random.default_rng(trials), 64, 0
+    for _ in range(200):
+        right = rng.binomial(completions, rng.random(prompts), (trials, prompts)) / completions
+        deviations = np.sqrt(right * (1 - right) * completions / (completions - 1)).mean(1)
+        made = make_study(
+            [{"lr": 0.1 * (i + 1), "num_generations": completions} for i in range(trials)],
+            {"eval_reward": [[r] for r in right.mean(1)], "eval_reward_std": [[d] for d in deviations]},
+            objective="eval_reward",
+            direction="maximize",
+            tags=[{"n_valid": str(prompts)}] * trials,
+        )
+        differ += tie(made) is None
+    assert differ <= 20  # 5 % of 200, and 3 standard deviations
