@@ -10,7 +10,7 @@
 | which runs are trials | `trial_runs` |
 | which points form each curve; step or epoch | `curves`, `axes` |
 | which parameters are not separate hyperparameters | `roles`, `relations` |
-| end status of each trial | `status`, `silent_failures`, `short_runs`, `memory` |
+| end status of each trial | `status`, `silent_failures`, `plateaus`, `short_runs`, `memory` |
 | settings and facts of each trial | `trials` |
 | which kind of workload it is | `kind` |
 | which space the study searched | `space`, `declared` |

@@ -24,7 +24,7 @@ _DERIVED_METRIC_WORDS = frozenset("best final last max min".split())
 
 
 def is_window_or_system_metric(name: str) -> bool:
-    """Return whether the metric is a window minimum, a window maximum or a system metric, none of which can be an objective."""
+    """Return whether the metric cannot be an objective: a window minimum, a window maximum or a system metric."""
     return name.endswith((contract.MIN_SUFFIX, contract.MAX_SUFFIX)) or name.startswith("system/")
 
 

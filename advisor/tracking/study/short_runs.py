@@ -18,7 +18,7 @@ from advisor.contract import metric_direction
 from advisor.model.space import BoolArray, FloatArray, Value, counts_training
 from advisor.model.study import Curve, CurveBlock
 from advisor.tracking.study import axes, from_params
-from advisor.tracking.study.silent_failures import ObjectiveCosts
+from advisor.tracking.study.objective_costs import ObjectiveCosts
 
 _MAX_SHORT_LENGTH = 0.95
 """Maximum length of a short trial, as a fraction of the longest trial; lengths are measured in steps, evaluations and examples."""

@@ -23,7 +23,8 @@ from advisor.tracking.runs import Run
 from advisor.tracking.study import short_runs
 from advisor.tracking.study.launch_failures import find_launch_failures
 from advisor.tracking.study.memory import find_memory_failures
-from advisor.tracking.study.silent_failures import ObjectiveCosts, TrialEnd, find_silent_failures, read_costs
+from advisor.tracking.study.objective_costs import ObjectiveCosts, read_costs
+from advisor.tracking.study.silent_failures import TrialEnd, find_silent_failures
 
 _TAG_STATUSES: tuple[Status, ...] = (
     "complete",

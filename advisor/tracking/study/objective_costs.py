@@ -1,0 +1,92 @@
+"""The objective of all trials as costs, and the smallest difference between two of its values that is not chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from advisor.contract import metric_direction
+from advisor.model.space import FloatArray
+from advisor.model.study import Curve, CurveBlock
+
+_MIN_EXAMPLES = 5
+"""Minimum number of validation examples by which two accuracies must differ if one is a plateau below the other, or if a trial
+gained and lost this difference. If two equally good models differ in five examples, a given one of them is right in all five with
+probability 1/32 (sign test).
+"""
+_MIN_GAP = 1e-5
+"""Minimum relative difference between two accuracies; smaller ones are rounding errors of 32-bit floats."""
+_MAX_GAP_REMAINDER = 0.1
+"""Maximum distance of an accuracy from a multiple of one example, in examples; allows for logged accuracies that are rounded."""
+_MAX_GUESSED_DIFFERENCE = 0.5
+"""Maximum detectable difference between two accuracies, as a share of the range of all accuracies, if the number of validation
+examples is unknown. Our choice."""
+
+
+@dataclass(frozen=True)
+class ObjectiveCosts:
+    """The objective of each trial, converted to a cost (lower is better)."""
+
+    metric: str
+    curves: Sequence[Curve]
+    """Cost curve of each trial, shape (trials,). The costs may be NaN or infinite."""
+    sign: int
+    """1 if the objective is minimised, -1 if it is maximised."""
+
+    def text(self, cost: float) -> str:
+        """Convert a cost to a value of the objective, and return the value as text."""
+        return f"{self.sign * cost + 0.0:.3g}"
+
+    @cached_property
+    def range(self) -> float:
+        """Range of the finite costs of all trials; NaN if no cost is finite."""
+        finite = [
+            v for c in self.curves for v in (c.finite.values.min(initial=np.inf), c.finite.values.max(initial=-np.inf))
+        ]
+        known = [v for v in finite if math.isfinite(v)]
+        return max(known) - min(known) if known else math.nan
+
+
+def read_costs(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bool, trials: int) -> ObjectiveCosts:
+    """Return the objective of each trial as a cost."""
+    curves = [blocks[objective].curve(i) for i in range(trials)]
+    return ObjectiveCosts(objective, curves if minimize else [-c for c in curves], 1 if minimize else -1)
+
+
+def min_difference(costs: ObjectiveCosts, examples: float) -> float:
+    """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for other
+    objectives.
+
+    If the number is unknown, the smallest difference between any two logged accuracies counts as one example, provided that all
+    accuracies are multiples of it. A few accuracies can be multiples by chance, so the result is limited to a share of the range.
+    """
+    if math.isfinite(examples) or "accuracy" not in metric_direction.quantity(costs.metric):
+        return known_difference(costs, examples)
+    values = np.unique(np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)]))
+    gaps = np.diff(values)
+    gaps = gaps[gaps > _MIN_GAP * np.abs(values).max(initial=0.0)]
+    if not len(gaps):
+        return 0.0
+    multiples = values * round(_full_accuracy(values) / gaps.min()) / _full_accuracy(values)
+    if np.abs(multiples - np.round(multiples)).max() > _MAX_GAP_REMAINDER:
+        return 0.0
+    return min(_MIN_EXAMPLES * float(gaps.min()), _MAX_GUESSED_DIFFERENCE * costs.range)
+
+
+def known_difference(costs: ObjectiveCosts, examples: float) -> float:
+    """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for other
+    objectives, or if the number is unknown.
+    """
+    if "accuracy" not in metric_direction.quantity(costs.metric):
+        return 0.0
+    values = np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)])
+    return _MIN_EXAMPLES / examples * _full_accuracy(values)
+
+
+def _full_accuracy(accuracies: FloatArray) -> float:
+    """Return the accuracy of a perfect model: 1, or 100 if the accuracies are percentages."""
+    return 1.0 if float(np.abs(accuracies).max(initial=0.0)) <= 1 + 1e-6 else 100.0

@@ -1,0 +1,158 @@
+"""Finds trials that learned nothing: their objective never left a degenerate plateau, such as ln 10, that other trials left
+sooner, or is no better than such a plateau after the same number of steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from advisor.contract import metric_direction
+from advisor.model.space import FloatArray
+from advisor.model.study import Curve
+from advisor.tracking.study.objective_costs import ObjectiveCosts
+
+MIN_PLATEAU_EVALUATIONS = 3
+"""Minimum number of evaluations on a plateau to recognise the plateau."""
+_FLAT = 0.02
+"""Maximum range of the values on a plateau, as a fraction of the plateau's distance from the best result. Our choice."""
+MIN_LEARNING_GAIN = 0.05
+"""Minimum improvement over the first evaluation that counts as learning, as a fraction of the distance to the best result. Our
+choice."""
+_MAX_PLATEAU_TRIALS_FRACTION = 0.5
+"""Maximum fraction of trials on a plateau at which these trials count as failed. A larger fraction of trials on a plateau means
+a fault of the whole study."""
+_MAX_CLASSES = 1000
+_MAX_CHANCE_LEVEL_DISTANCE = 0.05
+"""Maximum distance of a plateau from the score of guessing among k classes, as a fraction of the difference between guessing
+among k and among k + 1 classes."""
+
+
+def find_trials_on_plateaus(
+    costs: ObjectiveCosts, trials: Sequence[int], chance: float | None, min_distance: float
+) -> dict[int, str]:
+    """Return the trials that never left a degenerate plateau, each with a clause on it. A plateau is a level of random guessing, a
+    level that several trials share, or an exact constant.
+
+    min_distance: minimum distance of a plateau from the best result.
+    """
+    results = [float(costs.curves[t].finite.values.min()) for t in trials]
+    if not results:
+        return {}
+    best = min(results)
+    levels = {t: level for t in trials if math.isfinite(level := _flat_level(costs.curves[t].finite.values, best))}
+    known = _chance_levels(costs) if chance is None else np.array([chance])
+    found: dict[int, str] = {}
+    stays: dict[float, int] = {}
+    for trial, level in levels.items():
+        distance = level - best
+        if distance < min_distance:
+            continue
+        shared = [t for t, other in levels.items() if t != trial and abs(other - level) <= 1e-3 * distance]
+        exact = np.ptp(_values_in_last_half(costs.curves[trial].finite.values)) <= 1e-9 * abs(level)
+        guess = (
+            _is_chance_level(level, known) if chance is None else abs(level - chance) <= MIN_LEARNING_GAIN * distance
+        )
+        if not (shared or exact or guess):
+            continue
+        # Learning may simply start late: the success rate of a policy is zero until the policy first succeeds.
+        key = round(level / distance, 3)
+        if key not in stays:
+            stays[key] = longest_temporary_plateau(
+                _curves_below(costs, level - MIN_LEARNING_GAIN * distance), level, _FLAT * distance
+            )
+        if 2 * stays[key] >= len(costs.curves[trial].finite):
+            continue
+        like = " like other trials" if shared else ""
+        found[trial] = f"{costs.metric} stays at {costs.text(level)} from the start{like}"
+    if len(found) > _MAX_PLATEAU_TRIALS_FRACTION * len(trials):
+        return {}
+    return {**found, **_find_trials_no_better_than_plateau(costs, trials, results, found, levels)}
+
+
+def _find_trials_no_better_than_plateau(
+    costs: ObjectiveCosts,
+    trials: Sequence[int],
+    results: Sequence[float],
+    plateau_trials: Mapping[int, str],
+    levels: Mapping[int, float],
+) -> dict[int, str]:
+    """Return noisier trials, each with a clause on it, that are no better than trials on a plateau after the same number of steps.
+
+    results: lowest cost of each trial. plateau_trials: trials that never left their level, which is in `levels`.
+    """
+    best, more = min(results), dict[int, str]()
+    limit = min((levels[t] - MIN_LEARNING_GAIN * (levels[t] - best) for t in plateau_trials), default=math.inf)
+    steps = max((costs.curves[t].finite.steps[-1] for t in plateau_trials), default=0)
+    for trial, result in zip(trials, results, strict=True):
+        curve = costs.curves[trial].finite
+        if (
+            trial not in plateau_trials
+            and result >= limit
+            and curve.steps[-1] >= steps
+            and not _has_curve_fallen(curve.values, limit - best)
+        ):
+            more[trial] = f"{costs.metric} gets no better than in trials that never leave a plateau"
+    return more
+
+
+def longest_temporary_plateau(curves: Sequence[Curve], level: float, error: float) -> int:
+    """Return the maximum number of consecutive evaluations that a trial spent at `level` before it left this level.
+
+    For example, the success rate of a policy may be zero for some time. A trial that has left a level once may leave it a
+    second time.
+    """
+    longest = 0
+    for curve in curves:
+        away = np.flatnonzero(np.abs(curve.finite.values - level) > max(error, 1e-12))
+        longest = max(longest, int(np.diff(away, prepend=-1).max(initial=1)) - 1)
+    return longest
+
+
+def _has_curve_fallen(values: FloatArray, distance: float) -> bool:
+    """Return whether the later half of the curve is clearly below its first quarter, so that the trial has learned something."""
+    start = float(np.median(values[: max(len(values) // 4, 1)]))
+    return start - float(np.median(_values_in_last_half(values))) > MIN_LEARNING_GAIN * distance
+
+
+def _curves_below(costs: ObjectiveCosts, max_cost: float) -> list[Curve]:
+    """Return the curves whose last half is mostly below this cost; a few low noisy values do not show that a trial left a
+    level."""
+    known = [c for c in costs.curves if len(c.finite)]
+    return [c for c in known if float(np.median(_values_in_last_half(c.finite.values))) < max_cost]
+
+
+def _flat_level(values: FloatArray, best: float) -> float:
+    """Return the level of a curve whose range is small relative to its distance from the best result `best`; NaN for other
+    curves."""
+    half = _values_in_last_half(values)
+    level = float(np.median(half))
+    distance = level - best
+    if len(half) < MIN_PLATEAU_EVALUATIONS or distance <= 0 or np.ptp(half) > _FLAT * distance:
+        return math.nan
+    return level if values[0] - values.min() <= MIN_LEARNING_GAIN * distance else math.nan
+
+
+def _values_in_last_half(values: FloatArray) -> FloatArray:
+    return values[len(values) // 2 :]
+
+
+def _chance_levels(costs: ObjectiveCosts) -> FloatArray:
+    """Return the costs of random guessing among 2, 3, ... classes, derived from the objective's name; empty if the name does
+    not determine them."""
+    classes = np.arange(2, _MAX_CLASSES + 1)
+    quantity = metric_direction.quantity(costs.metric)
+    if "loss" in quantity or "entropy" in quantity:
+        return np.log(classes)
+    if {"accuracy", "acc1", "top1"} & set(quantity):
+        return -1.0 / classes
+    return 1 - 1.0 / classes if "error" in quantity else np.empty(0)
+
+
+def _is_chance_level(level: float, known_chance: FloatArray) -> bool:
+    if len(known_chance) < 2:
+        return False
+    at = int(np.argmin(np.abs(known_chance - level)))
+    gap = float(np.abs(np.diff(known_chance))[min(at, len(known_chance) - 2)])
+    return bool(abs(known_chance[at] - level) <= _MAX_CHANCE_LEVEL_DISTANCE * gap)
