@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from advisor.model.reading import Reading
 from advisor.model.spec import Direction, StudySpec
@@ -25,60 +26,28 @@ class StudyRounds:
     """One sentence about each earlier round that could not be read, with the reason."""
 
 
-def read_study(
-    experiment: str,
-    *,
-    tracking_uri: str | None = None,
-    spec: StudySpec | None = None,
-    objective: str | None = None,
-    direction: Direction | None = None,
-    filter: str | None = None,
-    reading: Reading | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-    unfinished: bool = False,
-) -> Study:
-    """Read the study of an MLflow experiment (name or id) without changing it; see `advisor.analyze` for the options.
+class ReadOptions(TypedDict, total=False):
+    """How to read an experiment; see `advisor.analyze` for the fields."""
 
-    unfinished: whether to accept a study in which no trial has ended yet.
-    """
-    _, study = _read_own_study(
-        experiment,
-        tracking_uri=tracking_uri,
-        spec=spec,
-        objective=objective,
-        direction=direction,
-        filter=filter,
-        reading=reading,
-        on_progress=on_progress,
-        unfinished=unfinished,
-    )
-    return study
+    tracking_uri: str | None
+    spec: StudySpec | None
+    objective: str | None
+    direction: Direction | None
+    filter: str | None
+    reading: Reading | None
+    on_progress: Callable[[int, int], None] | None
+    unfinished: bool
+    """Whether to accept a study in which no trial has ended yet."""
 
 
-def read_rounds(
-    experiment: str,
-    *,
-    tracking_uri: str | None = None,
-    spec: StudySpec | None = None,
-    objective: str | None = None,
-    direction: Direction | None = None,
-    filter: str | None = None,
-    reading: Reading | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-    unfinished: bool = False,
-) -> StudyRounds:
+def read_study(experiment: str, **options: Unpack[ReadOptions]) -> Study:
+    """Read the study of an MLflow experiment (name or id) without changing it."""
+    return _read_own_study(experiment, **options)[1]
+
+
+def read_rounds(experiment: str, **options: Unpack[ReadOptions]) -> StudyRounds:
     """Read a study as `read_study` does, and also its earlier rounds, which the study file names and the same store holds."""
-    reader, own = _read_own_study(
-        experiment,
-        tracking_uri=tracking_uri,
-        spec=spec,
-        objective=objective,
-        direction=direction,
-        filter=filter,
-        reading=reading,
-        on_progress=on_progress,
-        unfinished=unfinished,
-    )
+    reader, own = _read_own_study(experiment, **options)
     return StudyRounds(own, *reader.ancestors(own))
 
 
@@ -90,14 +59,14 @@ def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
 def _read_own_study(
     experiment: str,
     *,
-    tracking_uri: str | None,
-    spec: StudySpec | None,
-    objective: str | None,
-    direction: Direction | None,
-    filter: str | None,
-    reading: Reading | None,
-    on_progress: Callable[[int, int], None] | None,
-    unfinished: bool,
+    tracking_uri: str | None = None,
+    spec: StudySpec | None = None,
+    objective: str | None = None,
+    direction: Direction | None = None,
+    filter: str | None = None,
+    reading: Reading | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    unfinished: bool = False,
 ) -> tuple[Reader, Study]:
     reader = Reader(tracking_uri, filter, on_progress)
     everything = reader.experiment(experiment)
