@@ -1,4 +1,4 @@
-"""Finds earlier settings that are similar to a proposed one, with their outcomes, so that nobody tries the same setting again."""
+"""Finds earlier settings that are similar to a proposed setting, with their results, so that no setting is trained twice."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ Part: TypeAlias = tuple[str, str]
 """A part of a spec that a change sets, as the name of a parameter or field, and "low", "high" or "scale"."""
 
 
-class ChangeConflict(Exception):  # noqa: N818 - the caller reports it as a reason
+class ChangeConflictError(Exception):
     """Raised if a change cannot be applied; the message is the reason."""
 
 
@@ -46,21 +46,21 @@ class StudyDraft:
     """The rule that set a part of the study, by part."""
 
     def apply(self, rule: str, change: Change) -> bool:
-        """Apply the change, and return whether it altered the draft. Raises ChangeConflict if the change cannot be applied."""
+        """Apply the change, and return whether it altered the draft. Raises ChangeConflictError if the change cannot be applied."""
         if isinstance(change, RepeatTrial) and self.current != self.start:
-            raise ChangeConflict("the changed study may find a better trial, which should be repeated instead")
+            raise ChangeConflictError("the changed study may find a better trial, which should be repeated instead")
         if isinstance(change, SetRange):
             change = self._snap_to_study_ends(change)
             keep = roles.reason_against_change(change, self.start.parameters.get(change.parameter))
             if keep is not None:
-                raise ChangeConflict(keep)
+                raise ChangeConflictError(keep)
         others = {self.owners[part] for part in _parts(change, self.current) if part in self.owners} - {rule}
         if isinstance(change, SetRange):
             change = self._without_parts_of_others(rule, change)
         if others and not (isinstance(change, SetRange) and _parts(change, self.current)):
             if self._repeats_earlier_change(change):
                 return False
-            raise ChangeConflict(f"{' and '.join(sorted(others))} already set {target(change)}")
+            raise ChangeConflictError(f"{' and '.join(sorted(others))} already set {target(change)}")
         after = self._changed(change)
         if after == self.current:
             return False
@@ -123,8 +123,8 @@ class StudyDraft:
             name = target(change)
             old = self.current.parameters.get(name)
             if old is not None and old.limits is not None:
-                raise ChangeConflict(f"its change of {name} exceeds the declared limits") from None
-            raise ChangeConflict(f"its change of {name} contradicts a change with higher priority") from None
+                raise ChangeConflictError(f"its change of {name} exceeds the declared limits") from None
+            raise ChangeConflictError(f"its change of {name} contradicts a change with higher priority") from None
 
 
 def target(change: Change) -> str:

@@ -21,7 +21,7 @@ from advisor.model.study import Study
 from advisor.model.words import clean
 from advisor.planning.base import validate
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
-from advisor.planning.draft import ChangeConflict, StudyDraft
+from advisor.planning.draft import ChangeConflictError, StudyDraft
 from advisor.planning.stage_edits import StageEdits
 from advisor.planning.stages import MIN_CONFIDENCE, REGULARISATION, only_advice
 from advisor.planning.states import assess_evidence
@@ -129,7 +129,7 @@ class FindingFollower:
         """Apply one change, and return whether it altered the draft."""
         try:
             return self.draft.apply(finding.rule, change)
-        except ChangeConflict as conflict:
+        except ChangeConflictError as conflict:
             self.defer(finding, str(conflict))
             return False
 

@@ -38,7 +38,7 @@ _REPEAT_DRAWS = 20_000
 MAX_DRAWN_POINTS = 240
 """Maximum number of points in the search space, over all groups, at which responses are drawn."""
 _CANDIDATES = 2400
-"""Number of random points near good settings, of which the most promising ones are chosen for each group."""
+"""Number of random points near good settings. The most promising of these points are chosen for each group."""
 _MIN_GOOD_SETTINGS = 4
 """Minimum number of settings of a group that count as good; the group's best cost is sought near them."""
 _CONSTANT_VARIANCE = 4.0

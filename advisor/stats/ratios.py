@@ -11,7 +11,7 @@ from scipy import special
 from advisor.model.space import FloatArray
 
 _BLOCKS = 10
-"""Maximum number of segments of a series, of which the jackknife leaves out one at a time."""
+"""Maximum number of segments of a series. The jackknife leaves out one segment at a time."""
 
 
 def p_value_of_share(share: float, points: int, limit: float) -> float:

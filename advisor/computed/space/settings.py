@@ -92,7 +92,7 @@ def was_heavily_pruned(study: Study) -> bool:
 
 
 def require_unpruned(study: Study) -> None:
-    """Raise MissingData if so many trials were pruned that early results selected the complete trials."""
+    """Raise MissingData if most trials were pruned: early results then decided which trials were completed."""
     if was_heavily_pruned(study):
         pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
         raise MissingData(

@@ -119,8 +119,8 @@ class Ledger:
         return [results[job.key] for job in jobs]
 
     def _claim_jobs(self, jobs: Sequence[Job], results: dict[Key, tuple[Job, str]]) -> dict[Key, tuple[Job, str]]:
-        """Create MLflow runs for the jobs that nobody has claimed, and return them. Add the states of jobs that other launchers
-        have claimed to `results`."""
+        """Create MLflow runs for the jobs that no launcher has claimed, and return these jobs. Add to `results` the states of jobs
+        that other launchers have claimed."""
         trainings = self._runs.trainings(jobs)
         claimed: dict[Key, tuple[Job, str]] = {}
         for job in jobs:

@@ -115,7 +115,7 @@ def narrowed(
 
 
 def _has_one_usable_value(study: Study, name: str) -> bool:
-    """Return whether `name` is an undeclared list of choices of which all usable trials have the same value."""
+    """Return whether `name` is an undeclared hyperparameter with a list of choices that has the same value in all usable trials."""
     parameter = study.searched.get(name)
     if parameter is None or not parameter.options or name not in study.inferred:
         return False

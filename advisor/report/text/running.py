@@ -40,7 +40,7 @@ def summary_line(report: ReportData) -> str:
     parts = []
     if report.running:
         doomed = sum(t.stop for t in report.running)
-        tail = f", of which {doomed} cannot become the best" if doomed else ""
+        tail = f"; {doomed} cannot become the best" if doomed else ""
         parts.append(sentence(f"{count(len(report.running), 'running trial')}{tail}"))
     if report.stopped.trials:
         stopped = report.stopped

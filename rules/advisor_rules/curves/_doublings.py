@@ -20,7 +20,7 @@ _MIN_RATIO, _MAX_RATIO = 1.5, 4.0
 
 @dataclass(frozen=True, slots=True)
 class TrialLengthPair:
-    """A pair of trials with the same settings, one of which trained longer."""
+    """A shorter and a longer trial with the same settings."""
 
     short: Trial
     long: Trial

@@ -80,7 +80,7 @@ def noise_remedy(
 
 
 def _advise_more_examples(times: float, examples: str = "validation examples") -> Advise:
-    """Return the advice to evaluate on `times` times as many examples, or other advice if so many examples are impractical."""
+    """Return the advice to evaluate on `times` times as many examples; other advice if this number is impractical."""
     if times > MAX_EXAMPLES_FACTOR:
         instead = "Repeat the best settings with several seeds, or compare them by a metric with less noise"
         return Advise(text=f"{instead}: no realistic number of {examples} separates them.")

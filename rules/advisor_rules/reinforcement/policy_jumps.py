@@ -36,7 +36,7 @@ choice."""
 class _JumpsOfTrial:
     trial: Trial
     p: float | None
-    """p-value of the outliers; None if the curve has so many jumps that no point counts as an outlier."""
+    """p-value of the outliers; None if jumps are too frequent to be outliers."""
     step: int
     """Step of the largest jump."""
     ratio: float

@@ -169,7 +169,7 @@ class StepsToFit(Rule):
                 steps=steps,
             ),
             action=say(
-                "Repeat the sweep with {times} times the steps. If so many steps are too expensive, compute limits this training.",
+                "Repeat the sweep with {times} times the steps. If that is too expensive, compute limits this training.",
                 times=Number(self.more),
             ),
             confidence=0.95,

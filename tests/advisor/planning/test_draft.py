@@ -6,7 +6,7 @@ import pytest
 
 from advisor.model.change import SetRange
 from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.planning.draft import ChangeConflict, StudyDraft
+from advisor.planning.draft import ChangeConflictError, StudyDraft
 
 LR = Parameter(type="float", low=1e-5, high=100.0, scale="log", role="nuisance")
 SPEC = StudySpec(study="s", objective=Objective(metric="loss", direction="minimize"), parameters={"lr": LR})
@@ -26,5 +26,5 @@ def test_the_tighter_of_two_cuts_wins_on_each_side() -> None:
 
 def test_a_cut_and_an_extension_of_the_same_end_keep_the_first() -> None:
     assert lr_after((1e-5, 0.2), (1e-7, 100.0), (1e-5, 1e-4)) == (1e-7, 1e-4)
-    with pytest.raises(ChangeConflict, match="rule-0 already set lr"):
+    with pytest.raises(ChangeConflictError, match="rule-0 already set lr"):
         lr_after((1e-5, 0.2), (1e-5, 1000.0))

@@ -104,7 +104,7 @@ def test_the_summary_counts_running_trials_and_saved_steps(report: Report) -> No
         update={"running": (row(), row(id="2", stop=True)), "stopped": StoppedTrials(trials=3, saved_steps=4500)}
     )
     assert summary_line(made) == (
-        "2 running trials, of which 1 cannot become the best. The guard stopped 3 trials and saved 4,500 steps so far."
+        "2 running trials; 1 cannot become the best. The guard stopped 3 trials and saved 4,500 steps so far."
     )
 
 
