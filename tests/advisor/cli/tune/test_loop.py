@@ -93,7 +93,7 @@ def test_a_wrong_space_is_widened_and_the_best_setting_repeated(folder, capfd):
     assert out.startswith("Block 1, 9 trials: Explore the space.")
     assert "Block 2, 3 trials: Widen lr: 1e-5 to 0.01. Better trials lie towards the upper end, 0.001." in out
     assert "15 trials in 4 blocks.\nBest setting: lr 0.0" in out
-    assert "Its 2 runs with different seeds have val/loss" in out
+    assert "The 2 runs of this setting with different seeds have val/loss" in out
     assert out.endswith("Next: advisor analyze small --tracking-uri sqlite:///mlflow.db\n")
     assert [path.name for path in files(folder)] == [
         "01-explore.yaml",
