@@ -3,7 +3,7 @@ each rule.
 
     python benchmarks/quality/lm_rules.py                           seeds 101 to 110; about 12 minutes on one core
     python benchmarks/quality/lm_rules.py --seeds 1 --only float16  one seed of the studies whose names start with this
-    python benchmarks/quality/lm_rules.py --write                   also write `trained.csv` for the pages
+    python benchmarks/quality/lm_rules.py --first-seed 401 --write  also write `trained.csv` for the pages
 
 A seed determines the sampled hyperparameters, the weights and the order of the data. The hook logs into memory. The rules were
 developed on seeds below 10; the recordings of the project have seed 1.
