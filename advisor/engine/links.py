@@ -59,10 +59,18 @@ def check_relations(rules: Iterable[Rule]) -> None:
 
 
 def _declared_links(rules: Iterable[Rule]) -> Iterator[Link]:
+    rules = tuple(rules)
+    needing = tuple(rule.rule_id() for rule in rules if rule.needs_learning)
     for rule in rules:
         own = rule.rule_id()
-        yield from (Link(own, effect, relation) for relation in _as_tuple(rule.explains) for effect in relation.rules)
-        yield from (Link(cause, own, relation) for relation in _as_tuple(rule.explained_by) for cause in relation.rules)
+        for relation in _as_tuple(rule.explains):
+            yield from (Link(own, effect, relation) for effect in _ids(relation, needing))
+        for relation in _as_tuple(rule.explained_by):
+            yield from (Link(cause, own, relation) for cause in _ids(relation, needing))
+
+
+def _ids(relation: Relation, needing_learning: tuple[str, ...]) -> tuple[str, ...]:
+    return needing_learning if relation.rules == "needs_learning" else relation.rules
 
 
 def _as_tuple(relations: Relation | tuple[Relation, ...]) -> tuple[Relation, ...]:

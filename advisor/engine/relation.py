@@ -35,8 +35,8 @@ class Relation:
     """Declares which findings of other rules are effects or causes of a rule's findings. A rule declares effects in its
     attribute `explains` and causes in `explained_by`."""
 
-    rules: tuple[str, ...]
-    """Ids of the other rules in the relation."""
+    rules: tuple[str, ...] | Literal["needs_learning"]
+    """Ids of the other rules in the relation, or "needs_learning" for all rules that set `Rule.needs_learning`."""
     shares: SharedProperty
     because: str
     """One sentence that explains how the effect follows from the cause; it is shown below the effect."""

@@ -84,6 +84,8 @@ class Rule(BaseModel):
     needs_order: ClassVar[bool] = False
     """Whether the rule depends on the order of the trials' results. If results do not rank the trials, such a rule counts as
     not assessed when it finds nothing."""
+    needs_learning: ClassVar[bool] = False
+    """Whether the rule reads differences between trials, or shapes of curves, which are chance if no trial learned anything."""
     explains: ClassVar[Relation | tuple[Relation, ...]] = ()
     """Relations to findings of other rules that are effects of this rule's findings."""
     explained_by: ClassVar[Relation | tuple[Relation, ...]] = ()

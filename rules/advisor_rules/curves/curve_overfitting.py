@@ -66,6 +66,7 @@ class CurveOverfitting(Rule):
 
     playbook = "Examining the training curves"
     goal = "regularisation"
+    needs_learning = True
     not_for = frozenset({"reinforcement-learning", "gan"})
     explains = (
         Relation(

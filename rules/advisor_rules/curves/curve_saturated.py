@@ -58,6 +58,7 @@ class CurveSaturated(Rule):
 
     playbook = "Examining the training curves"
     goal = "steps"
+    needs_learning = True
     compares_results = True
     predicts = "no-worse"
     while_running = True

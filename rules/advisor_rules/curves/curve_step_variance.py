@@ -56,6 +56,7 @@ class CurveStepVariance(Rule):
     goal = "efficiency"
     compares_results = True
     needs_order = True
+    needs_learning = True
 
     best: Count = 5
     """Number of best settings to compare."""

@@ -67,6 +67,7 @@ class CurveStillImproving(Rule):
 
     playbook = "Examining the training curves"
     goal = "steps"
+    needs_learning = True
     compares_results = True
     predicts = "longer-reaches"
     explains = (

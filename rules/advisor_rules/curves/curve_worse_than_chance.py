@@ -59,27 +59,7 @@ class CurveWorseThanChance(Rule):
     before_exploitation = "not-fired"
     explains = (
         Relation(
-            rules=(
-                "space-boundary",
-                "space-insensitive",
-                "space-interaction",
-                "space-undersampled",
-                "space-shrink",
-                "space-scale",
-                "unfair-comparison",
-                "curve-overfitting",
-                "curve-saturated",
-                "curve-still-improving",
-                "curve-step-variance",
-                "step-position",
-                "steps-compute-bound",
-                "schedule-constant",
-                "decay-too-low",
-                "ckpt-best-lost",
-                "eval-size",
-                "adopt",
-                "tuning-saturated",
-            ),
+            rules="needs_learning",
             shares="study",
             because="No trial learned anything, so their differences and the shapes of their curves are chance.",
             blinds=True,

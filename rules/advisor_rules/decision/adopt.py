@@ -52,6 +52,7 @@ class Adopt(Rule):
     goal = "exploitation"
     compares_results = True
     needs_order = True
+    needs_learning = True
     unmeasured = frozenset({"evaluations", "seed"})
 
     false_alarms: Share = 0.05

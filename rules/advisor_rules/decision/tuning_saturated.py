@@ -58,6 +58,7 @@ class TuningSaturated(Rule):
     goal = "exploitation"
     compares_results = True
     needs_order = True
+    needs_learning = True
     explains = Relation(
         rules=("adopt",), shares="study", because="Many settings are as good as the best one, so none of them leads."
     )

@@ -83,6 +83,7 @@ class ChosenUnlikely(Rule):
     playbook = "Examining the training curves"
     grounds = Grounds(finding="test", advice="literature", source="arXiv 2402.13228, 2410.08847")
     goal = "regularisation"
+    needs_learning = True
 
     best: Points = 5
     """Number of best trials to judge. Our choice."""

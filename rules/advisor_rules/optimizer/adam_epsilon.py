@@ -59,6 +59,7 @@ class AdamEpsilon(Rule):
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
     grounds = Grounds(finding="mechanism", advice="mechanism", source="arXiv 2309.14322")
     goal = "stability"
+    needs_learning = True
     explains = Relation(
         rules=("space-boundary", "curve-still-improving"),
         shares="study",

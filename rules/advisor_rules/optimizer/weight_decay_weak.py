@@ -55,6 +55,7 @@ class WeightDecayWeak(Rule):
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
     grounds = Grounds(finding="mechanism", advice="mechanism", source="arXiv 2405.13698, 2505.13738")
     goal = "regularisation"
+    needs_learning = True
     explains = Relation(
         rules=("space-insensitive", "space-boundary", "space-shrink"),
         shares="subject",

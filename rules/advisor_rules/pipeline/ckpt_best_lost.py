@@ -60,6 +60,7 @@ class CkptBestLost(Rule):
 
     playbook = "Saving checkpoints and retrospectively selecting the best checkpoint"
     goal = "pipeline"
+    needs_learning = True
 
     best: Count = 5
     """Maximum number of best trials to examine. Our choice."""

@@ -69,6 +69,7 @@ class EvalSize(Rule):
 
     playbook = "Choosing a sample for periodic evaluation"
     goal = "efficiency"
+    needs_learning = True
     compares_results = True
     explains = Relation(
         rules=("curve-step-variance", "adopt"),

@@ -60,6 +60,7 @@ class ScientificEffect(Rule):
     goal = "sampling"
     compares_results = True
     needs_order = True
+    needs_learning = True
 
     levels: Count = _compared_values.MAX_VALUES
     """Maximum number of values that a study compares; a hyperparameter with more values is tuned."""

@@ -62,6 +62,7 @@ class SpaceBoundary(Rule):
     goal = "boundary"
     compares_results = True
     needs_order = True
+    needs_learning = True
     probes = frozenset({"learning-rate"})
     predicts = "best-beyond"
     before_exploitation = "quiet"

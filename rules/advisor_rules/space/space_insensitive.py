@@ -61,6 +61,7 @@ class SpaceInsensitive(Rule):
     goal = "sampling"
     compares_results = True
     needs_order = True
+    needs_learning = True
     predicts = "no-worse"
 
     share: Share = 0.15

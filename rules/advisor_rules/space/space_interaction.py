@@ -55,6 +55,7 @@ class SpaceInteraction(Rule):
     goal = "sampling"
     compares_results = True
     needs_order = True
+    needs_learning = True
     explains = Relation(
         rules=("space-insensitive",),
         shares="subject",

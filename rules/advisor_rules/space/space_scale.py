@@ -49,6 +49,7 @@ class SpaceScale(Rule):
     goal = "boundary"
     compares_results = True
     needs_order = True
+    needs_learning = True
     explains = Relation(
         rules=("space-boundary", "space-shrink", "space-insensitive"),
         shares="subject",

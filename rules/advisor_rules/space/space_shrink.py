@@ -60,6 +60,7 @@ class SpaceShrink(Rule):
     goal = "sampling"
     compares_results = True
     needs_order = True
+    needs_learning = True
     predicts = "denser"
     explains = (
         Relation(

@@ -59,6 +59,7 @@ class SpaceUndersampled(Rule):
     goal = "sampling"
     compares_results = True
     needs_order = True
+    needs_learning = True
     before_exploitation = "quiet"
     explains = Relation(
         rules=("space-insensitive",),

@@ -44,6 +44,7 @@ class DecayTooLow(Rule):
 
     playbook = "Deciding how long to train when training is compute-bound"
     goal = "steps"
+    needs_learning = True
     explains = Relation(
         rules=("curve-saturated", "step-position", "steps-compute-bound"),
         shares="trials",

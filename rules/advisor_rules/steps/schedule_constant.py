@@ -39,6 +39,7 @@ class ScheduleConstant(Rule):
 
     playbook = "Which learning rate decay should I use as a default?"
     goal = "efficiency"
+    needs_learning = True
     explains = Relation(
         rules=("curve-step-variance",),
         shares="study",

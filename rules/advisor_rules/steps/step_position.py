@@ -58,6 +58,7 @@ class StepPosition(Rule):
 
     playbook = "Deciding how long to train when training is not compute-bound"
     goal = "steps"
+    needs_learning = True
     compares_results = True
 
     best: Count = 5

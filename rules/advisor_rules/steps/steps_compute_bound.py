@@ -60,6 +60,7 @@ class StepsComputeBound(Rule):
 
     playbook = "Determining the number of steps for each training run"
     goal = "steps"
+    needs_learning = True
     compares_results = True
 
     best: Count = 3

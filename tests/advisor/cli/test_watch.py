@@ -37,7 +37,9 @@ def test_watch_serves_each_new_report_and_says_what_changed(uri, tmp_path):
         too_long.start()
         try:
             url = next(
-                found[1] for line in process.stdout if (found := re.match(r"Live report at (http://127\.0\.0\.1:\d+/) ", line))
+                found[1]
+                for line in process.stdout
+                if (found := re.match(r"Live report at (http://127\.0\.0\.1:\d+/) ", line))
             )
             state = json.load(urllib.request.urlopen(url + "state"))
             assert (state["version"], state["changes"], state["running"], state["error"]) == (1, [], [], None)

@@ -62,3 +62,10 @@ def test_no_two_relations_say_the_same() -> None:
     severities = [(k.relation.min_severity, k.relation.max_severity) for k in find_links(RULES)]
     every = list(zip(conditions, severities, strict=True))
     assert len(set(every)) == len(every)
+
+
+def test_a_relation_to_rules_that_need_learning_reaches_those_only() -> None:
+    cause, other, needing = rule("a"), rule("b"), rule("c")
+    type(cause).explains = Relation(rules="needs_learning", shares="study", because="It does.")
+    type(needing).needs_learning = True
+    assert [(k.cause, k.effect) for k in find_links([cause, other, needing])] == [("a", "c")]
