@@ -14,7 +14,7 @@ import pytest
 
 from advisor_logging import shipper_process
 
-TIMEOUT_S = 2.0
+TIMEOUT_S = 10.0
 
 
 class Places:

@@ -56,9 +56,17 @@ MLFLOW_DEFAULTS = {
     "GIT_PYTHON_REFRESH": "quiet",
 }
 _FORCED_VARIABLES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
-_RUN_VARIABLES = {"MLFLOW_RUN_ID", "ADVISOR_TRIAL", "ADVISOR_SEED", "ADVISOR_PARAMS"}
-"""Environment variables that name the current run or trial. The values of these variables may differ between runs that use the
-same shipper process."""
+_RUN_VARIABLES = {
+    "ADVISOR_PARAMS",
+    "ADVISOR_SEED",
+    "ADVISOR_TRIAL",
+    "MLFLOW_EXPERIMENT_ID",
+    "MLFLOW_EXPERIMENT_NAME",
+    "MLFLOW_RUN_ID",
+    "MLFLOW_TRACKING_URI",
+}
+"""Environment variables that name the store, the experiment, the run or the trial. Only the training process reads them, so their
+values may differ between runs that use the same shipper process."""
 
 
 class ShipperSettings(NamedTuple):
