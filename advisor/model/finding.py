@@ -13,6 +13,7 @@ from advisor.model.evidence import Evidence
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
 from advisor.model.space import Side
+from advisor.model.study import Study
 from advisor.model.words import clean
 
 Severity = Literal["critical", "warning", "note"]
@@ -66,6 +67,12 @@ class MissingData(Exception):  # noqa: N818 - not an error: the engine turns thi
     def __init__(self, message: str, *, needs: Lack = "other", at_least: int | None = None) -> None:
         super().__init__(message)
         self.needs = DataNeed(needs, at_least)
+
+
+def require_searched_hyperparameters(study: Study) -> None:
+    """Raise MissingData if the study varied no hyperparameter."""
+    if not study.searched:
+        raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
 
 
 class Explanation(FrozenModel):

@@ -26,6 +26,10 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 TOLERANCE = 1e-6
 """Relative tolerance for comparing values, because 32-bit floats and text round logged values."""
 
+MAX_FINITE_VALUE = 1e100
+"""Maximum absolute value that counts as finite. Only diverged runs have values above this maximum, and squares of values below
+it do not overflow."""
+
 SettingKey: TypeAlias = tuple[tuple[str, str], ...]
 """Identifies a hyperparameter setting: (name, value as text) of each hyperparameter, sorted by name."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from advisor.computed.batch import throughput
+from advisor.computed.batch import throughput, tried_sizes
 from advisor.model.space import Value, as_number
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
@@ -29,10 +29,10 @@ def parameter_in_next_study(study: Study, name: str, best: Value | None) -> Para
     if parameter.role == "scientific" or best is None:
         return _batch_size_choices(parameter, study, name)
     fastest = throughput.recommended_batch_size(study, name)
-    size = fastest or throughput.largest_good_batch_size(study, name) or as_number(best)
+    size = fastest or tried_sizes.largest_good_batch_size(study, name) or as_number(best)
     if not size > 0:  # the choice is not a number but a word, such as "auto"
         return parameter.fix_value(best, why="as in the best trial")
-    value = throughput.usable_batch_size(study, name, size)
+    value = tried_sizes.usable_batch_size(study, name, size)
     whole = int(value) if value.is_integer() else value
     return parameter.fix_value(whole, why=_reason_text(study, name, fastest, value, size))
 
@@ -47,7 +47,7 @@ def _reason_text(study: Study, name: str, fastest: float | None, value: float, s
     if fastest is None:
         near = "" if value == size else f", {size:g}, as a power of two"
         return f"the largest among the best trials{near}; once each size is tuned, choose by throughput instead"
-    limit = throughput.smallest_out_of_memory(study)
+    limit = tried_sizes.smallest_out_of_memory(study)
     memory = f"; {limit:g} ran out of memory" if math.isfinite(limit) else ""
     tried = [as_number(t.params[name]) for t in study.trials if name in t.params]
     enough = size < max(tried)
@@ -67,7 +67,7 @@ def _batch_size_choices(parameter: Parameter, study: Study, name: str) -> Parame
         return parameter
     assert parameter.low is not None
     assert parameter.high is not None
-    limit = throughput.smallest_out_of_memory(study)
+    limit = tried_sizes.smallest_out_of_memory(study)
     first, last = math.ceil(math.log2(max(parameter.low, 1))), math.floor(math.log2(max(parameter.high, 1)))
     sizes = tuple(2**i for i in range(first, last + 1) if not 2**i >= limit)
     if not sizes:

@@ -10,13 +10,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy import special
 from scipy.linalg import blas
 
-from advisor.model.space import FloatArray
+from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
 
 MIN_POINTS = 6
 """Minimum number of points of a curve to estimate its noise and to test for a rise."""
-MAX_FINITE_VALUE = 1e100
-"""Maximum absolute value that counts as finite. Only diverged runs have values above this maximum, and squares of values below
-it do not overflow."""
 _WINDOW = 0.1
 """Width of a window, as a share of the curve's points; the median over the window is a level of the curve."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
@@ -196,6 +193,16 @@ def change_since(values: FloatArray, index: int) -> Change | None:
         _one_sided_p_of_levels(before - after, error, n, width),
         _one_sided_p_of_levels(after - before, error, n, width),
     )
+
+
+def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
+    """Return the share of the gain (first minus best of `costs` (n,)) that came after step `after`; 0 without a gain."""
+    costs = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
+    gain = float(costs[0] - costs.min())
+    before = costs[steps <= after]
+    if gain <= 0 or not len(before):
+        return 0.0 if gain <= 0 else 1.0
+    return float(before.min() - costs.min()) / gain
 
 
 def _window_width(n: int) -> int:

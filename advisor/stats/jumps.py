@@ -15,9 +15,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy import stats
 from scipy.ndimage import median_filter
 
-from advisor.model.space import BoolArray, FloatArray, IntArray
+from advisor.model.space import MAX_FINITE_VALUE, BoolArray, FloatArray, IntArray
 from advisor.stats import wandering
-from advisor.stats.curve import MAX_FINITE_VALUE
 from advisor.stats.tails import MIN_CHANGES, MIN_POINTS, level_tail
 
 _TENFOLD = 10.0

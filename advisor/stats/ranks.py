@@ -54,6 +54,16 @@ def log_p_values(numeric: list[FloatArray], choices: list[FloatArray], costs: Fl
     return np.array(logs, dtype=np.float64)
 
 
+def p_value_of_fall(x: FloatArray, y: FloatArray) -> float:
+    """Return the one-sided p-value of a fall of y with rising x (Spearman's rank correlation); 1 for fewer than 3 points.
+
+    x, y: (n,), finite.
+    """
+    if len(x) < 3 or not np.ptp(x) > 0 or not np.ptp(y) > 0:
+        return 1.0
+    return float(stats.spearmanr(x, y, alternative="less").pvalue)
+
+
 def _quadratic_features(positions: FloatArray) -> FloatArray:
     is_known = np.isfinite(positions)
     ranks = np.zeros(len(positions))

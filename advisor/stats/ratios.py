@@ -25,6 +25,14 @@ def p_value_of_share(share: float, points: int, limit: float) -> float:
     return float(special.bdtrc(math.ceil(share * points - 0.5) - 1, points, limit))
 
 
+def chance_of_at_least(hits: int, chances: FloatArray) -> float:
+    """Return the probability that at least `hits` of independent events with these `chances` (n,) happen (Poisson binomial)."""
+    distribution = np.ones(1)
+    for chance in chances:
+        distribution = np.convolve(distribution, [1 - chance, chance])
+    return float(min(distribution[max(hits, 0) :].sum(), 1.0))
+
+
 def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
     """Return the standard errors, shape (k,), of shares of right answers, each computed from n examples.
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
-from advisor.model.space import FloatArray, IntArray
-from advisor.stats.curve import MAX_FINITE_VALUE, MIN_LATE_POINTS, late_scatter
+from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
+from advisor.stats.curve import MIN_LATE_POINTS, late_scatter
 
 START = 0.15
 """Share of the steps after the highest cost to leave out, because they contain warmup and the first fall."""

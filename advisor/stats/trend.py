@@ -15,8 +15,8 @@ import numpy as np
 from scipy import stats
 from scipy.ndimage import median_filter
 
-from advisor.model.space import BoolArray, FloatArray, IntArray
-from advisor.stats.curve import MAX_FINITE_VALUE, MIN_LATE_POINTS, late_scatter, noise
+from advisor.model.space import MAX_FINITE_VALUE, BoolArray, FloatArray, IntArray
+from advisor.stats.curve import MIN_LATE_POINTS, late_scatter, noise
 
 MIN_POINTS = 8
 """Minimum number of evaluations to separate the end of a curve from its noise."""
@@ -309,31 +309,3 @@ def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[
     sigma = noise(np.clip(costs[first_late:], -MAX_FINITE_VALUE, MAX_FINITE_VALUE))
     equals_best = costs <= costs[best] + (3 * sigma if math.isfinite(sigma) else 0.0)
     return float(steps[best]) / total, float(steps[int(np.argmax(equals_best))]) / total
-
-
-def chance_of_at_least(hits: int, chances: FloatArray) -> float:
-    """Return the probability that at least `hits` of independent events with these `chances` (n,) happen (Poisson binomial)."""
-    distribution = np.ones(1)
-    for chance in chances:
-        distribution = np.convolve(distribution, [1 - chance, chance])
-    return float(min(distribution[max(hits, 0) :].sum(), 1.0))
-
-
-def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
-    """Return the share of the gain (first minus best of `costs` (n,)) that came after step `after`; 0 without a gain."""
-    costs = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
-    gain = float(costs[0] - costs.min())
-    before = costs[steps <= after]
-    if gain <= 0 or not len(before):
-        return 0.0 if gain <= 0 else 1.0
-    return float(before.min() - costs.min()) / gain
-
-
-def p_value_of_fall(x: FloatArray, y: FloatArray) -> float:
-    """Return the one-sided p-value of a fall of y with rising x (Spearman's rank correlation); 1 for fewer than 3 points.
-
-    x, y: (n,), finite.
-    """
-    if len(x) < 3 or not np.ptp(x) > 0 or not np.ptp(y) > 0:
-        return 1.0
-    return float(stats.spearmanr(x, y, alternative="less").pvalue)

@@ -10,15 +10,12 @@ import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.batch import timing
+from advisor.computed.batch.tried_sizes import are_drawn_from_range
 from advisor.model import parameter_kinds
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
 from advisor.stats.saturation import Mean, growth, pooled_mean, series_mean
 
-_MAX_SEPARATE_BATCH_SIZES = 12
-"""With more distinct batch sizes than this, we assume that they were drawn from a range and not from a list."""
-_MAX_LISTED_BATCH_SIZES = 4
-"""Up to this many distinct batch sizes count as a list of choices, even if most were tried once and are not powers of two."""
 MATERIAL = 0.1
 """Minimum relative gain in throughput that makes a larger batch worthwhile. Our choice."""
 FALSE_ALARMS = 0.05
@@ -55,21 +52,11 @@ def throughputs(study: Study) -> list[Throughput]:
     devices = [t.facts.get("device") for t, _, _ in rated_trials]
     usual_device = max(devices, key=devices.count, default=None)
     rated_trials = [k for k, device in zip(rated_trials, devices, strict=True) if device == usual_device]
-    from_range = _drawn_from_range([size for _, size, _ in rated_trials])
+    from_range = are_drawn_from_range([size for _, size, _ in rated_trials])
     groups: dict[float, list[tuple[Trial, Mean]]] = {}
     for trial, size, rate in rated_trials:
         groups.setdefault(2.0 ** round(math.log2(size)) if from_range else size, []).append((trial, rate))
     return [Throughput(s, tuple(t for t, _ in g), pooled_mean([r for _, r in g])) for s, g in sorted(groups.items())]
-
-
-def _drawn_from_range(sizes: Sequence[float]) -> bool:
-    """Return True if the trials' batch sizes were drawn from a range: many of them are distinct, or few were tried repeatedly."""
-    distinct = set(sizes)
-    no_powers_of_two = sum(not math.log2(size).is_integer() for size in distinct)
-    rarely_repeated = len(distinct) > max(_MAX_LISTED_BATCH_SIZES, len(sizes) / 2) and 2 * no_powers_of_two > len(
-        distinct
-    )
-    return len(distinct) > _MAX_SEPARATE_BATCH_SIZES or rarely_repeated
 
 
 def _trial_throughput(study: Study, trial: Trial) -> Mean | None:
@@ -102,35 +89,6 @@ def recommended_batch_size(
     return values.pop() if len(values) == 1 else recommendation.size
 
 
-def largest_good_batch_size(study: Study, name: str) -> float | None:
-    """Return the largest batch size (hyperparameter `name`) among the best quarter of the trials, at least three; None if
-    unknown.
-
-    If throughput is unknown, the largest good batch size is the best choice, because larger batches rarely take longer per
-    example.
-    """
-    ranked = study.ranked()
-    good = [as_number(t.params.get(name)) for t in ranked[: max(math.ceil(len(ranked) / 4), 3)]]
-    return max((size for size in good if size > 0), default=None)
-
-
-def usable_batch_size(study: Study, name: str, size: float) -> float:
-    """Return a batch size that the study can use: `size` itself if the study tried a list of sizes, else a power of two.
-
-    The result is the largest power of two that exceeds `size` by at most a tenth, lies within the declared limits of the
-    hyperparameter `name`, and is smaller than all batch sizes that ran out of memory.
-    """
-    tried = [value for t in study.trials if (value := as_number(t.params.get(name))) > 0]
-    parameter = study.spec.parameters[name]
-    if parameter.options or (name in study.inferred and not _drawn_from_range(tried)):
-        return size
-    lowest, highest = parameter.reach
-    nearest = 2.0 ** math.floor(math.log2(1.1 * max(size, 1.0)))
-    while nearest > 1 and (nearest > highest or nearest >= smallest_out_of_memory(study)):
-        nearest /= 2
-    return nearest if nearest >= lowest else size
-
-
 def worthwhile_batch_size(speeds: Sequence[Throughput], material: float, alpha: float) -> Throughput:
     """Return the smallest batch size such that no larger one raises throughput by the share `material` and, if the noise is
     known, by more than noise."""
@@ -139,13 +97,3 @@ def worthwhile_batch_size(speeds: Sequence[Throughput], material: float, alpha: 
     rates = [s.rate if math.isfinite(s.rate.error) else s.rate._replace(error=0.0) for s in speeds]
     sizes = np.array([s.size for s in speeds])
     return speeds[growth(sizes, rates, material=material, doubling=2.0, alpha=alpha).chosen]
-
-
-def smallest_out_of_memory(study: Study) -> float:
-    """Return the smallest batch size that ran out of memory; NaN if no batch size is known to have run out of memory."""
-    sizes = [
-        parameter_kinds.batch_size(t)
-        for t in study.trials
-        if t.status == "infeasible" and t.facts.get("error", "").lower().startswith("out of memory")
-    ]
-    return min((s for s in sizes if s > 0), default=math.nan)

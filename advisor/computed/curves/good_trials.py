@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.model.finding import MissingData
-from advisor.model.space import FloatArray
+from advisor.model.space import MAX_FINITE_VALUE, FloatArray
 from advisor.model.study import Study, Trial
-from advisor.stats.curve import MAX_FINITE_VALUE
 
 
 def good_trials(study: Study, reach: float) -> list[Trial]:

@@ -10,8 +10,8 @@ import numpy as np
 from scipy import stats
 from scipy.ndimage import median_filter
 
-from advisor.model.space import FloatArray
-from advisor.stats.curve import MAX_FINITE_VALUE, noise, smoothed
+from advisor.model.space import MAX_FINITE_VALUE, FloatArray
+from advisor.stats.curve import noise, smoothed
 
 MIN_EVALUATIONS = 10
 """Minimum number of evaluations to measure the noise around the best evaluation."""

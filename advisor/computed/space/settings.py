@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.space import budgets, failures
-from advisor.model.finding import MissingData
+from advisor.model.finding import MissingData, require_searched_hyperparameters
 from advisor.model.reading import Decision
 from advisor.model.space import BoolArray, FloatArray, SettingKey, is_learning_rate, setting_key
 from advisor.model.study import Study, Trial
@@ -72,11 +72,6 @@ class Settings:
                 needs="trials",
                 at_least=settings,
             )
-
-
-def require_searched_hyperparameters(study: Study) -> None:
-    if not study.searched:
-        raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
 
 
 def require_two_settings(study: Study) -> None:

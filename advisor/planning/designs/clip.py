@@ -25,9 +25,9 @@ from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Change, RunPlan, SetRange
 from advisor.model.learning_rate import rate_name
 from advisor.model.prediction import round_significant
+from advisor.model.space import MAX_FINITE_VALUE
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.stats.curve import MAX_FINITE_VALUE
 
 MIN_THRESHOLD_REACH = 1.5
 """Minimum ratio of the norms' 90th percentile to the threshold range's low end, and of the current threshold to the range's high

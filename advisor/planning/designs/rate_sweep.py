@@ -22,14 +22,13 @@ from advisor.computed.stability.loss_blowups import is_unstable_early
 from advisor.model.change import SetField
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.prediction import round_significant
-from advisor.model.space import as_number, is_learning_rate, round_up
+from advisor.model.space import MAX_FINITE_VALUE, as_number, is_learning_rate, round_up
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import plain_number
 from advisor.planning.base import best_setting, fixed_parameters, trial_setting
 from advisor.planning.designs.reseed import reseed
 from advisor.planning.designs.rounds import SHORT_RUN_SHARE
-from advisor.stats.curve import MAX_FINITE_VALUE
 
 DECADE = 10.0
 """Factor between the learning rate that was used and each end of the sweep."""

@@ -7,14 +7,13 @@ import math
 import numpy as np
 
 from advisor.model.message import Count, Message, Name, say
-from advisor.model.space import FloatArray
+from advisor.model.space import MAX_FINITE_VALUE, FloatArray
 from advisor.model.words import clean, number, shorten
 from advisor.report.figures.curves import curve_path
 from advisor.report.figures.svg import Figure, Frame, dots_path
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import CloseUp
 from advisor.report.plot_data.scale import MIN_LOG_RATIO, Limits, padded_limits
-from advisor.stats.curve import MAX_FINITE_VALUE
 
 
 def close_up_figure(report: ReportData, close: CloseUp) -> Figure:

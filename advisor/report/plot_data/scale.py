@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.model.space import FloatArray, Scale as SpaceScale, transform_to_scale
-from advisor.stats.curve import MAX_FINITE_VALUE
+from advisor.model.space import MAX_FINITE_VALUE, FloatArray, Scale as SpaceScale, transform_to_scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from advisor.contract.metric_direction import words
 from advisor.model.reading import Decision
-from advisor.model.space import BoolArray, FloatArray, IntArray
+from advisor.model.space import MAX_FINITE_VALUE, BoolArray, FloatArray, IntArray
 from advisor.model.study import CurveBlock
 from advisor.model.words import clean, count, listed
-from advisor.stats.curve import MAX_FINITE_VALUE
 from advisor.system import spill
 from advisor.tracking.points.collect import is_ascending
 from advisor.tracking.runs import Experiment, Points

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from advisor.computed.batch import targets, throughput
+from advisor.computed.batch import targets, tried_sizes
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
@@ -93,7 +93,7 @@ class BatchSteps(Rule):
         change: Change = Advise(text=str(action))
         if math.isfinite(fastest) and name in study.searched and name is not None and fastest.is_integer():
             change = FixParameter(
-                parameter=name, value=int(throughput.usable_batch_size(study, name, fastest)), why=str(message)
+                parameter=name, value=int(tried_sizes.usable_batch_size(study, name, fastest)), why=str(message)
             )
         axis: tuple[Evidence, ...] = ()
         if name:

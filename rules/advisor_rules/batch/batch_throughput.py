@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.computed.batch import throughput, timing
+from advisor.computed.batch import throughput, timing, tried_sizes
 from advisor.engine.rule import Factor, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter, RunPlan
@@ -101,7 +101,7 @@ class BatchThroughput(Rule):
             return _conclude_plateau(speeds[growth.chosen], speeds[growth.chosen + 1], growth.saturated)
         if growth.chosen < last:
             return None
-        return _conclude_growth(speeds[last], throughput.smallest_out_of_memory(study), 1 - alpha)
+        return _conclude_growth(speeds[last], tried_sizes.smallest_out_of_memory(study), 1 - alpha)
 
     def _finding(
         self, study: Study, speeds: Sequence[throughput.Throughput], conclusion: _ThroughputConclusion

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from advisor.computed.batch import batches, throughput, timing
+from advisor.computed.batch import batches, timing, tried_sizes
 from advisor.engine.rule import Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
@@ -65,7 +65,7 @@ class GradAccumulation(Rule):
             float(np.median([f(t) for t in accumulating])) for f in (batches.micro_batches, batches.batch_per_rank)
         )
         fit = math.floor(self.usable / peak) if peak > 0 else micro_batches
-        if fit < 2 or throughput.smallest_out_of_memory(study) / (micro_batches * examples) <= 2 / micro_batches:
+        if fit < 2 or tried_sizes.smallest_out_of_memory(study) / (micro_batches * examples) <= 2 / micro_batches:
             return
         yield self._finding(accumulating, len(ended_trials), micro_batches, examples, fit, peak)
 

@@ -9,8 +9,7 @@ import numpy as np
 from scipy import stats
 from scipy.ndimage import uniform_filter1d
 
-from advisor.model.space import FloatArray, IntArray
-from advisor.stats.curve import MAX_FINITE_VALUE
+from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
 
 MIN_POINTS = 32
 """Minimum number of points to fit a smooth spectrum."""

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.contract.metric_direction import SPLITS, direction_of, quantity, split_of, words
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
-from advisor.stats import trend
+from advisor.stats import ranks
 from advisor.stats.blocks import MeanLevel, mean_level
 from advisor.stats.curve import noise
 
@@ -77,7 +77,7 @@ def measure_declines(study: Study, trials: Sequence[Trial], metric: str, tests: 
     for trial in trials:
         curve, cost = study.metric(trial, metric).finite, study.cost_curve(trial).finite
         if min(len(curve), len(cost)) >= MIN_POINTS:
-            p_gain = trend.p_value_of_fall(cost.steps.astype(np.float64), cost.values)
+            p_gain = ranks.p_value_of_fall(cost.steps.astype(np.float64), cost.values)
             found.append(_decline_of_trial(trial, curve.values, sign, p_gain, tests))
     return found
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from advisor.computed.space.settings import Settings
+from typing import TYPE_CHECKING
+
 from advisor.model.message import Message, Name, Percent, Probability, Setting, limited, say
 from advisor.model.study import Study
+
+if TYPE_CHECKING:
+    from advisor.computed.space.settings import Settings
 
 
 def tried_settings_row(tried: Settings) -> tuple[str, Message]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.computed.space import settings
 from advisor.engine.rule import Relation, Rule
 from advisor.model import optimizers, parameter_kinds
 from advisor.model.change import RunPlan
 from advisor.model.evidence import AxisEvidence
-from advisor.model.finding import Finding, MissingData
+from advisor.model.finding import Finding, MissingData, require_searched_hyperparameters
 from advisor.model.message import Name, Setting, listed, say
 from advisor.model.study import Study
 
@@ -58,7 +57,7 @@ class OptimizerRates(Rule):
     )
 
     def check(self, study: Study) -> Iterator[Finding]:
-        settings.require_searched_hyperparameters(study)
+        require_searched_hyperparameters(study)
         if not any(parameter_kinds.chooses_optimizer(name) for name in study.spec.parameters):
             raise MissingData("no hyperparameter chooses the optimizer", needs="design")
         shared = optimizers.shared_rate(study.spec)

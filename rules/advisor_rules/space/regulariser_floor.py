@@ -11,11 +11,11 @@ from advisor.engine.rule import Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, Line, table
-from advisor.model.finding import Finding, MissingData
+from advisor.model.finding import Finding, MissingData, require_searched_hyperparameters
 from advisor.model.message import Count, Name, Number, Probability, Setting, say
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
-from advisor.stats import trend
+from advisor.stats import ranks
 from advisor_rules.space import _regularisers
 
 _MIN_SETTINGS = 10
@@ -61,7 +61,7 @@ class RegulariserFloor(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per regulariser whose range contains neither weak values nor 0."""
-        settings.require_searched_hyperparameters(study)
+        require_searched_hyperparameters(study)
         if not any(map(parameter_kinds.is_regulariser, study.searched)):
             raise MissingData("no hyperparameter that regularises was varied", needs="design")
         decay = _regularisers.strong_decay(study, self.strong_decay, self.strong_decay_sgd)
@@ -136,4 +136,4 @@ def _chance_of_gain(study: Study, name: str) -> float:
     trials = [t for t in study.ranked() if name in t.params]
     positions, costs = study.positions(name, trials), study.costs[[t.index for t in trials]]
     fine = np.isfinite(positions)
-    return trend.p_value_of_fall(positions[fine], costs[fine])
+    return ranks.p_value_of_fall(positions[fine], costs[fine])

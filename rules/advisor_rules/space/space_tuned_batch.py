@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from advisor.computed.batch import throughput
+from advisor.computed.batch import throughput, tried_sizes
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
@@ -17,11 +17,10 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import peak_rate_of_trial
 from advisor.model.message import Count as CountOf, Message, Name, Setting, say
 from advisor.model.prediction import round_significant
-from advisor.model.space import FloatArray, IntArray, as_number, is_learning_rate
+from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray, as_number, is_learning_rate
 from advisor.model.spec import Parameter
 from advisor.model.study import Study, Trial
 from advisor.model.words import setting
-from advisor.stats.curve import MAX_FINITE_VALUE
 
 SPEED_ADVICE = " Tuned batch sizes differ in speed, not in results, so choose the final one by throughput."
 
@@ -100,8 +99,8 @@ class SpaceTunedBatch(Rule):
     def _finding(self, study: Study, name: str, sizes: FloatArray, tuned: IntArray) -> Finding:
         values = np.unique(sizes[np.isfinite(sizes)])
         fastest = throughput.recommended_batch_size(study, name, self.material, self.false_alarms)
-        good = throughput.largest_good_batch_size(study, name)
-        size = throughput.usable_batch_size(study, name, fastest or good or float(values[-1]))
+        good = tried_sizes.largest_good_batch_size(study, name)
+        size = tried_sizes.usable_batch_size(study, name, fastest or good or float(values[-1]))
         rates = _rates(tuned)
         each = "each" if len(values) <= self.values else "for each doubling"
         compared = say(

@@ -14,7 +14,7 @@ from advisor.computed.space import rerun, sampler, settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import table
-from advisor.model.finding import Finding, MissingData
+from advisor.model.finding import Finding, MissingData, require_searched_hyperparameters
 from advisor.model.message import Message, Name, Number, Objective, Percent, limited, say
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.space import FloatArray
@@ -89,7 +89,7 @@ class SpaceUndersampled(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         tried = settings.read(study)
-        settings.require_searched_hyperparameters(study)
+        require_searched_hyperparameters(study)
         tried.require(5, 3)
         if len(study.searched) == 1 and len(tried) >= self.enough_for_one:
             return

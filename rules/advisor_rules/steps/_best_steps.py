@@ -16,6 +16,7 @@ from advisor.model.message import Item, Message, Percent, joined, say
 from advisor.model.space import round_up
 from advisor.model.study import Study, Trial
 from advisor.stats import trend
+from advisor.stats.curve import gain_after
 
 _SCHEDULES_TO_ZERO = ("linear", "cosine", "polynomial")
 """Names of schedules that end near zero by default."""
@@ -172,4 +173,4 @@ def _late_gain(study: Study, placed: BestStep, late: float) -> tuple[float, floa
     curve = study.cost_curve(placed.trial).finite
     after = (1 - late) * placed.steps
     start = int(max(curve.steps[curve.steps <= after], default=0))
-    return trend.gain_after(curve.steps, curve.values, after=after), 1 - start / placed.steps
+    return gain_after(curve.steps, curve.values, after=after), 1 - start / placed.steps

@@ -11,7 +11,7 @@ import numpy as np
 from advisor.computed.steps.schedules import MIN_RATES, Schedule
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.stats.trend import chance_of_at_least
+from advisor.stats.ratios import chance_of_at_least
 
 _MIN_IMPROVEMENT = 1e-4
 """Minimum relative change of a metric that counts as an improvement; the usual default of schedulers that watch a metric."""

@@ -16,7 +16,7 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Percent, joined, say
 from advisor.model.space import Value, round_up
 from advisor.model.study import Study
-from advisor.stats import trend
+from advisor.stats.curve import gain_after
 
 
 class DecayTooLow(Rule):
@@ -86,7 +86,7 @@ class DecayTooLow(Rule):
             return None
         steps, costs = schedule.rates.steps, study.cost_curve(schedule.trial).finite
         share = (int(steps[-1]) - phase[1]) / max(int(steps[-1]) - int(steps[0]), 1)
-        gain = trend.gain_after(costs.steps, costs.values, after=phase[1])
+        gain = gain_after(costs.steps, costs.values, after=phase[1])
         return _TinyPhase(schedule, *phase, share, gain) if share > self.most and gain <= self.gain else None
 
     def _finding(self, study: Study, judged_count: int, wasted: list[_TinyPhase]) -> Finding:

@@ -17,7 +17,7 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Number, Percent, Probability, say
 from advisor.model.space import round_up
 from advisor.model.study import Study, Trial
-from advisor.stats import trend
+from advisor.stats import ratios
 from advisor_rules.steps import _best_steps
 from advisor_rules.steps._best_steps import BestStep, LateTrials
 
@@ -112,7 +112,7 @@ class StepPosition(Rule):
             )
         late_bests = [p for p in placed if p.place > 1 - self.late]
         last = max(p.place for p in placed)
-        p_late = trend.chance_of_at_least(len(late_bests), np.array([p.p_of_late_best(self.late) for p in placed]))
+        p_late = ratios.chance_of_at_least(len(late_bests), np.array([p.p_of_late_best(self.late) for p in placed]))
         if last <= self.early and self.early ** len(placed) <= self.false_alarms:
             yield self._report_early(study, placed, self.early ** len(placed))
         elif last <= self.half and last ** len(placed) <= self.false_alarms and self._mostly_overfit(study, placed):

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from advisor.stats.curve import change_since, diverged_at, end_rise, late_scatter, noise, point_rise, smoothed
+from advisor.stats.curve import (
+    change_since,
+    diverged_at,
+    end_rise,
+    gain_after,
+    late_scatter,
+    noise,
+    point_rise,
+    smoothed,
+)
 
 
 def falling(n):
@@ -98,3 +107,11 @@ def test_smoothing_equals_scipys_savitzky_golay_filter(n, window):
 )
 def test_divergence(values, index):
     assert diverged_at(np.array(values, dtype=float)) == index
+
+
+def test_gain_after():
+    costs = np.array([10.0, 6.0, 4.0, 2.0])
+    assert gain_after(np.array([1, 2, 3, 4]), costs, after=3) == pytest.approx(0.25)
+    assert gain_after(np.array([1, 2]), np.array([1.0, 2.0]), after=1) == 0.0
+    with np.errstate(all="raise"):
+        assert 0 < gain_after(np.arange(2), np.array([1.7e308, -1.7e308]), after=0) <= 1

@@ -44,3 +44,10 @@ def test_axes_that_tell_nothing() -> None:
     logs = ranks.log_p_values([np.full(6, 0.5), np.full(6, np.nan)], [np.arange(6) / 5], costs)
     assert logs.tolist() == [0, 0, 0]
     assert ranks.log_p_values([np.arange(6.0)], [], np.full(6, np.nan)).tolist() == [0]
+
+
+def test_results_that_fall_with_the_position_are_told_from_noise() -> None:
+    x = np.linspace(0, 1, 12)
+    assert ranks.p_value_of_fall(x, -x) < 0.001
+    assert ranks.p_value_of_fall(x, x) > 0.999
+    assert ranks.p_value_of_fall(x, np.ones(12)) == ranks.p_value_of_fall(x[:2], -x[:2]) == 1.0

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.signal import lfilter
 
-from advisor.stats.ratios import Ratio, error_of_share, p_value_of_share, ratio
+from advisor.stats.ratios import Ratio, chance_of_at_least, error_of_share, p_value_of_share, ratio
 
 RNG = np.random.default_rng(0)
 
@@ -45,3 +45,9 @@ def test_the_error_is_about_right(lag):
     noise = lfilter([1.0], [1.0, -lag], RNG.normal(size=(400, 400)))
     hits = sum(ratio(1 + 0.1 * n, np.full(400, 2.0), np.ones(400)).chance_above(0.5) > 0.95 for n in noise)
     assert 8 <= hits <= 36
+
+
+def test_chance_of_at_least_is_binomial_for_equal_chances():
+    assert chance_of_at_least(3, np.full(3, 0.25)) == pytest.approx(0.25**3)
+    assert chance_of_at_least(4, np.full(5, 0.25)) == pytest.approx(5 * 0.25**4 * 0.75 + 0.25**5)
+    assert chance_of_at_least(0, np.array([])) == 1.0

@@ -112,7 +112,6 @@ def test_extreme_values_do_not_overflow():
         trend.read_end(STEPS, huge)
         trend.read_plateau(STEPS, np.concatenate([[1e308], np.linspace(1, 0, N - 1)]), tolerance=0.01, margin=1.25)
         trend.step_position(STEPS, huge, total=STEPS[-1])
-        trend.gain_after(STEPS, huge, after=3000)
 
 
 def test_dense_curves_are_thinned_without_losing_their_end():
@@ -138,22 +137,3 @@ def test_the_best_step_and_its_ties():
     assert at == pytest.approx(T[50])
     assert tied == pytest.approx(0.5, abs=0.05)
     assert trend.step_position(np.array([0]), np.array([1.0]), total=1.0) == (0.0, 0.0)
-
-
-def test_chance_of_at_least_is_binomial_for_equal_chances():
-    assert trend.chance_of_at_least(3, np.full(3, 0.25)) == pytest.approx(0.25**3)
-    assert trend.chance_of_at_least(4, np.full(5, 0.25)) == pytest.approx(5 * 0.25**4 * 0.75 + 0.25**5)
-    assert trend.chance_of_at_least(0, np.array([])) == 1.0
-
-
-def test_gain_after():
-    costs = np.array([10.0, 6.0, 4.0, 2.0])
-    assert trend.gain_after(np.array([1, 2, 3, 4]), costs, after=3) == pytest.approx(0.25)
-    assert trend.gain_after(np.array([1, 2]), np.array([1.0, 2.0]), after=1) == 0.0
-
-
-def test_results_that_fall_with_the_position_are_told_from_noise() -> None:
-    x = np.linspace(0, 1, 12)
-    assert trend.p_value_of_fall(x, -x) < 0.001
-    assert trend.p_value_of_fall(x, x) > 0.999
-    assert trend.p_value_of_fall(x, np.ones(12)) == trend.p_value_of_fall(x[:2], -x[:2]) == 1.0

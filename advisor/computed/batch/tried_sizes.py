@@ -1,0 +1,64 @@
+"""Finds out which batch sizes a study tried, which of them were good, and which of them did not fit into memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from advisor.model import parameter_kinds
+from advisor.model.space import as_number
+from advisor.model.study import Study
+
+_MAX_SEPARATE_BATCH_SIZES = 12
+"""With more distinct batch sizes than this, we assume that they were drawn from a range and not from a list."""
+_MAX_LISTED_BATCH_SIZES = 4
+"""Up to this many distinct batch sizes count as a list of choices, even if most were tried once and are not powers of two."""
+
+
+def usable_batch_size(study: Study, name: str, size: float) -> float:
+    """Return a batch size that the study can use: `size` itself if the study tried a list of sizes, else a power of two.
+
+    The result is the largest power of two that exceeds `size` by at most a tenth, lies within the declared limits of the
+    hyperparameter `name`, and is smaller than all batch sizes that ran out of memory.
+    """
+    tried = [value for t in study.trials if (value := as_number(t.params.get(name))) > 0]
+    parameter = study.spec.parameters[name]
+    if parameter.options or (name in study.inferred and not are_drawn_from_range(tried)):
+        return size
+    lowest, highest = parameter.reach
+    nearest = 2.0 ** math.floor(math.log2(1.1 * max(size, 1.0)))
+    while nearest > 1 and (nearest > highest or nearest >= smallest_out_of_memory(study)):
+        nearest /= 2
+    return nearest if nearest >= lowest else size
+
+
+def largest_good_batch_size(study: Study, name: str) -> float | None:
+    """Return the largest batch size (hyperparameter `name`) among the best quarter of the trials, at least three; None if
+    unknown.
+
+    If throughput is unknown, the largest good batch size is the best choice, because larger batches rarely take longer per
+    example.
+    """
+    ranked = study.ranked()
+    good = [as_number(t.params.get(name)) for t in ranked[: max(math.ceil(len(ranked) / 4), 3)]]
+    return max((size for size in good if size > 0), default=None)
+
+
+def smallest_out_of_memory(study: Study) -> float:
+    """Return the smallest batch size that ran out of memory; NaN if no batch size is known to have run out of memory."""
+    sizes = [
+        parameter_kinds.batch_size(t)
+        for t in study.trials
+        if t.status == "infeasible" and t.facts.get("error", "").lower().startswith("out of memory")
+    ]
+    return min((s for s in sizes if s > 0), default=math.nan)
+
+
+def are_drawn_from_range(sizes: Sequence[float]) -> bool:
+    """Return True if the trials' batch sizes were drawn from a range: many of them are distinct, or few were tried repeatedly."""
+    distinct = set(sizes)
+    no_powers_of_two = sum(not math.log2(size).is_integer() for size in distinct)
+    rarely_repeated = len(distinct) > max(_MAX_LISTED_BATCH_SIZES, len(sizes) / 2) and 2 * no_powers_of_two > len(
+        distinct
+    )
+    return len(distinct) > _MAX_SEPARATE_BATCH_SIZES or rarely_repeated
