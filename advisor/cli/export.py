@@ -76,8 +76,7 @@ def export(
         )
     spec = load(study)
     drawn = list(sample(spec, count or spec.trials or 10, skip=skip)) if points else None
-    past = _read_past_trials(spec, experiment, tracking_uri) if experiment is not None else []
-    text = render(kind, spec, points=drawn, past=past)
+    text = render(kind, spec, points=drawn, past=_read_past_trials(spec, experiment, tracking_uri))
     if out is None:
         click.echo(text.encode(), nl=False)  # write UTF-8, as to files, whatever the terminal's encoding is
         return
@@ -106,9 +105,11 @@ def _store_study_file(spec: StudySpec, tracking_uri: str | None) -> None:
         click.echo(f"advisor: trials in the MLflow experiment {spec.study!r} will be round {spec.round}", err=True)
 
 
-def _read_past_trials(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[PastTrial]:
-    """Return the trials of the experiment that have ended and lie within the search space, sorted by start time. Print the
-    number of ended trials outside the space."""
+def _read_past_trials(spec: StudySpec, experiment: str | None, tracking_uri: str | None) -> list[PastTrial]:
+    """Return the trials of the experiment that have ended and lie within the search space, sorted by start time; empty
+    without an experiment. Print the number of ended trials outside the space."""
+    if experiment is None:
+        return []
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)
     sign = 1 if spec.objective.direction == "minimize" else -1
     ended = [t for t in study.trials if t.status not in ("running", "no_data")]

@@ -109,10 +109,14 @@ def gate(
     experiments = ExperimentCache(tracking_uri, objective, direction, Reading(population="all"))
     question = GateQuestion(candidate, against, worthwhile, at_most, at_least, allow_more, alone, max_seeds)
     answer = answer_question(experiments, question, experiment, record=record)
+    _write_answer(answer, brief=brief, as_json=as_json, markdown=markdown)
+    sys.exit(answer.exit_status)
+
+
+def _write_answer(answer: Answer, *, brief: bool, as_json: bool, markdown: Path | None) -> None:
     if markdown is not None:
         write_markdown(_answer_as_markdown(answer), markdown)
     click.echo(brief_answer(answer) if brief else answer.ascii_json() if as_json else _text(answer))
-    sys.exit(answer.exit_status)
 
 
 def answer_question(

@@ -18,8 +18,8 @@ from advisor.cli.launching import (
     state_text,
 )
 from advisor.cli.notifying import notifying
-from advisor.execution import LaunchPlan, Summary, queue
-from advisor.execution.job import default_seed
+from advisor.execution import LaunchPlan, Summary
+from advisor.execution.job import default_seed, trial_count
 from advisor.execution.job_env import check_command, command_warnings, study_folder
 from advisor.model.errors import AdvisorError
 from advisor.model.spec_yaml import load
@@ -96,7 +96,7 @@ def run(
         print_commands(spec, trials, first_seed, command, folder, append=options.append)
         print_warnings(command_warnings(spec, command, append=options.append))
         return
-    queue.check_trial_count(spec, trials)
+    trial_count(spec, trials)  # raises AdvisorError if the number is unknown
     if retry == "all" and (trials is not None or continued):
         raise AdvisorError("--retry all begins every trial of the study again: leave out --trials and --continue")
     uri = options.tracking_uri

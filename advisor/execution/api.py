@@ -19,14 +19,14 @@ from advisor.contract.guard_stop import GuardStop
 from advisor.contract.redact import redact
 from advisor.execution.engines.process import Exit, is_out_of_memory
 from advisor.execution.guarding import GuardedStudy, RunVerdict, StudyGuard
-from advisor.execution.job import Job, default_seed
+from advisor.execution.job import Job, default_seed, trial_count
 from advisor.execution.job_env import job_environment, study_folder
 from advisor.execution.ledger import Ledger
 from advisor.execution.ledger.claims import HEARTBEAT_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import BLOCKED_STATES
 from advisor.execution.ledger.record import CallRejectedError, Outcome, StoreUnreachableError, retry_while_unreachable
-from advisor.execution.queue import JobQueue, check_trial_count, make_queue
+from advisor.execution.queue import JobQueue, make_queue
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
@@ -111,7 +111,7 @@ class OpenStudy:
                 self._guard.close()
 
     def _all_trials(self, count: int | None, seed: int | None) -> Iterator[Trial]:
-        check_trial_count(self.spec, count)
+        trial_count(self.spec, count)  # raises AdvisorError if the number is unknown
         if self._current is not None:
             # An exception may have ended a previous loop before it recorded the end of its trial.
             self._current.record(Exit(1, interrupted=True))

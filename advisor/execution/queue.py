@@ -42,10 +42,6 @@ class JobQueue(Protocol):
         """Return True if `next` may still return jobs later, even if it returns no job now."""
 
 
-def check_trial_count(spec: StudySpec, trials: int | None) -> None:
-    trial_count(spec, trials)
-
-
 def make_queue(
     spec: StudySpec, trials: int | None, *, first_seed: int, read_earlier: Callable[[], Sequence[JobEntry]]
 ) -> JobQueue:

@@ -160,21 +160,21 @@ def say(template: str, **values: Item | float) -> Message:
     return Message(tuple(part for part in parts if part != ""))
 
 
-def lower_bound(value: float, digits: int = 3) -> Number:
+def lower_bound(value: float) -> Number:
     """Round a number down for use after "at least", so that the true value is not below the number shown."""
-    return Number(_rounded_to(value, digits, ROUND_FLOOR), digits)
+    return Number(_rounded_to_three_digits(value, ROUND_FLOOR), 3)
 
 
-def upper_bound(value: float, digits: int = 3) -> Number:
+def upper_bound(value: float) -> Number:
     """Round a number up for use after "at most", so that the true value is not above the number shown."""
-    return Number(_rounded_to(value, digits, ROUND_CEILING), digits)
+    return Number(_rounded_to_three_digits(value, ROUND_CEILING), 3)
 
 
-def _rounded_to(value: float, digits: int, rounding: str) -> float:
+def _rounded_to_three_digits(value: float, rounding: str) -> float:
     exact = Decimal(repr(float(value)))
     if not exact.is_finite() or not exact:
         return value
-    return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=rounding))
+    return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=rounding))
 
 
 def limited(value: Item | float, limit: Item | float) -> Message:

@@ -82,9 +82,9 @@ def setting(value: Value | None, digits: int = 4) -> str:
     return plain_number(float(value), digits)
 
 
-def count_best(n: int, noun: str = "trial") -> str:
+def count_best(n: int) -> str:
     """Return `best trial` for n = 1, and `best 12 trials` for n = 12."""
-    return f"best {noun}" if n == 1 else f"best {count(n, noun)}"
+    return "best trial" if n == 1 else f"best {count(n, 'trial')}"
 
 
 def count(n: int, noun: str, plural: str | None = None) -> str:

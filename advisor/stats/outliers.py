@@ -72,9 +72,7 @@ def find_failure_regions(
     if m in (0, n) or (best is not None and failed[best]):
         return []
     penalty = m / (n - m) if purity is None else purity / (1 - purity)
-    labels = failed.astype(np.int8)
-    if best is not None:
-        labels[best] = -1
+    labels = _label_trials(failed, best)
     table = _label_permutations(labels)
     scored, largest = [], np.zeros(len(table))
     for axis, side in [(i, side) for i in range(d) for side in (_BOTH_SIDES if sides is None else sides[i])]:
@@ -91,6 +89,13 @@ def find_failure_regions(
             )
     scored.sort(key=lambda item: (-item[0], item[1].axis, item[1].side))
     return [replace(region, p=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
+
+
+def _label_trials(failed: BoolArray, best: int | None) -> _Labels:
+    labels = failed.astype(np.int8)
+    if best is not None:
+        labels[best] = -1
+    return labels
 
 
 def _ascending_order(positions: FloatArray) -> IntArray:

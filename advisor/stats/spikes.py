@@ -14,6 +14,8 @@ from scipy.ndimage import median_filter
 from advisor.model.space import FloatArray, IntArray
 from advisor.stats.tails import MIN_POINTS, ExponentialTail, upper_tail
 
+_MAX_WINDOW = 31
+"""Maximum width of the running median, in points."""
 _TESTED_RANKS = (1, 2, 4, 8, 16)
 """Ranks of the ratios, largest first, that are tested for outliers."""
 _NODES, _QUADRATURE_WEIGHTS = np.polynomial.hermite_e.hermegauss(48)
@@ -41,7 +43,7 @@ class Outliers:
         return float(self.ratios.max())
 
 
-def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) -> Outliers | None:
+def outliers(values: FloatArray, chance: float, factor: float) -> Outliers | None:
     """Return the values (n,), positive and finite, that exceed `factor` times their running median and the limit for `chance`.
 
     Return None for fewer than 20 points. Logarithms of ratios are compared: gradient norms of healthy runs are approximately
@@ -53,7 +55,7 @@ def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) 
     if len(values) < MIN_POINTS:
         return None
     logs = np.log(values)
-    log_ratios = logs - median_filter(logs, size=min(width, 2 * (len(values) // 4) + 1), mode="nearest")
+    log_ratios = logs - median_filter(logs, size=min(_MAX_WINDOW, 2 * (len(values) // 4) + 1), mode="nearest")
     order = np.argsort(-log_ratios, kind="stable")
     tests = [t for t in (_test_from_median(log_ratios[order]), _test_from_quartile(log_ratios[order])) if t is not None]
     if not tests:

@@ -102,9 +102,7 @@ def tune(
         if notifier is not None:
             notifier.send(Notice("ended", name, None, None, " ".join(text.result_lines(start, blocks))))
     if not options.quiet:
-        for line in text.result_lines(start, blocks):
-            click.echo(line)
-        click.echo(f"Decisions: {folder}")
+        click.echo("\n".join([*text.result_lines(start, blocks), f"Decisions: {folder}"]))
         print_next(name, location)
     if not leader.has_result([t for block in blocks for t in block.trained]):
         sys.exit(1)

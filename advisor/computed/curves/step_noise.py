@@ -15,6 +15,7 @@ from advisor.stats.curve import noise, smoothed
 
 MIN_EVALUATIONS = 10
 """Minimum number of evaluations to measure the noise around the best evaluation."""
+_SEED = 0
 _DRAWS = 500
 """Number of times that the evaluations of all trials are redrawn."""
 _MIN_POINTS_AROUND_BEST = 8
@@ -93,11 +94,11 @@ class Ranking:
     """Standard deviation of one trial's best cost over the draws; root mean square over the trials."""
 
 
-def redraw_ranking(trials: Sequence[HalfAroundBest], *, seed: int = 0) -> Ranking:
+def redraw_ranking(trials: Sequence[HalfAroundBest]) -> Ranking:
     """Redraw the evaluations of two or more trials, best first, 500 times from the smooth curve and the noise, and find the best
     trial each time.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     best = np.stack(
         [(t.course + t.noise * rng.standard_normal((_DRAWS, len(t.course)))).min(axis=1) for t in trials], axis=1
     )

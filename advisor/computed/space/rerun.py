@@ -27,8 +27,8 @@ def further_results(study: Study) -> group_effect.FurtherResults:
     )
 
 
-def best_of_rerun(study: Study, level: float = 0.8) -> tuple[float, float] | None:
-    """Return an interval, in costs, for the best result if the study ran again with other random settings and seeds.
+def best_of_rerun(study: Study) -> tuple[float, float] | None:
+    """Return the 80 % interval, in costs, for the best result if the study ran again with other random settings and seeds.
 
     Return None if few settings have results, the settings form a grid, the sampler used earlier results, many trials were
     pruned, or the fitted response predicts only results better than the best one.
@@ -54,7 +54,7 @@ def best_of_rerun(study: Study, level: float = 0.8) -> tuple[float, float] | Non
         or sampler.did_sampler_use_results(study)
     ):
         return None
-    low, high = np.quantile(further_results(study).best, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(further_results(study).best, [0.1, 0.9])
     if high < finite_costs.min():
         return None
     floor = curve_tails.cost_floor(study, finite_costs)

@@ -70,9 +70,9 @@ class JudgedTrials:
         return all(float(self.rates[t.index]) > self.best for t in trials)
 
 
-def other_unstable_trials(shown: int, unstable: int, judged: int) -> Message:
-    """Return a sentence about the number of unstable trials that the finding does not name; empty if it names all of them."""
-    more_count = unstable - shown
+def other_unstable_trials(unstable: int, judged: int) -> Message:
+    """Return a sentence about the unstable trials that the finding does not name, all but one; empty if there are none."""
+    more_count = unstable - 1
     if not more_count:
         return Message(())
     return say(

@@ -75,9 +75,9 @@ class Hindsight(FrozenModel):
     """Result of the replay in two or three sentences; empty if the study cannot be replayed."""
 
 
-def hindsight(study: Study, policy: Policy | None = None) -> Hindsight | None:
+def hindsight(study: Study) -> Hindsight | None:
     """Return the effects that early stopping would have had on the study; None if its trials have no curves."""
-    policy = policy or Policy()
+    policy = Policy()
     if study.probe is not None or not any(len(study.cost_curve(t)) > 1 for t in study.trials):
         return None
     found = _runs(study, policy)

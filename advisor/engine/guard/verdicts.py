@@ -59,9 +59,9 @@ class TrialVerdict:
         return max(0.0, left) if self.stop and math.isfinite(left) else 0.0
 
 
-def running_verdicts(study: Study, policy: Policy | None = None) -> tuple[TrialVerdict, ...]:
+def running_verdicts(study: Study) -> tuple[TrialVerdict, ...]:
     """Return a verdict on each trial of the study that still runs."""
-    policy = policy or Policy()
+    policy = Policy()
     progress = {t.index: _progress(study, t) for t in study.trials}
     running = [t for t in study.trials if t.status == "running"]
     return tuple(_Judge(study, policy, progress).verdict(t) for t in running)

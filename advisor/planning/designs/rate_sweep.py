@@ -70,12 +70,7 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
         again = reseed(study, base, unnamed=True)
         return None if again is None else again.model_copy(update={"notes": (LOG_RATE_ADVICE, *again.notes)})
     name, used = rates[0], as_number(setting[rates[0]])
-    below, above, why = (DECADE, DECADE, f"a decade on each side of {plain_number(used)}, the only rate that was tried")
-    if rate_is_too_high(study):
-        below, above = DECADE**3, 0.5
-        event = "diverged" if _all_diverged(study) else "blew up early"
-        why = f"the three decades below {plain_number(used)}, the only rate that was tried: its loss {event}"
-    low, high = round_significant(used / below, 3), round_significant(used * above, 3)
+    low, high, why = _rates_to_sweep(study, used)
     parameters = fixed_parameters(setting, base)
     parameters[name] = Parameter(type="float", low=low, high=high, scale="log", why=why)
     for other in rates[1:]:
@@ -104,6 +99,16 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
             "notes": (*base.notes, shows),
         }
     )
+
+
+def _rates_to_sweep(study: Study, used: float) -> tuple[float, float, str]:
+    """Return (lowest rate, highest rate, reason for this range). `used` is the learning rate of all trials."""
+    below, above, why = (DECADE, DECADE, f"a decade on each side of {plain_number(used)}, the only rate that was tried")
+    if rate_is_too_high(study):
+        below, above = DECADE**3, 0.5
+        event = "diverged" if _all_diverged(study) else "blew up early"
+        why = f"the three decades below {plain_number(used)}, the only rate that was tried: its loss {event}"
+    return round_significant(used / below, 3), round_significant(used * above, 3), why
 
 
 def _steps_of_total_text(study: Study, steps: int, final: int | None) -> str:

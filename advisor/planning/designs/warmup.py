@@ -60,8 +60,7 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
         return _changes_to_search_warmup(base, name, steps)
     # A study of warmups has no best learning rate: it trains only at a learning rate that failed without warmup.
     best = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
-    # If the best trial has a higher learning rate than an unstable trial, the learning rate did not cause the instability.
-    unstable, which = (best, "best") if best > unstable else (unstable, "lowest unstable")
+    unstable, which = _rate_to_exceed(best, unstable)
     times = _limited_rate_ratio(study, rate, unstable, request.numbers.get("times", TIMES))
     peak, lengths = round_significant(times * unstable, 3), candidates(steps)
     why = f"{times:.3g} times {unstable:.3g}, the {which} learning rate"
@@ -81,11 +80,23 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
             "schedule": {"kind": "warmup+constant"},
             "probe": "warmup",
             "starts_from": {"unstable_learning_rate": unstable, "times": times},
-            "notes": (
-                f"Raise the learning rate linearly from 0 to {peak:g} over {name} steps, then keep it constant for at least "
-                f"{CONSTANT_STEPS_RATIO} times as long.",
-            ),
+            "notes": (_schedule_note(name, peak),),
         }
+    )
+
+
+def _rate_to_exceed(best: float, unstable: float) -> tuple[float, str]:
+    """Return the learning rate of which the warmups' peak is a multiple, and its name.
+
+    If the best trial has a higher learning rate than an unstable trial, the learning rate did not cause the instability.
+    """
+    return (best, "best") if best > unstable else (unstable, "lowest unstable")
+
+
+def _schedule_note(name: str, peak: float) -> str:
+    return (
+        f"Raise the learning rate linearly from 0 to {peak:g} over {name} steps, then keep it constant for at least "
+        f"{CONSTANT_STEPS_RATIO} times as long."
     )
 
 

@@ -14,6 +14,8 @@ from advisor.report.plot_data.model import CurveSet, NormHistogram, TrialCurve
 PIXEL_COLUMNS = 400
 """Number of pixel columns to which a curve is reduced."""
 
+_NORM_BINS = 40
+"""Number of bins of the histogram of gradient norms."""
 _MIN_LOG_RATIO = 1000
 """The step axis is logarithmic if the ratio of the last to the first positive step is at least this."""
 
@@ -110,7 +112,7 @@ def with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, Fl
     return steps[order], np.concatenate([p.values for p in parts])[order]
 
 
-def norm_histogram(study: Study, trials: list[Trial], bins: int = 40) -> NormHistogram | None:
+def norm_histogram(study: Study, trials: list[Trial]) -> NormHistogram | None:
     """Return the histogram of these trials' gradient norms; None if they logged no gradient norm."""
     logged = [c.values for t in trials if len(c := study.curve(t, "grad_norm"))]
     if not logged:
@@ -123,7 +125,7 @@ def norm_histogram(study: Study, trials: list[Trial], bins: int = 40) -> NormHis
     log = high >= 30 * low
     if low == high:
         low, high = 0.9 * low, 1.1 * high
-    edges = np.geomspace(low, high, bins + 1) if log else np.linspace(low, high, bins + 1)
+    edges = np.geomspace(low, high, _NORM_BINS + 1) if log else np.linspace(low, high, _NORM_BINS + 1)
     edges[0], edges[-1] = low, high
     counts, _ = np.histogram(usable, bins=edges)
     return NormHistogram(

@@ -54,10 +54,7 @@ def choose_objective(
     if metric is None:
         metric, chosen, inferred["objective"] = _infer_metric(experiment)
         stated = stated or chosen
-    if metric not in experiment.points:
-        running = any(run.status in ("RUNNING", "SCHEDULED") for run in experiment.runs)
-        text = f"no run logged the objective {metric!r}; metrics that were logged: {_metrics(experiment)}"
-        raise NothingToJudge(f"{text}; come back later") if running else AdvisorError(text)
+    _require_logged(experiment, metric)
     if contract.TAG_DIRECTION in experiment.tags:
         stated = stated or _tagged_direction(experiment, metric)
     warnings = [*_warnings(metric)]
@@ -70,6 +67,14 @@ def choose_objective(
         inferred |= source
         warnings += contradictions
     return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred, tuple(warnings))
+
+
+def _require_logged(experiment: Experiment, metric: str) -> None:
+    """Raise an error if no run logged the metric; the error says whether runs may still log it."""
+    if metric not in experiment.points:
+        running = any(run.status in ("RUNNING", "SCHEDULED") for run in experiment.runs)
+        text = f"no run logged the objective {metric!r}; metrics that were logged: {_metrics(experiment)}"
+        raise NothingToJudge(f"{text}; come back later") if running else AdvisorError(text)
 
 
 def _declared_objective(experiment: Experiment, direction: Direction | None) -> tuple[str | None, Direction | None]:

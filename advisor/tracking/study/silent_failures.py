@@ -201,7 +201,7 @@ def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
 def _has_fallen_clearly(loss: FloatArray) -> bool:
     """Return whether the training loss decreased by more than its noise before it reached its lowest level."""
     fall, noise = (
-        float(loss[0] - _moving_median(loss, MIN_PLATEAU_EVALUATIONS).min()),
+        float(loss[0] - _moving_median(loss).min()),
         float(np.median(np.abs(np.diff(loss)))),
     )
     return fall > max(_MIN_GAIN_TO_NOISE_RATIO * noise, MIN_LEARNING_GAIN * abs(float(loss[0])))
@@ -211,7 +211,7 @@ def _levels_of_lost_fall(loss: FloatArray, share: float) -> tuple[float, float] 
     """Return (lowest level, level at the end) of a training loss that lost the fraction `share` of its decrease; None if it did
     not."""
     tail = loss[-max(MIN_PLATEAU_EVALUATIONS, int(_MIN_CONSTANT_TAIL_FRACTION * len(loss))) :]
-    lowest = float(_moving_median(loss, MIN_PLATEAU_EVALUATIONS).min())
+    lowest = float(_moving_median(loss).min())
     # The lowest point at the end of the curve is used, because losses of single batches are noisy.
     return (lowest, float(np.median(tail))) if tail.min() >= lowest + share * (loss[0] - lowest) else None
 
@@ -238,5 +238,5 @@ def _count_lost_evaluations(values: FloatArray, start: float, range_of_costs: fl
     return 0 if gain < _MIN_GAIN_TO_NOISE_RATIO * float(np.median(np.abs(np.diff(values[-length:])))) else length
 
 
-def _moving_median(values: FloatArray, width: int) -> FloatArray:
-    return np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
+def _moving_median(values: FloatArray) -> FloatArray:
+    return np.median(np.lib.stride_tricks.sliding_window_view(values, MIN_PLATEAU_EVALUATIONS), axis=1)

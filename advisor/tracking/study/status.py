@@ -68,13 +68,8 @@ def find_trial_ends(
     """
     costs = read_costs(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     errors = {i: text for i, run in enumerate(runs) if (text := _error_text(run))}
-    ends = {
-        i: end
-        for i, run in enumerate(runs)
-        if (end := _end_from_tags(run, objective.metric, i in errors, len(costs.curves[i]))) is not None
-    }
     stops = _guard_stops(runs)
-    ends |= {i: _stopped_end(runs[i], stop) for i, stop in stops.items()}
+    ends = _tagged_ends(runs, objective.metric, errors, costs) | {i: _stopped_end(runs[i], s) for i, s in stops.items()}
     crashed = [i for i, end in ends.items() if end.status == "infeasible"]
     launches = find_launch_failures(runs, blocks, errors, crashed)
     ends |= {i: TrialEnd("no_data", "its launch failed") for i in launches}
@@ -96,6 +91,14 @@ def find_trial_ends(
         *_failed_evaluations_decision(each, costs),
     )
     return TrialEnds(each, errors | lacking, decisions)
+
+
+def _tagged_ends(
+    runs: Sequence[Run], metric: str, errors: Collection[int], costs: ObjectiveCosts
+) -> dict[int, TrialEnd]:
+    """Return the ends of the trials whose runs have tags that state how they ended."""
+    ends = {i: _end_from_tags(run, metric, i in errors, len(costs.curves[i])) for i, run in enumerate(runs)}
+    return {i: end for i, end in ends.items() if end is not None}
 
 
 def _logged_chance_cost(runs: Sequence[Run], objective: Objective) -> float | None:

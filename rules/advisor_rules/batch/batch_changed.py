@@ -71,17 +71,7 @@ class BatchChanged(Rule):
     ) -> Finding:
         """`names` holds the names of the earlier and the later study, `rate_counts` the number of learning rates in each
         study."""
-        old_rates, new_rates = rate_counts
-        message = say(
-            "From study {earlier} to {later}, {changes}. Only {after} {were} tried in the later study, and {before} in the "
-            "earlier one.",
-            earlier=Name(names[0]),
-            later=Name(names[1]),
-            changes=joined(changes, " and "),
-            after=Counted(new_rates, "learning rate"),
-            were="was" if new_rates == 1 else "were",
-            before=old_rates,
-        )
+        message = _describe_change(names, changes, rate_counts)
         action = say(
             "Tune the learning rate, the optimizer's other hyperparameters and the regularisation again for {later}.",
             later=Name(names[1]),
@@ -96,12 +86,26 @@ class BatchChanged(Rule):
                 ("changes", joined(changes)),
                 (
                     "learning rates tried in the earlier and the later study",
-                    say("{n} and {m}", n=old_rates, m=new_rates),
+                    say("{n} and {m}", n=rate_counts[0], m=rate_counts[1]),
                 ),
                 ("minimum number of learning rates in a tuned study", self.settings),
             ),
             changes=(*_search_rate(study, later, str(message)), Advise(text=str(action))),
         )
+
+
+def _describe_change(names: tuple[str, str], changes: list[Message], rate_counts: tuple[int, int]) -> Message:
+    old_rates, new_rates = rate_counts
+    return say(
+        "From study {earlier} to {later}, {changes}. Only {after} {were} tried in the later study, and {before} in the "
+        "earlier one.",
+        earlier=Name(names[0]),
+        later=Name(names[1]),
+        changes=joined(changes, " and "),
+        after=Counted(new_rates, "learning rate"),
+        were="was" if new_rates == 1 else "were",
+        before=old_rates,
+    )
 
 
 def _trials_by_study(study: Study) -> Mapping[str, list[Trial]]:

@@ -118,14 +118,12 @@ def _collapse(
     reward, since = rewarded.curve.values, int(np.searchsorted(rewarded.curve.steps, steps[index]))
     late, middle = _late(rewarded), max(since, len(reward) // 2)
     gain, p_gain = _fit_reward_trend(reward[middle:])
-    smooth = np.array([part.mean() for part in np.array_split(reward, 10)])
-    span = float(np.ptp(smooth))
+    span = float(np.ptp([part.mean() for part in np.array_split(reward, 10)]))
     rises = gain > limits.gain * span and p_gain <= limits.alpha
     if better is not None and better.p_value_above_other(late) <= alpha:
         room: str | None = "a trial that kept its entropy reaches more"
     else:
-        first = mean_level(reward[: max(len(reward) // 20, _FIRST_POINTS)])
-        room = _reason_for_more_reward(study, entry.trial, late, first, limits)
+        room = _reason_for_more_reward(study, rewarded, late, limits)
     if start <= 0 or p > limits.alpha or rises or room is None or index < 1:
         return None
     return Collapse(
@@ -150,10 +148,10 @@ def _fit_reward_trend(reward: FloatArray) -> tuple[float, float]:
     return float(fit.slope) * (len(reward) - 1), float(fit.pvalue)
 
 
-def _reason_for_more_reward(
-    study: Study, trial: Trial, late: MeanLevel, first: MeanLevel, limits: Limits
-) -> str | None:
+def _reason_for_more_reward(study: Study, rewarded: LoggedSignal, late: MeanLevel, limits: Limits) -> str | None:
     """Return a clause that says how the trial's own curves show that more reward is possible; None if they do not."""
+    reward, trial = rewarded.curve.values, rewarded.trial
+    first = mean_level(reward[: max(len(reward) // 20, _FIRST_POINTS)])
     if first.p_value_above_other(late) <= limits.alpha:
         return "the reward started at a higher value"
     spread = study.curve(trial, "policy_reward_sd").finite.values

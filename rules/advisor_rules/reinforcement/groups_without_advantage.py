@@ -10,7 +10,7 @@ import numpy as np
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import curve_plot, table
+from advisor.model.evidence import Evidence, curve_plot, table
 from advisor.model.finding import Finding
 from advisor.model.message import Count, Name, Percent, Probability, limited, say
 from advisor.model.parameter_kinds import batch_size
@@ -122,28 +122,32 @@ class GroupsWithoutAdvantage(Rule):
             severity="warning",
             confidence=_CONFIDENCE * (1 - first.p(self.most)),
             trials=[s.trial for s in wasted],
-            evidence=(
-                curve_plot(
-                    study.signals["groups_without_advantage"],
-                    "Most groups have no advantage from the start.",
-                    [s.trial for s in wasted[:5]],
-                    lines={"half of the groups": self.most},
-                    shares=True,
-                ),
-                table(
-                    (
-                        "share of groups without advantage at the start",
-                        limited(Percent(first.start.mean), Percent(self.most)),
-                    ),
-                    (
-                        "share of groups without advantage over the training",
-                        limited(Percent(first.whole.mean), Percent(self.most)),
-                    ),
-                    ("p-value of the larger share", limited(Probability(first.p(self.most)), self.false_alarms)),
-                    ("trials", say("{n} of {of}", n=len(wasted), of=judged)),
-                ),
-            ),
+            evidence=self._evidence(study, wasted, judged),
             changes=(Advise(text=_ADVICE), *change),
+        )
+
+    def _evidence(self, study: Study, wasted: Sequence[_GroupShares], judged: int) -> tuple[Evidence, ...]:
+        first = wasted[0]
+        return (
+            curve_plot(
+                study.signals["groups_without_advantage"],
+                "Most groups have no advantage from the start.",
+                [s.trial for s in wasted[:5]],
+                lines={"half of the groups": self.most},
+                shares=True,
+            ),
+            table(
+                (
+                    "share of groups without advantage at the start",
+                    limited(Percent(first.start.mean), Percent(self.most)),
+                ),
+                (
+                    "share of groups without advantage over the training",
+                    limited(Percent(first.whole.mean), Percent(self.most)),
+                ),
+                ("p-value of the larger share", limited(Probability(first.p(self.most)), self.false_alarms)),
+                ("trials", say("{n} of {of}", n=len(wasted), of=judged)),
+            ),
         )
 
 

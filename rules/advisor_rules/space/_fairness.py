@@ -75,9 +75,7 @@ def find_partly_tried_groups(
         ends = [end for end in _find_early_ends(numeric, in_group) if end.p * looks <= level]
         if not ends or np.isfinite(costs[in_group]).sum() < 2:
             continue
-        own = boundaries.fit_responses(
-            [_stretch_range(u[in_group]) for u in numeric], [], ranks.log_rank_scores(costs[in_group]), edge
-        )
+        own = _fit_responses_in_own_range([u[in_group] for u in numeric], costs[in_group], edge)
         for axis, side, at, beyond, end_p in ends:
             u, low = numeric[axis], side == "low"
             probability = own[axis].low if low else own[axis].high
@@ -118,6 +116,11 @@ def _find_ends_on_axis(axis: int, own: FloatArray, rest: FloatArray) -> list[_Ra
         for side, at, beyond in sides
         if beyond >= max(1.0, _MATERIAL * len(rest))
     ]
+
+
+def _fit_responses_in_own_range(numeric: list[FloatArray], costs: FloatArray, edge: float) -> list[boundaries.Response]:
+    """Return the response of a group's costs (n,) along each axis, with the group's own range as the range of the axis."""
+    return boundaries.fit_responses([_stretch_range(u) for u in numeric], [], ranks.log_rank_scores(costs), edge)
 
 
 def _stretch_range(positions: FloatArray) -> FloatArray:

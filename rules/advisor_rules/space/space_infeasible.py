@@ -10,10 +10,10 @@ import numpy as np
 from advisor.computed.space import failures, settings
 from advisor.engine.rule import Count as CountOf, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import table
+from advisor.model.evidence import Evidence, table
 from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.learning_rate import learning_rates
-from advisor.model.message import Count, Message, Probability, limited, listed, say
+from advisor.model.message import Count, Item, Message, Probability, limited, listed, say
 from advisor.model.space import BoolArray
 from advisor.model.study import Study
 from advisor.stats import outliers
@@ -131,26 +131,21 @@ class SpaceInfeasible(Rule):
             subject=cut.subject if cut is not None else None,
             side=cut.side if cut is not None else None,
             trials=[t for t in study.trials if failed.any[t.index]],
-            evidence=(
-                *(cut.evidence if cut is not None else ()),
-                table(
-                    ("trials that ended", say("{ended}", ended=ended_count)),
-                    *(
-                        (what, say("{count}", count=int(mask.sum())))
-                        for what, mask in _failure_kinds_text(study, failed)
-                    ),
-                    _rows.share("share that failed", count / ended_count, self.share),
-                    (
-                        "probability of a region this clear by chance",
-                        limited(Probability(cut.p), Probability(self.false_alarms))
-                        if cut is not None and cut.p < 1
-                        else "no test"
-                        if cut is not None
-                        else "no region",
-                    ),
-                ),
-            ),
+            evidence=(*(cut.evidence if cut is not None else ()), self._figures(study, failed, cut)),
             changes=changes,
+        )
+
+    def _figures(self, study: Study, failed: failures.Failures, cut: _failure_regions.FailureCut | None) -> Evidence:
+        ended_count = int(study.ended.sum())
+        if cut is None:
+            clear: Item = "no region"
+        else:
+            clear = limited(Probability(cut.p), Probability(self.false_alarms)) if cut.p < 1 else "no test"
+        return table(
+            ("trials that ended", say("{ended}", ended=ended_count)),
+            *((what, say("{count}", count=int(mask.sum()))) for what, mask in _failure_kinds_text(study, failed)),
+            _rows.share("share that failed", int(failed.any.sum()) / ended_count, self.share),
+            ("probability of a region this clear by chance", clear),
         )
 
     def _choose_severity(self, explained: bool, evidence: _SettingCounts) -> Severity:

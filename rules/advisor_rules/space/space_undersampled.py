@@ -125,15 +125,7 @@ class SpaceUndersampled(Rule):
         n, count = len(tried), len(study.searched)
         best = float(np.nanmin(tried.costs))
         near = np.flatnonzero(tried.costs <= best + halves.loss)
-        amount = say(
-            "Twice as many trials would improve the best {metric} by {gain}. The probability that more trials gain more than "
-            "{limit}{noise} is {sure}",
-            metric=Name(study.spec.objective.metric),
-            gain=gain.text,
-            limit=Number(limit, 2),
-            noise="" if known else " and more than the noise of the fit",
-            sure=Percent(gain.sure),
-        )
+        amount = _expected_improvement(study, gain, limit, known=known)
         trials = 2 * n
         more = SetField(field="trials", value=trials, why=str(amount))
         only = "" if gain.sure >= 0.5 else " only if this probability is worth the cost of the trials"
@@ -192,6 +184,19 @@ class _ExpectedGain(NamedTuple):
             return say("at most about {high}", high=Number(self.high, 2))
         numbers = {k: Number(v, 2) for k, v in (("gain", self.expected), ("low", self.low), ("high", self.high))}
         return say("about {gain} (80 % interval {low} to {high})", **numbers)
+
+
+def _expected_improvement(study: Study, gain: _ExpectedGain, limit: float, *, known: bool) -> Message:
+    """Return the gain from twice as many trials in words. `known` is True if the limit includes the noise between seeds."""
+    return say(
+        "Twice as many trials would improve the best {metric} by {gain}. The probability that more trials gain more than "
+        "{limit}{noise} is {sure}",
+        metric=Name(study.spec.objective.metric),
+        gain=gain.text,
+        limit=Number(limit, 2),
+        noise="" if known else " and more than the noise of the fit",
+        sure=Percent(gain.sure),
+    )
 
 
 def _gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: bool) -> _ExpectedGain:

@@ -124,7 +124,7 @@ class UnstableTrials:
         """Sentences about the worst instability and the number of other unstable trials."""
         what = self.worst.sentence(self.near.at(self.worst.trial))
         return say(
-            "{what}.{others}", what=what, others=instability.other_unstable_trials(1, len(self.blowups), self.judged)
+            "{what}.{others}", what=what, others=instability.other_unstable_trials(len(self.blowups), self.judged)
         )
 
     def curves(self, label: str, *more: str) -> CurveEvidence:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from advisor.engine.rule import Factor, Grounds, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import curve_plot, table
+from advisor.model.evidence import Evidence, curve_plot, table
 from advisor.model.finding import Finding
 from advisor.model.learning_rate import peak_rate_of_trial
 from advisor.model.message import Count, Message, Name, Number, Probability, joined, limited, say
@@ -107,20 +107,31 @@ class AttentionLogits(Rule):
             confidence=_CONFIDENCE * (1 - p),
             subject=study.signals["attention_logit"],
             trials=[e.trial for e in grown],
-            evidence=(
-                curve_plot(
-                    study.signals["attention_logit"],
-                    "The logits grow in trials that end worse.",
-                    [e.trial for e in [*grown[:4], good[0]]],
-                ),
-                table(
-                    ("late logits of these trials", joined(Number(round_significant(e.size), 2) for e in grown[:5])),
-                    ("largest late logit of a good trial", Number(largest, 2)),
-                    ("smallest ratio", limited(Number(min(e.size for e in grown) / largest, 2), Number(self.factor))),
-                    ("p-value", limited(Probability(p), self.false_alarms / len(judged))),
-                ),
-            ),
+            evidence=self._evidence(study, good, grown, p, self.false_alarms / len(judged)),
             changes=(Advise(text=str(action)),),
+        )
+
+    def _evidence(
+        self,
+        study: Study,
+        good: Sequence[AttentionLogitLevels],
+        grown: Sequence[AttentionLogitLevels],
+        p: float,
+        limit: float,
+    ) -> tuple[Evidence, ...]:
+        largest = max(e.size for e in good)
+        return (
+            curve_plot(
+                study.signals["attention_logit"],
+                "The logits grow in trials that end worse.",
+                [e.trial for e in [*grown[:4], good[0]]],
+            ),
+            table(
+                ("late logits of these trials", joined(Number(round_significant(e.size), 2) for e in grown[:5])),
+                ("largest late logit of a good trial", Number(largest, 2)),
+                ("smallest ratio", limited(Number(min(e.size for e in grown) / largest, 2), Number(self.factor))),
+                ("p-value", limited(Probability(p), limit)),
+            ),
         )
 
 

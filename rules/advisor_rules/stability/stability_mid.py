@@ -103,18 +103,8 @@ class StabilityMid(Rule):
         trials_in_reach = instability.trials_within_reach(study, self.reach)
         by_trial = [loss_blowups.blowup_in_mid_training(study, t) for t in trials_in_reach.trials[: self.trials]]
         blowups = [b for b in by_trial if b is not None]
-        if not blowups and loss_blowups.may_losses_rise(study):
-            raise MissingData(
-                "the training loss of such a workload does not show stability, and no trial has "
-                f"{tails.MIN_POINTS} evaluations of {study.spec.objective.metric}",
-                needs="design",
-            )
         if not blowups:
-            raise MissingData(
-                f"no trial logged {tails.MIN_POINTS} losses or evaluations; log the training loss, and the "
-                "gradient norm, at every step",
-                needs="train_loss",
-            )
+            raise _missing_curves(study)
         unstable = find_unstable(
             trials_in_reach,
             blowups,
@@ -162,6 +152,20 @@ class StabilityMid(Rule):
                 ("thresholds", limits),
             ),
         )
+
+
+def _missing_curves(study: Study) -> MissingData:
+    if loss_blowups.may_losses_rise(study):
+        return MissingData(
+            "the training loss of such a workload does not show stability, and no trial has "
+            f"{tails.MIN_POINTS} evaluations of {study.spec.objective.metric}",
+            needs="design",
+        )
+    return MissingData(
+        f"no trial logged {tails.MIN_POINTS} losses or evaluations; log the training loss, and the "
+        "gradient norm, at every step",
+        needs="train_loss",
+    )
 
 
 def _advise_clipping(study: Study, trial: Trial) -> tuple[Message, tuple[Change, ...]]:

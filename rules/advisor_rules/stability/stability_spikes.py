@@ -69,17 +69,7 @@ class StabilitySpikes(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         trials_in_reach = instability.trials_within_reach(study, self.reach)
-        curves = [
-            (t, instability.drop_small_batches(t, instability.late_norm_curve(study, t)))
-            for t in trials_in_reach.trials[: self.trials]
-        ]
-        curves = [(t, c) for t, c in curves if len(c) >= tails.MIN_POINTS]
-        if not curves:
-            what = instability.reason_norms_are_missing(study, trials_in_reach.trials)
-            raise MissingData(
-                f"{what}; {instability.LOG_NORM_ADVICE[0].lower()}{instability.LOG_NORM_ADVICE[1:-1]}",
-                needs="grad_norm",
-            )
+        curves = self._norm_curves(study, trials_in_reach.trials)
         spiky, test = self._trials_with_outliers(curves)
         if not spiky:
             return
@@ -100,7 +90,7 @@ class StabilitySpikes(Rule):
                 limit=Number(max(self.factor, worst.outliers.limit), 2),
                 where=worst.where,
                 largest=Number(worst.outliers.largest),
-                others=instability.other_unstable_trials(1, len(trials_with_outliers), len(curves)),
+                others=instability.other_unstable_trials(len(trials_with_outliers), len(curves)),
                 loss=" The loss does not jump at these steps." if harmless else "",
             ),
             action=action,
@@ -111,6 +101,20 @@ class StabilitySpikes(Rule):
             evidence=self._evidence(study, worst, trials_with_outliers, norms, test),
             changes=(Advise(text=str(action)),) if harmless else instability.clipping_changes(norms),
         )
+
+    def _norm_curves(self, study: Study, trials: Sequence[Trial]) -> list[tuple[Trial, Curve]]:
+        """Return the trials that logged enough gradient norms, with these norms. Raises MissingData if no trial logged enough."""
+        curves = [
+            (t, instability.drop_small_batches(t, instability.late_norm_curve(study, t))) for t in trials[: self.trials]
+        ]
+        curves = [(t, c) for t, c in curves if len(c) >= tails.MIN_POINTS]
+        if not curves:
+            what = instability.reason_norms_are_missing(study, trials)
+            raise MissingData(
+                f"{what}; {instability.LOG_NORM_ADVICE[0].lower()}{instability.LOG_NORM_ADVICE[1:-1]}",
+                needs="grad_norm",
+            )
+        return curves
 
     def _trials_with_outliers(self, curves: Sequence[tuple[Trial, Curve]]) -> tuple[list[_TrialWithOutliers], _Test]:
         """Return the trials whose norms have outliers, by a joint test of all trials (Benjamini-Hochberg)."""
