@@ -8,14 +8,12 @@ interpolation between these shares: the probability that the advice is right.
 from __future__ import annotations
 
 import csv
-import importlib
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 
-from advisor.engine.registry import BUILT_IN
+from advisor.engine.registry import path_of_rule_table
 from advisor.engine.relation import MIN_CONFIDENCE
 from advisor.model.finding import Finding
 
@@ -35,15 +33,10 @@ class CalibrationPoint:
     """Number of findings from which the probability was estimated."""
 
 
-def path_of_table() -> Path:
-    """Return the path of the calibration table in the folder of the built-in rules."""
-    return Path(importlib.import_module(BUILT_IN).__path__[0]) / FILE
-
-
 @lru_cache(maxsize=1)
 def table() -> dict[str, tuple[CalibrationPoint, ...]]:
     """Return the calibration map of each rule that has one, sorted by the rule's own confidence."""
-    path = path_of_table()
+    path = path_of_rule_table(FILE)
     knots: dict[str, list[CalibrationPoint]] = defaultdict(list)
     if path.is_file():
         with path.open(newline="", encoding="utf-8") as lines:

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import csv
-import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from pathlib import Path
 
-from advisor.engine.registry import BUILT_IN
+from advisor.engine.registry import path_of_rule_table
 
 FILE = "measured.csv"
 SIZES: Sequence[tuple[int, str]] = ((1, "1"), (8, "2 to 8"), (32, "9 to 32"), (10**9, "over 32"))
@@ -48,14 +46,9 @@ def size(trials: int) -> str:
     return next(words for limit, words in SIZES if trials <= limit)
 
 
-def path_of_table() -> Path:
-    """Return the path of the table of measured rates in the folder of the built-in rules."""
-    return Path(importlib.import_module(BUILT_IN).__path__[0]) / FILE
-
-
 @lru_cache(maxsize=1)
 def _all() -> dict[str, tuple[MeasuredCounts, ...]]:
-    path = path_of_table()
+    path = path_of_rule_table(FILE)
     if not path.is_file():
         return {}
     table: dict[str, list[MeasuredCounts]] = {}

@@ -26,6 +26,11 @@ Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Thresholds that the user has overridden: {rule id: {threshold: value}}."""
 
 
+def path_of_rule_table(file: str) -> Path:
+    """Return the path of a table of counts or confidences in the folder of the built-in rules."""
+    return Path(importlib.import_module(BUILT_IN).__path__[0]) / file
+
+
 def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] = ()) -> tuple[Rule, ...]:
     """Return all rules with the user's thresholds applied. Built-in rules come first, in the declared order of their folders.
 

@@ -7,12 +7,10 @@ The file `trained.csv` contains the counts. `benchmarks/quality/lm_rules.py` and
 from __future__ import annotations
 
 import csv
-import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from pathlib import Path
 
-from advisor.engine.registry import BUILT_IN
+from advisor.engine.registry import path_of_rule_table
 
 FILE = "trained.csv"
 
@@ -37,16 +35,11 @@ class Trained:
         return f"{self.detected} of {self.positives}", f"{self.false_alarms} of {self.negatives}"
 
 
-def path_of_table() -> Path:
-    """Return the path of the table of counts in the folder of the built-in rules."""
-    return Path(importlib.import_module(BUILT_IN).__path__[0]) / FILE
-
-
 def table() -> tuple[Trained, ...]:
     """Return all rows of the table of counts; empty if its file is missing."""
-    if not path_of_table().is_file():
+    if not path_of_rule_table(FILE).is_file():
         return ()
-    with path_of_table().open(newline="", encoding="utf-8") as lines:
+    with path_of_rule_table(FILE).open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     return tuple(Trained(row.pop("rule"), row.pop("script"), **{k: int(v) for k, v in row.items()}) for row in rows)
 
@@ -60,7 +53,7 @@ def write(script: str, rows: Iterable[Trained]) -> None:
     """Replace the rows of a benchmark script in the table of counts."""
     names = [f.name for f in fields(Trained)]
     kept = [row for row in table() if row.script != script]
-    with path_of_table().open("w", newline="", encoding="utf-8") as file:
+    with path_of_rule_table(FILE).open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(names)
         lines.writerows(

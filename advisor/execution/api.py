@@ -198,7 +198,7 @@ class Trial:
     def judge(self, verdict: RunVerdict) -> None:
         """Set `should_stop` if the verdict is about this trial and recommends to stop it."""
         if verdict.run_id == self.run_id and verdict.stop and not self.should_stop:
-            self._stop = GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
+            self._stop = verdict.as_stop()
             self.should_stop = True
 
     def record(self, exit: Exit, status: str | None = None, error: str | None = None) -> None:

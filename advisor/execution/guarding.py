@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from advisor.contract.guard_stop import is_last_step, read_guard_stop
+from advisor.contract.guard_stop import GuardStop, is_last_step, read_guard_stop
 from advisor.contract.redact import redact
 from advisor.engine.guard import running_verdicts
 from advisor.execution.ledger.record import CallRejectedError, StoreUnreachableError, attempt_once
@@ -55,6 +55,10 @@ class RunVerdict:
     """True if the trial should be stopped. `stop` is always False for a trial that was continued after an earlier stop or has
     reached its planned length."""
     message: str
+
+    def as_stop(self) -> GuardStop:
+        """Return the decision to stop the trial now."""
+        return GuardStop(self.state, self.step, self.message, time.time(), self.length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,9 +229,7 @@ class _Worker:
             if verdict is None or item.stop is not None:
                 continue
             if verdict.stop and self._plan.stop_doomed:
-                self._stop_doomed(
-                    item, GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
-                )
+                self._stop_doomed(item, verdict.as_stop())
             elif verdict.state != "not_finite" or not self._plan.stop_doomed:
                 # Without this condition, a trial that is about to be stopped would cause two messages.
                 self._notify(verdict.state, item.job.name, verdict.step, verdict.message)

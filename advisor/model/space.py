@@ -139,6 +139,14 @@ class Domain(BaseModel):
         """True if the domain contains more than one value."""
         return self.numeric or len(self.options) > 1
 
+    @property
+    def decades(self) -> float:
+        """Width of a range with a log or reverse-log scale, in factors of ten."""
+        assert self.low is not None
+        assert self.high is not None
+        ends = transform_to_scale(np.array([self.low, self.high]), self.scale)
+        return float(ends[1] - ends[0]) / math.log(10)
+
     def to_unit(self, values: Sequence[Value] | FloatArray) -> FloatArray:
         """Return the positions of `values` on the scale of the range, shape (n,): 0 at `low`, 1 at `high`, below 0 or above 1
         outside the range.

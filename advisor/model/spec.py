@@ -316,6 +316,11 @@ class StudySpec(BaseModel):
         """The parameters that the study varies, keyed by name."""
         return {name: p for name, p in self.parameters.items() if p.searched}
 
+    @property
+    def fixed_values(self) -> dict[str, Value]:
+        """The values of the parameters that the study holds constant, keyed by name."""
+        return {n: p.value for n, p in self.parameters.items() if p.role == "fixed" and p.value is not None}
+
     def searches_within(self, other: StudySpec) -> bool:
         """Return True if each searched range and choice is part of the other study's search space."""
         known = other.searched

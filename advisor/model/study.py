@@ -162,6 +162,11 @@ class Trial:
         """Git commit of the training code, as an adapter or else MLflow recorded it; empty if unknown."""
         return self.facts.get("git_commit") or self.facts.get("source_commit", "")
 
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """True if the trial crashed with an error that reports that memory ran out."""
+        return self.status == "infeasible" and self.facts.get("error", "").lower().startswith("out of memory")
+
     def parsed_fact(self, name: str) -> Any:
         """Return a recorded fact, parsed from JSON. Raises ValueError if this fact is missing, malformed or nested too deeply."""
         try:

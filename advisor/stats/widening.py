@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from advisor.model.space import (
     Domain,
     Side,
@@ -13,7 +11,6 @@ from advisor.model.space import (
     is_learning_rate,
     limits_of_name,
     round_significant,
-    transform_to_scale,
 )
 
 MIN_FACTOR = 3.0
@@ -71,8 +68,7 @@ def _step_bounds(domain: Domain, *, is_rate: bool) -> tuple[float, float]:
     if domain.scale == "linear":
         minimum = 1 / (domain.high - domain.low) if domain.type == "int" else 0.0
         return max(MAX_LINEAR_STEP / 2, minimum), max(MAX_LINEAR_STEP, minimum)
-    ends = transform_to_scale(np.array([domain.low, domain.high]), domain.scale)
-    decades = float(ends[1] - ends[0]) / math.log(10)
+    decades = domain.decades
     minimum = max(min(decades / 2, MAX_DECADES), math.log10(MIN_FACTOR) if is_rate else 0)
     return minimum / decades, max(min(decades, MAX_DECADES), minimum) / decades
 

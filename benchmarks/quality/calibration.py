@@ -28,9 +28,9 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from truths import TRUTHS, world
 
-from advisor.engine.calibration import CalibrationPoint, corrected, path_of_table, table
+from advisor.engine.calibration import FILE, CalibrationPoint, corrected, table
 from advisor.engine.judge import judge
-from advisor.engine.registry import load_rules
+from advisor.engine.registry import load_rules, path_of_rule_table
 
 MIN_FINDINGS = 30
 """Minimum number of a rule's findings to fit a calibration map."""
@@ -85,7 +85,7 @@ def fit_confidence_map(rule: str, answers: Sequence[tuple[float, bool]]) -> list
 
 
 def write(maps: Mapping[str, Sequence[CalibrationPoint]]) -> None:
-    with path_of_table().open("w", newline="", encoding="utf-8") as file:
+    with path_of_rule_table(FILE).open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow([f.name for f in fields(CalibrationPoint)])
         lines.writerows(astuple(knot) for rule in sorted(maps) for knot in maps[rule])

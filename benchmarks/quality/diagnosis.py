@@ -39,8 +39,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from advisor.engine.judge import judge
-from advisor.engine.measured import SIZES, MeasuredCounts, path_of_table, size
-from advisor.engine.registry import load_rules
+from advisor.engine.measured import FILE, SIZES, MeasuredCounts, size
+from advisor.engine.registry import load_rules, path_of_rule_table
 from advisor.engine.rule import Rule
 from advisor.model.finding import Verdict
 
@@ -167,7 +167,7 @@ def measured_scores(answers: Iterable[Answer]) -> list[MeasuredCounts]:
 
 def write(rows: Iterable[MeasuredCounts]) -> None:
     """Write the table of scores that the rules' pages and the reports quote."""
-    with path_of_table().open("w", newline="", encoding="utf-8") as file:
+    with path_of_rule_table(FILE).open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow([f.name for f in fields(MeasuredCounts)])
         lines.writerows(row.row() for row in rows)

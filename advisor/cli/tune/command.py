@@ -23,7 +23,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.optimizers import shared_rate
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.spec_yaml import load
-from advisor.planning.blocks import Search, leader
+from advisor.planning.blocks import Block, Search, leader
 from advisor.planning.blocks.policy import FIRST_BLOCKS
 from advisor.system.notifier import Notice
 from advisor.tracking.stores.location import default_for_writing, parse_tracking_uri
@@ -80,32 +80,55 @@ def tune(
     command again to resume, even after a kill -9; no trial and no decision is repeated. A larger --trials continues the search.
     The exit status is 1 if no setting has a result, or if all trials of a block failed.
     """
-    spec, append, uri = load(study), options.append, options.tracking_uri
-    budget = trial_count(spec, trials)
-    start = _search_start(spec, command, append=append)
-    location, name = parse_tracking_uri(uri) if uri else default_for_writing(), options.experiment or spec.study
-    folder, first_seed = study_folder(out or DEFAULT_FOLDER, name), default_seed(spec) if seed is None else seed
+    spec = load(study)
+    search, record = _open_search(spec, command, trial_count(spec, trials), options, rules)
+    folder = study_folder(out or DEFAULT_FOLDER, record.experiment)
+    first_seed = default_seed(spec) if seed is None else seed
+    if dry_run:
+        _print_first_block(search, command, folder, first_seed, append=options.append)
+        return
+    blocks = _train_blocks(search, record, options, folder, first_seed)
+    if not options.quiet:
+        click.echo("\n".join([*text.result_lines(search.start, blocks), f"Decisions: {folder}"]))
+        print_next(record.experiment, record.location)
+    if not leader.has_result([t for block in blocks for t in block.trained]):
+        sys.exit(1)
+
+
+def _open_search(
+    spec: StudySpec, command: Sequence[str], budget: int, options: LaunchOptions, rules: Sequence[Path]
+) -> tuple[Search, Record]:
+    """Return the search and the record of its trials. Raises AdvisorError if `advisor tune` cannot search this study."""
+    start = _search_start(spec, command, append=options.append)
+    uri, loaded = options.tracking_uri, load_rules(settings=find_settings(Path.cwd()), directories=rules)
     record = Record(
-        name, location, start, command, append, load_rules(settings=find_settings(Path.cwd()), directories=rules)
+        options.experiment or spec.study,
+        parse_tracking_uri(uri) if uri else default_for_writing(),
+        start,
+        command,
+        options.append,
+        loaded,
     )
     search = Search(start, budget, record, parallel=_parallel_trials(options))
     _check_budget(search)
-    if dry_run:
-        first = search.next_block([])
-        assert first is not None
-        print_commands(first.spec, None, first_seed, command, folder, append=append)
-        return
+    return search, record
+
+
+def _train_blocks(search: Search, record: Record, options: LaunchOptions, folder: Path, first_seed: int) -> list[Block]:
+    name = record.experiment
     say = (lambda _: None) if options.quiet else click.echo
     with notifying(options.notify, name, quiet=options.quiet) as notifier:
-        launcher = Launcher(command, location, name, options, earlier_rounds=True, notifier=notifier)
+        launcher = Launcher(record.words, record.location, name, options, earlier_rounds=True, notifier=notifier)
         blocks = Loop(search, record, launcher, folder, first_seed, say).run()
         if notifier is not None:
-            notifier.send(Notice("ended", name, None, None, " ".join(text.result_lines(start, blocks))))
-    if not options.quiet:
-        click.echo("\n".join([*text.result_lines(start, blocks), f"Decisions: {folder}"]))
-        print_next(name, location)
-    if not leader.has_result([t for block in blocks for t in block.trained]):
-        sys.exit(1)
+            notifier.send(Notice("ended", name, None, None, " ".join(text.result_lines(search.start, blocks))))
+    return blocks
+
+
+def _print_first_block(search: Search, command: Sequence[str], folder: Path, first_seed: int, *, append: bool) -> None:
+    first = search.next_block([])
+    assert first is not None
+    print_commands(first.spec, None, first_seed, command, folder, append=append)
 
 
 def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:

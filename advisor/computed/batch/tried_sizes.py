@@ -46,11 +46,7 @@ def largest_good_batch_size(study: Study, name: str) -> float | None:
 
 def smallest_out_of_memory(study: Study) -> float:
     """Return the smallest batch size that ran out of memory; NaN if no batch size is known to have run out of memory."""
-    sizes = [
-        parameter_kinds.batch_size(t)
-        for t in study.trials
-        if t.status == "infeasible" and t.facts.get("error", "").lower().startswith("out of memory")
-    ]
+    sizes = [parameter_kinds.batch_size(t) for t in study.trials if t.ran_out_of_memory]
     return min((s for s in sizes if s > 0), default=math.nan)
 
 

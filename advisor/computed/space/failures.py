@@ -40,9 +40,7 @@ def failures(study: Study) -> Failures:
     count = len(study.trials)
     diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
     crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)
-    memory = np.array(
-        [t.facts.get("error", "").lower().startswith("out of memory") for t in study.trials], dtype=np.bool_
-    )
+    memory = np.array([t.ran_out_of_memory for t in study.trials], dtype=np.bool_)
     diverged |= study.ended & ~crashed & ~np.isfinite(study.costs)
     starts, rises, drops = np.full(count, np.nan), np.zeros(count), np.zeros(count)
     for trial in study.trials:
@@ -55,7 +53,7 @@ def failures(study: Study) -> Failures:
     worse = ~(rises <= MATERIAL * drop) & (rises != 0)
     stuck = np.array([t.status == "not_learned" for t in study.trials], dtype=np.bool_)
     stuck |= stuck_trials(study.costs, starts, study.comparable, worse)
-    return Failures(diverged, crashed, crashed & memory, stuck)
+    return Failures(diverged, crashed, memory, stuck)
 
 
 def measure_rise_and_fall(losses: FloatArray) -> tuple[float, float]:

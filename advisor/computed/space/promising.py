@@ -27,7 +27,7 @@ from advisor.computed.space import settings
 from advisor.computed.space.inside import exists, trials_inside
 from advisor.model import parameter_kinds
 from advisor.model.finding import MissingData
-from advisor.model.space import FloatArray, Value, counts_training, transform_to_scale
+from advisor.model.space import FloatArray, Value, counts_training
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.stats import importance, ranks
@@ -301,12 +301,7 @@ def _add_margins(
 
     keep_low: leave the low end of a linear range unchanged, so that a regulariser can still be turned off.
     """
-    assert parameter.low is not None
-    assert parameter.high is not None
-    margin = margins[1]
-    if parameter.scale != "linear":
-        ends = transform_to_scale(np.array([parameter.low, parameter.high]), parameter.scale)
-        margin = margins[0] * math.log(10) / float(ends[1] - ends[0])
+    margin = margins[1] if parameter.scale == "linear" else margins[0] / parameter.decades
     low, high = part[0] - margin, part[1] + margin
     if parameter.scale == "linear" and keep_low:
         low = 0.0

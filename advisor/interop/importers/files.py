@@ -35,6 +35,11 @@ def printable_text(path: Path | str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
+def truncation_note(path: Path, end: int, size: int) -> str:
+    """Return the note that a file of `size` bytes could be read only up to byte `end`."""
+    return f"{printable_text(path)} is truncated or damaged at byte {end:,} of {size:,}. The rest was left out."
+
+
 def folder_name(path: Path) -> str:
     """Return the name of a folder or file, without its parents. For the path ".", return the name of the working directory."""
     return printable_text(path.absolute().resolve().name) or "imported"

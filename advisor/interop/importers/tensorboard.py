@@ -207,6 +207,4 @@ def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
     except (OSError, MemoryError, OverflowError) as error:
         raise AdvisorError(f"cannot read {files.printable_text(path)}: {str(error)[:120]}") from None
     if end < size:
-        notes.append(
-            f"{files.printable_text(path)} is truncated or damaged at byte {end:,} of {size:,}. The rest was left out."
-        )
+        notes.append(files.truncation_note(path, end, size))

@@ -208,9 +208,7 @@ def _decode_records(path: Path, notes: list[str]) -> Iterator[Any]:
             raise AdvisorError(f"{files.printable_text(path)} is damaged at byte {end:,}: invalid record") from None
     size = path.stat().st_size
     if size - end >= _CHUNK_HEADER.size:
-        notes.append(
-            f"{files.printable_text(path)} is truncated or damaged at byte {end:,} of {size:,}. The rest was left out."
-        )
+        notes.append(files.truncation_note(path, end, size))
 
 
 def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:

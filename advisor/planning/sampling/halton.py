@@ -54,8 +54,7 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
 
 def _complete_setting(spec: StudySpec, setting: Mapping[str, Value]) -> dict[str, Value]:
     """Return a setting that the study lists, completed with fixed and derived parameters."""
-    fixed = {name: p.value for name, p in spec.parameters.items() if p.role == "fixed" and p.value is not None}
-    trial = spec.completed(_active_parameters(spec, {**fixed, **setting}))
+    trial = spec.completed(_active_parameters(spec, {**spec.fixed_values, **setting}))
     return {name: trial[name] for name in spec.parameters if name in trial}
 
 
@@ -78,9 +77,8 @@ def trial_at_position(spec: StudySpec, position: FloatArray | Sequence[float]) -
     """Return the trial at a position in the unit cube, which has one coordinate in [0, 1) per searched parameter, sorted by
     name."""
     searched = sorted(spec.searched)
-    fixed = {name: p.value for name, p in spec.parameters.items() if p.role == "fixed" and p.value is not None}
     drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched, position, strict=True)}
-    values = {**fixed, **drawn}
+    values = {**spec.fixed_values, **drawn}
     single = {n: p.options[0] for n, p in spec.parameters.items() if n not in values and p.options}
     trial = spec.completed(_active_parameters(spec, {**values, **single}))
     for name, parameter in spec.parameters.items():

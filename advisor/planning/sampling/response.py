@@ -41,8 +41,7 @@ class Axes:
 
     def comparable(self, params: Mapping[str, Value]) -> bool:
         """Return whether the trial's values of all fixed hyperparameters are those of this study."""
-        fixed = ((n, p.value) for n, p in self.spec.parameters.items() if p.role == "fixed" and p.value is not None)
-        return all(n not in params or equal_values(params[n], value) for n, value in fixed)
+        return all(n not in params or equal_values(params[n], v) for n, v in self.spec.fixed_values.items())
 
     def positions(self, trials: Sequence[Mapping[str, Value]]) -> FloatArray:
         """Return the positions of trials, shape (trials, axes)."""

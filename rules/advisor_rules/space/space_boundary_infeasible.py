@@ -14,7 +14,7 @@ from advisor.model.evidence import AxisEvidence, Evidence, Line, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import learning_rates
 from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
-from advisor.model.space import Domain, Side, transform_to_scale
+from advisor.model.space import Domain, Side
 from advisor.model.study import Study, Trial
 from advisor.stats import outliers
 from advisor_rules.space import _rows
@@ -94,9 +94,7 @@ class SpaceBoundaryInfeasible(Rule):
         trial lies between the best trial and the threshold."""
         if domain.scale == "linear" or domain.low is None or domain.high is None:
             return self.reach, 2 * self.reach
-        ends = transform_to_scale(np.array([domain.low, domain.high]), domain.scale)
-        decades = float(ends[1] - ends[0]) / math.log(10)
-        return math.log10(self.factor) / decades, 1 / decades
+        return math.log10(self.factor) / domain.decades, 1 / domain.decades
 
     def _finding(
         self, study: Study, tried: settings.Settings, name: str, region: outliers.FailureRegion, is_rate: bool

@@ -65,8 +65,7 @@ class UnstableTrials:
         """
         name, best = self.near.parameter, self.near.best
         domain = study.spec.parameters.get(name or "")
-        # These learning rates are in the order of the results, best first.
-        rates = [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
+        rates = self._rates_best_first(study)
         if name is None or domain is None or not domain.numeric or not domain.low or len(rates) < 2:
             return None
         at_end = domain.to_unit([best])[0] <= EDGE or best <= MAX_RATIO_TO_LOWEST * min(rates)
@@ -84,6 +83,10 @@ class UnstableTrials:
             why = f"The best trial has {Number(best)}, {end}, and most of the higher rates are unstable"
         low, high = round_significant(domain.low / room, 2), self._suggested_maximum()
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why) if low < high else None
+
+    def _rates_best_first(self, study: Study) -> list[float]:
+        """Return the known learning rates in the order of the results, best first."""
+        return [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
 
     def _turns_before_lowest_rate(self, study: Study, domain: Parameter) -> bool:
         """Return True if results at learning rates below all unstable rates get worse again before the lowest rate, so that no
@@ -111,7 +114,7 @@ class UnstableTrials:
         If results improve upwards (Kendall's rank test), the learning rates of the unstable trials are not too high.
         """
         domain = study.spec.parameters.get(self.near.parameter or "")
-        rates = [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
+        rates = self._rates_best_first(study)
         if domain is None or not domain.numeric or len(rates) < 2:
             return False
         at_end = domain.to_unit([self.near.best])[0] >= 1 - EDGE

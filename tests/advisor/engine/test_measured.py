@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 
-from advisor.engine.measured import SIZES, MeasuredCounts, describe_measured_rates, measured, path_of_table, size
+from advisor.engine.measured import FILE, SIZES, MeasuredCounts, describe_measured_rates, measured, size
 from advisor.engine.pages import rule_page
-from advisor.engine.registry import load_rules
+from advisor.engine.registry import load_rules, path_of_rule_table
 
 LARGE = MeasuredCounts(
     "space-boundary", "9 to 32", positives=20, detected=18.5, negatives=30, false_alarms=1, not_assessed=5
@@ -41,7 +41,7 @@ def test_all_sizes_in_one_sentence():
 
 def test_the_file_is_of_rules_that_exist_and_counts_that_can_be():
     known = {rule.rule_id() for rule in load_rules()}
-    with path_of_table().open(newline="", encoding="utf-8") as lines:
+    with path_of_rule_table(FILE).open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     assert {row["rule"] for row in rows} <= known
     assert len({(row["rule"], row["trials"]) for row in rows}) == len(rows) > 40

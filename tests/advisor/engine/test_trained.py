@@ -14,7 +14,7 @@ from advisor.engine.trained import Trained, table, trained, write
 
 @pytest.fixture
 def empty_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "path_of_table", lambda: tmp_path / "trained.csv")
+    monkeypatch.setattr(module, "path_of_rule_table", lambda file: tmp_path / file)
 
 
 @pytest.mark.usefixtures("empty_table")
