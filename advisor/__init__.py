@@ -1,6 +1,6 @@
 """Analyses an MLflow study by the rules of the Deep Learning Tuning Playbook, and plans the next study.
 
-from advisor import analyze report = analyze("my-experiment") report.save("advisor-report")
+Example: `advisor.analyze("my-experiment").save("advisor-report")`.
 """
 
 from __future__ import annotations

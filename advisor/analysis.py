@@ -1,4 +1,5 @@
-"""The complete analysis: read, judge, plan, report. Both the command line and the Python interface call `analyze`."""
+"""Runs the complete analysis: reads an experiment, applies the rules, plans the next study, and builds the report. Both the
+command line and the Python interface call `analyze`."""
 
 from __future__ import annotations
 
@@ -100,9 +101,9 @@ def analyze_study(
     command: str | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
-    """Analyse a study that is already in memory with rules that are already loaded; otherwise do the same as `analyze`.
+    """Do the same as `analyze`, for a study that is already in memory and rules that are already loaded.
 
-    earlier: the studies of earlier rounds, oldest first. notes: the reasons why some earlier studies could not be read.
+    earlier: the studies of earlier rounds, oldest first. notes: reasons why studies of other earlier rounds could not be read.
     """
     report_progress = on_progress or ignore_progress
     limit = None if budget is None else planning_budget.parse(budget)
@@ -131,12 +132,12 @@ def _complete_specs(
     rules: Sequence[Rule],
     limit: planning_budget.Budget | None,
 ) -> list[StudySpec]:
-    """Return the next studies with their numbers of trials, predicted effects and prices. limit: maximum total cost of these
+    """Return the next studies, each with its number of trials, predicted effects and cost. limit: maximum total cost of the
     studies."""
     sized = planning_budget.with_trial_numbers(study, next_round)
     if limit is not None:
         sized = planning_budget.within(study, sized, limit)
-    if next_round.new_scores:  # scores before and after the change are not comparable
+    if next_round.new_scores:  # the change makes scores incomparable with earlier scores
         sized = (new_scores.with_best_setting_first(study, sized[0]), *sized[1:])
     else:
         sized = with_predictions(study, verdicts, sized, rules)
@@ -146,11 +147,10 @@ def _complete_specs(
 def first_study(
     study: Study, rules: Sequence[Rule], prepare: Callable[[StudySpec], StudySpec]
 ) -> tuple[StudySpec | None, tuple[Verdict, ...]]:
-    """Return the next study to run with its predicted effects, and the verdicts on the current study; None in place of a study
-    if no change is recommended.
+    """Return (next study with its predicted effects, or None if no change is recommended; verdicts on the current study).
 
-    prepare: function that adapts the planned study before its effects are predicted. `advisor tune` calls this after each block
-    of trials.
+    prepare: function that adapts the planned study before its effects are predicted. `advisor tune` calls `first_study` after
+    each block of trials.
     """
     verdicts = judge(study, rules)
     specs = plan(study, verdicts).specs

@@ -79,7 +79,7 @@ def write_agent_files(folder: Path) -> tuple[Path, ...]:
         changed = {file: text for file, text in after.items() if text != before[file]}
         for file in changed:
             if before[file] is not None:
-                file.open("r+b").close()  # opening a read-only file for writing fails; only replacing it would succeed
+                file.open("r+b").close()  # fail for a read-only file, which `write_files` would replace
         skill.parent.mkdir(parents=True, exist_ok=True)
         write_files(changed)
     except UnicodeDecodeError:

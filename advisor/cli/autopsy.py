@@ -28,11 +28,11 @@ def autopsy(run: str, tracking_uri: str | None, json_: bool) -> None:
     advisor autopsy trial-7
     advisor autopsy 4f0c… --json
 
-    The hook (TuningLogger, TuningCallback) stores a small file at the first non-finite value: which tensors were not finite,
-    the batch's range, the last good steps. The answer names the batch, the layer, the operation, the rate, … and says whether
-    this cause is certain, likely or open. A GPU shows the hook its values some steps late, so the cause is less certain than on
-    the CPU. If the cause stays open, replay the step with ADVISOR_AUTOPSY=replay, or train with autopsy="batch", which keeps
-    the batch.
+    At the first non-finite value, the training hook (TuningLogger or TuningCallback) stores a small file: the tensors that were
+    not finite, the range of the batch's values, and the last finite steps. The answer names the cause (a batch, a layer, an
+    operation, the learning rate, …) and says whether this cause is certain, likely or open. On a GPU, the hook sees values some
+    steps late, so the cause is less certain than on a CPU. If the cause stays open, replay the step with
+    ADVISOR_AUTOPSY=replay, or train with autopsy="batch", which stores the batch.
 
     The exit status is 2 if there is no such run or the run has no autopsy.
     """

@@ -12,10 +12,10 @@ import click
 from advisor.model.words import clean, shorten
 
 MAX_CHARS = 4500
-"""Maximum characters of a short answer: 1,500 tokens of three characters each."""
+"""Maximum characters of a short answer; they correspond to 1,500 tokens of about three characters."""
 _SIZE_LIMITS = ((20, 400), (10, 300), (6, 200), (3, 120), (1, 80), (1, 40))
-"""Pairs (maximum items per list, maximum characters per text), loosest first. `brief` uses the first pair with which the answer
-is short enough."""
+"""Pairs (maximum items per list, maximum characters per text), from the largest to the smallest limits. An answer uses the
+first pair that makes it short enough."""
 
 Json: TypeAlias = Mapping[str, "Json"] | Sequence["Json"] | str | int | float | bool | None
 
@@ -44,8 +44,8 @@ def brief(data: Mapping[str, Json], always: Collection[str] = ()) -> str:
 
 
 def _bounded_json_line(data: Mapping[str, Json], always: Collection[str], items: int, chars: int) -> str:
-    """Return the data as one line of JSON, with each list and text shortened to these limits. Shorten each key separately,
-    because keys in `always` are printed even if their values are empty."""
+    """Return the data as one line of JSON, with at most `items` items per list and `chars` characters per text. Keys in
+    `always` are included even if their values are empty."""
     parts: dict[str, Json] = {}
     for key, value in data.items():
         part = _shorten_value({key: value}, items, chars)

@@ -63,8 +63,8 @@ def export(
     hydra     a sweeper's configuration: hydra-optuna-sweeper, or with --points Hydra's own
     algoperf  tuning_search_space.json
 
-    It is an error if the tool cannot express part of the space (a condition, a reverse-log scale, a formula, a forbidden region).
-    --points then exports the trials themselves, which every tool can run.
+    The export fails if the tool cannot express a part of the space (a condition, a reverse-log scale, a formula, a forbidden
+    region). In this case, --points exports the trials themselves, which every tool can run.
 
     \b
     advisor export optuna next/1-….yaml --experiment cifar --out study.py
@@ -78,7 +78,7 @@ def export(
     drawn = list(sample(spec, count or spec.trials or 10, skip=skip)) if points else None
     text = render(kind, spec, points=drawn, past=_read_past_trials(spec, experiment, tracking_uri))
     if out is None:
-        click.echo(text.encode(), nl=False)  # write UTF-8, as to files, whatever the terminal's encoding is
+        click.echo(text.encode(), nl=False)  # write UTF-8 even if the terminal has another encoding, as in a file
         return
     _write(text, out, force=force)
     if kind == "optuna" and experiment not in (None, spec.study):
@@ -92,7 +92,7 @@ def _write(text: str, out: Path, *, force: bool) -> None:
         if out.is_file() or not out.exists():
             write_files({out.resolve(): text})
         else:
-            out.write_text(text, encoding="utf-8")  # `out` is a pipe or a terminal, for example, not a regular file
+            out.write_text(text, encoding="utf-8")  # `out` is not a regular file but, for example, a pipe or a terminal
 
 
 def _store_study_file(spec: StudySpec, tracking_uri: str | None) -> None:
@@ -106,8 +106,8 @@ def _store_study_file(spec: StudySpec, tracking_uri: str | None) -> None:
 
 
 def _read_past_trials(spec: StudySpec, experiment: str | None, tracking_uri: str | None) -> list[PastTrial]:
-    """Return the trials of the experiment that have ended and lie within the search space, sorted by start time; empty
-    without an experiment. Print the number of ended trials outside the space."""
+    """Return the trials of the experiment that have ended and lie within the search space, sorted by start time; empty without
+    an experiment. Also print how many ended trials lie outside the search space."""
     if experiment is None:
         return []
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)

@@ -51,7 +51,7 @@ _BADGE_COLORS: dict[Decision, str] = {"keep": "brightgreen", "discard": "red", "
     "--allow-more",
     multiple=True,
     type=click.Choice(sorted(fairness.TOLERANCE)),
-    help="Allow CANDIDATE to use more of this than INCUMBENT.",
+    help="Allow CANDIDATE to use more of this kind of budget than INCUMBENT.",
 )
 @click.option(
     "--alone",
@@ -63,7 +63,7 @@ _BADGE_COLORS: dict[Decision, str] = {"keep": "brightgreen", "discard": "red", "
     type=click.IntRange(min=2, max=1000),
     default=MAX_SEEDS,
     show_default=True,
-    help="Maximum number of runs per setting; CANDIDATE is discarded if they decide nothing.",
+    help="Maximum number of runs per setting; CANDIDATE is discarded if these runs allow no decision.",
 )
 @click.option(
     "--record/--no-record", default=True, help="Store the answer in the tag advisor.gate of CANDIDATE's first run."
@@ -91,12 +91,13 @@ def gate(
 ) -> None:
     """Decide about a proposal: keep CANDIDATE, discard it, or run more seeds first.
 
-    CANDIDATE and INCUMBENT are settings: a run's name or id, a git commit, or NAME=VALUE,... of parameters and tags. Runs with the
-    same hyperparameters and commit are repeats of one setting.
+    CANDIDATE and INCUMBENT are settings: a run's name or id, a git commit, or NAME=VALUE,... of parameters and tags. Runs with
+    the same hyperparameters and commit are repeats of one setting.
 
-    Use the gate after every run and for every proposal: then, of all settings that it keeps in an experiment, on average at
-    most 5 % are no better than the settings that they replaced. The gate discards a worthwhile gain with a probability of at
-    most 20 %, except that it discards CANDIDATE if both settings have --max-seeds runs and no decision is possible.
+    Use the gate after every run and for every proposal. Then, on average, at most 5 % of the settings that the gate keeps in an
+    experiment are no better than the settings that they replaced. The gate discards a worthwhile candidate with a probability
+    of at most 20 %. This bound does not hold if both settings have --max-seeds runs: then CANDIDATE is discarded if no decision
+    is possible.
 
     \b
     Exit status: 0 keep, 1 discard, 3 not decided (the first line says which seeds to run), 2 error.
@@ -169,7 +170,7 @@ def _text(answer: Answer) -> str:
 
 
 def _figure_lines(answer: Answer) -> list[str]:
-    """Return a (label, text) pair for each line of the answer except the first line."""
+    """Return all lines of the answer except the first one. Each line starts with a label."""
     lines = [("candidate", _side(answer.candidate))]
     lines.append(("incumbent", f"{_side(answer.incumbent)}, {answer.incumbent_is}"))
     if answer.changed:

@@ -57,9 +57,9 @@ def guard(
     advisor guard cifar --json
     advisor guard cifar --watch verdict.json --run 4f0c…    for a training that reads its own verdict
 
-    A trial is doomed if, to become the best, it needs a larger gain than any completed trial made after the same step, and than
-    its own recent progress yields. Verdicts: doomed, not_finite, diverging, stuck, fine, unknown. `advisor run --stop-doomed`
-    stops trials by these verdicts.
+    A trial is doomed if it can become the best only by a gain that is larger than any completed trial's gain after the same
+    step, and larger than its own recent progress predicts. Verdicts: doomed, not_finite, diverging, stuck, fine, unknown.
+    `advisor run --stop-doomed` stops trials by these verdicts.
     """
     if (file is None) != (run_id is None):
         raise AdvisorError("--watch FILE and --run RUN_ID belong together: --watch verdict.json --run RUN_ID")
@@ -133,7 +133,7 @@ def _write(file: Path, verdict: RunVerdict) -> None:
 
 
 def _sleep_with_parent(seconds: float, parent: int) -> bool:
-    """Sleep for this many seconds and return True. If the calling process exits before that, return False within a second."""
+    """Sleep for `seconds` seconds and return True. If the process `parent` exits first, return False within about a second."""
     until = time.monotonic() + seconds
     while os.getppid() == parent and psutil.pid_exists(parent):
         left = until - time.monotonic()

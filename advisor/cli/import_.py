@@ -52,7 +52,7 @@ _PATH_ARGUMENT = click.argument("path", type=click.Path(path_type=Path))
 
 
 def _common_options(command: Any) -> Any:
-    """Add the options that all import subcommands share."""
+    """Add the options that all import subcommands have in common."""
     for option in (
         click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
         click.option(

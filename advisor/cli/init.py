@@ -130,14 +130,14 @@ def init(
     advisor init --recipe pretrain --params 124M        learning rates around the one that Step Law predicts
     advisor init --agents                               tell coding agents how to use the advisor: AGENTS.md and a skill
 
-    With few trials, only the learning rate is tuned; with more trials, other hyperparameters of the optimizer too, as the playbook
-    advises. Start from a well-known architecture and its usual optimizer: adamw for transformers, nesterov (SGD with momentum) for
-    convolutional networks, adam if unsure. Train the trials with `advisor run study.yaml -- python train.py --lr {learning_rate}
-    ...`. The training may ignore fixed hyperparameters that it does not know, such as epsilon.
+    With few trials, only the learning rate is tuned; with more trials, other hyperparameters of the optimizer too, as the
+    playbook advises. Start from a well-known architecture and its usual optimizer: adamw for transformers, nesterov (SGD with
+    momentum) for convolutional networks, adam if unsure. Train the trials with `advisor run study.yaml -- python train.py --lr
+    {learning_rate} ...`. The training may ignore fixed hyperparameters that it does not know, such as epsilon.
 
     A recipe is the first study of a language model. The study file names the sources of its ranges and shows the lines for the
-    training script. The hyperparameters have the names of the arguments of TRL, PEFT and Transformers. --tune and --fix replace
-    the ranges.
+    training script. The hyperparameters are named like the arguments of TRL, PEFT and Transformers. --tune and --fix replace
+    their ranges.
     """
     parameters = dict(_parse_parameter(text, "tune") for text in tuned) | dict(
         _parse_parameter(text, "fix") for text in fixed
@@ -215,7 +215,7 @@ def _error_in_one_line(error: ValidationError) -> str:
 
 
 def _ask_user(question: str, default: object, kind: Any, flag: str) -> Any:
-    """Without a terminal, raise AdvisorError, which names the option to pass instead."""
+    """Ask the user a question on the terminal. Without a terminal, raise AdvisorError, which names the option to pass instead."""
     if not sys.stdin.isatty():
         raise AdvisorError(f"{flag} is missing, and there is no terminal for a question; pass this option")
     return click.prompt(question, default=default, type=kind, err=True)

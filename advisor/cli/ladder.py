@@ -28,7 +28,7 @@ from advisor.tracking import read_study
     "next_size",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
-    help="Size to predict.  [default: the largest size times its ratio to the second largest]",
+    help="Model size to predict results for.  [default: the largest size times its ratio to the second largest]",
 )
 @objective_option
 @direction_option
@@ -48,7 +48,7 @@ def ladder(
 
     The answer says whether the best learning rate changes with the model size, which best rate and objective value to expect at
     the next size, and whether the smaller sizes predicted the results of the largest size. EXPERIMENTS are one experiment per
-    size, or one with all sizes.
+    model size, or a single experiment with all sizes.
 
     \b
     advisor ladder sweep-10m sweep-40m sweep-160m               three sizes
@@ -60,7 +60,7 @@ def ladder(
             tracking_uri=tracking_uri,
             objective=objective,
             direction=direction,
-            reading=Reading(population="all"),  # all, because each model size would be a separate population by default
+            reading=Reading(population="all"),  # by default, only the runs of one model size would be read
         )
         for name in dict.fromkeys(experiments)
     ]

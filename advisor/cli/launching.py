@@ -1,4 +1,5 @@
-"""Shared parts of `advisor run` and `advisor tune`: the options that define how to train, and the class that launches a study."""
+"""Parts that `advisor run` and `advisor tune` have in common: the options that define how to train, and the class that launches
+a study."""
 
 from __future__ import annotations
 
@@ -182,7 +183,7 @@ class Launcher:
     continued: tuple[str, ...] = ()
     """Names or numbers of trials that the guard stopped and that this launch should continue."""
     earlier_rounds: bool = False
-    """Whether the guard compares trials with trials of earlier rounds, too."""
+    """Whether the guard also compares trials with trials of earlier rounds."""
     notifier: Notifier | None = None
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
@@ -215,7 +216,7 @@ class Launcher:
 
 
 def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[str]:
-    """Prepare the continuation of a trial that the guard stopped, and yield a line of text about each of its jobs."""
+    """Prepare the continuation of a trial that the guard stopped, and yield one line of text for each job of this trial."""
     for name, entry in ledger.continue_trial(trial).items():
         if entry.key[0] * (plan.spec.seeds or 1) >= plan.queue.total:
             raise AdvisorError(
@@ -272,7 +273,7 @@ def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnU
 
 
 def state_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
-    """Return a text with the best value so far and, for each status except complete, the number of trials."""
+    """Return a text with the best value so far and the number of trials with each status except complete."""
     best, others = summary.best, len(summary.leaders) - 1
     equal = f" and {spelled(others, 'other')}" if others > 0 else ""
     parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)}{equal})"] if best else []

@@ -92,7 +92,7 @@ _UNUSABLE_PATH_ERRNOS = (
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """If the user can fix an error, print it as one line and exit with status 2."""
+    """Run the command line. Print an error that the user can fix as one line, and exit with status 2."""
     learn_arguments(sys.argv[1:] if arguments is None else arguments)
     _prepare_output()
     try:
@@ -136,7 +136,7 @@ def _show_traceback(kind: type[BaseException], error: BaseException, trace: Trac
 
 
 def _usage_message(error: click.ClickException) -> str:
-    """Return the error message with a hint at the command's help text."""
+    """Return the error message, followed by the command that prints the help."""
     context = getattr(error, "ctx", None)
     if context is None:
         return error.format_message()

@@ -13,7 +13,7 @@ from advisor.model.errors import AdvisorError
 from advisor.system.notifier import NOTIFICATION_EVENTS, Notice, Notifier, parse_command
 
 _POLL_S = 1.0
-"""Seconds between two checks for a newer reading of the store by the guard."""
+"""Seconds between two checks of whether the guard has read the store again."""
 _MAX_READS_WITHOUT_RUNNING = 2
 """A study counts as ended after this many successive reads of the store find no running trial. One such read is not enough,
 because it may happen between two trials."""
@@ -21,8 +21,8 @@ because it may happen between two trials."""
 
 @contextmanager
 def notifying(command: str | None, study: str, *, quiet: bool) -> Iterator[Notifier | None]:
-    """Yield a notifier that runs the command; None if the command is None. If the `with` block raises AdvisorError, the
-    notifier's last message reports this error."""
+    """Yield a notifier that runs the user's command for each message; yield None if there is no command. If the `with` block
+    raises AdvisorError, the notifier's last message reports this error."""
     if command is None:
         yield None
         return

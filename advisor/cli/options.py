@@ -1,4 +1,4 @@
-"""Defines the options that several commands share."""
+"""Defines the options that several commands have in common."""
 
 from __future__ import annotations
 

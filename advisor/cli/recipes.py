@@ -30,12 +30,12 @@ _REFUSED_OPTIONS = {
 }
 """Options that all recipes reject: the key is the name of the Python parameter, the value is (option, reason)."""
 _MODEL_OPTION = "--model-name-or-path MODEL"
-"""Option that names the pretrained model. TRL's ModelConfig needs this option, and the user must replace MODEL. Pre-training
-has no such option."""
+"""Option that names the pretrained model. TRL's ModelConfig needs this option, and the user must replace MODEL. The recipe for
+pre-training has no such option."""
 _POLICY_LOGGING = "--logging-steps 1"
 """Option with which TRL logs a policy's curves at every step, not at every tenth step, so that rules can judge short trainings."""
 _TRAINER_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}
-"""Map each placeholder to the field of Transformers' TrainingArguments that it sets."""
+"""For each placeholder, the field of Transformers' TrainingArguments that it sets."""
 
 Command = TypeVar("Command")
 
@@ -96,7 +96,7 @@ def refuse_recipe_options(lengths: Mapping[str, int | None]) -> None:
 
 
 def recipe_study(ctx: click.Context, parameters: Mapping[str, Parameter]) -> tuple[str, StudySpec]:
-    """Return the leading comment and the study for the options of `advisor init --recipe`.
+    """Return the comment at the top of the study file, and the study, for the options of `advisor init --recipe`.
 
     Raises AdvisorError if some options cannot be combined.
     """
@@ -134,8 +134,8 @@ def _check_options(options: Mapping[str, Any], recipe: str) -> None:
 
 
 def trainer_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
-    """Return the options that pass these hyperparameters and the study's training lengths to a script that parses
-    TrainingArguments."""
+    """Return the command-line options of a script that parses TrainingArguments. These options pass the hyperparameters `names`
+    and the study's training lengths."""
     model = [] if recipe == "pretrain" else [_MODEL_OPTION]
     lengths = [name for name in placeholders.needed_placeholders(spec) if name != "seed"]
     evaluations = ["--eval-strategy steps", _transformers_option("evaluate_every")]

@@ -24,8 +24,8 @@ from advisor.report.text.running import alarms, summary_line
 from advisor.tracking.stores.location import parse_tracking_uri
 
 INTERVAL_S = 10.0
-"""Minimum seconds between two analyses. The pause also lasts at least as long as the last analysis took, so that the store is
-busy at most half of the time."""
+"""Minimum seconds between two analyses. The pause lasts at least as long as the last analysis took, so that the analyses keep
+the store busy at most half of the time."""
 
 
 @click.command()
@@ -76,7 +76,7 @@ def watch(
 def first_report(
     analyze: Callable[[], Report], echo: Callable[[str], object], interval_s: float = INTERVAL_S
 ) -> Report:
-    """Wait until a trial can be judged, and print the reason for waiting."""
+    """Repeat the analysis until a trial can be judged, and return the report. While no trial can be judged, print the reason."""
     reason = ""
     while True:
         try:
@@ -150,8 +150,8 @@ def _show(live: LiveReport, report: Report, news: Sequence[str] = ()) -> None:
 
 
 def _announce(report: Report, announced: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
-    """Print a line for each running trial in trouble, once per trial and verdict. announced: pairs (trial, verdict) that were
-    printed before."""
+    """Print a line for each running trial about which the guard raises an alarm, once per trial and verdict. announced: pairs
+    (trial, verdict) that were printed before."""
     for key, line in alarms(report, announced):
         announced.add(key)
         echo(f"{_clock_time()} {line}")

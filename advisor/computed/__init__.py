@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 def computed(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
-    """Cache the results of a function on its first argument, a study. Besides the study, all arguments must be hashable values
-    or trials.
+    """Cache the results of a function in the study that is its first argument. All other arguments must be hashable values or
+    trials.
 
-    Exceptions are not cached: each call runs the function again, and raises again.
+    Exceptions are not cached: after an exception, the next call runs the function again.
     """
 
     @wraps(function)

@@ -1,22 +1,21 @@
 """Names of metrics, tags and files that adapters write and the analysis reads. Neither adapters nor the analysis depend on each
 other; both depend only on these names.
 
-This module uses only the standard library, so that training jobs can import it quickly. Names in this module can be added but
-never changed, because existing experiments contain them.
+Training jobs import this module, so it uses only the standard library, which imports quickly. Names may be added to this
+module, but never changed, because existing experiments contain them.
 """
 
 from __future__ import annotations
 
 SCHEMA = "1"
-"""Version of the names in this module, logged as the tag `TAG_SCHEMA`."""
+"""Version of all names in this module, logged as the tag `TAG_SCHEMA`."""
 
 DENSE_STEPS = 500
-"""Number of optimizer steps at the start of a training that are logged one by one. Later steps are logged in windows of several
-steps."""
+"""Number of optimizer steps at the start of a training that are each logged as a point of their own. Later steps are averaged
+over windows of several steps."""
 
-# Metrics of the training loop. After the first DENSE_STEPS steps, a metric NAME is the mean of a window, and NAME.min and
-# NAME.max are its extremes, all logged at the window's last step. The separator is a dot, because a file store cannot hold both
-# "a" and "a/b".
+# Metrics of the training loop. After the first DENSE_STEPS steps, each point of a metric NAME is a mean over a window, and
+# NAME.min and NAME.max are its extremes. The separator is a dot, because a file store cannot hold both "a" and "a/b".
 TRAIN_LOSS = "train/loss"
 GRAD_NORM = "train/grad_norm"
 """Global L2 norm of the gradient before any clipping."""
@@ -28,61 +27,61 @@ DATA_WAIT = "train/data_wait_s"
 """Seconds per optimizer step spent waiting for the data loader."""
 EXAMPLES_PER_SECOND = "train/examples_per_s"
 CLIPPED = "train/clipped"
-"""1 if the step's gradient was clipped, else 0; the mean over a window of steps is the share of clipped steps."""
+"""1 if the gradient was clipped in this step, else 0; a mean over several steps is the share of clipped steps."""
 COMPUTE_TIME = "train/compute_time_s"
-"""Seconds from a batch's arrival to the end of its optimizer step, measured on the GPU if there is one."""
+"""Seconds from the arrival of a batch to the end of its optimizer step, measured on the GPU if there is one."""
 SKIPPED_STEPS = "train/skipped_steps"
-"""Number of steps that the gradient scaler skipped just before this step because gradients overflowed; absent if the training
-has no scaler."""
+"""Number of steps just before this one that the gradient scaler skipped because gradients overflowed; absent without a scaler."""
 LOSS_SCALE = "train/loss_scale"
 """Factor by which the gradient scaler multiplies the loss."""
 ATTENTION_LOGIT = "train/max_attention_logit"
 """Largest attention logit (scaled product of a query and a key, before the softmax) of a batch over all layers, heads and
-positions. The hook does not log this metric, because it cannot see the attention logits of a model."""
+positions. The training hook does not log this metric, because it cannot see a model's attention logits."""
 SLOWEST_RANK = "train/slowest_rank_s"
 FASTEST_RANK = "train/fastest_rank_s"
-"""Step times of the slowest and the fastest rank in seconds. All ranks have the same step time if they wait for each other at
-each step."""
+"""Step times, in seconds, of the slowest and the fastest rank of a distributed training. Both times are equal if the ranks wait
+for each other at each step."""
 OPTIMIZER_SUFFIX = ".optimizer"
-"""Suffix of the metrics of optimizer k > 0: `train/grad_norm.optimizer<k>` and `train/learning_rate.optimizer<k>` (`.group<j>`
-may follow). `train/grad_norm` is the gradient norm over all optimizers that took a step."""
+"""Suffix of metrics of the optimizer with index k > 0, such as `train/grad_norm.optimizer<k>`; `.group<j>` may follow. Without
+a suffix, `train/grad_norm` is the gradient norm over all optimizers that took a step."""
 
-# Metrics of the device, logged at intervals that grow with the length of the run.
+# Metrics of the device, logged at intervals that become longer in long runs.
 DEVICE_MEMORY_PEAK = "device/memory_peak_bytes"
-"""Peak number of bytes that tensors have used on the device so far."""
+"""Largest number of bytes that tensors have used on the device so far."""
 DEVICE_MEMORY_USED = "device/memory_used_bytes"
 """Number of bytes that all processes together use on the device."""
 DEVICE_UTILISATION = "device/utilisation"
-"""Share of the time since the previous point during which the device was computing, from 0 to 1."""
+"""Share of the time since the previous logged point in which the device was computing, from 0 to 1."""
 
 FULL_SUFFIX = ".full"
-"""NAME.full is a metric's value on the whole validation set, if NAME is its value on a sample of the set."""
+"""If the metric NAME is computed on a sample of the validation set, NAME.full is its value on the whole set."""
 STD_SUFFIX = ".std"
-"""NAME.std is the standard deviation over the validation examples, if the metric NAME is a mean over them."""
+"""If the metric NAME is a mean over validation examples, NAME.std is the standard deviation over these examples."""
 MIN_SUFFIX = ".min"
 MAX_SUFFIX = ".max"
 GROUP_SUFFIX = ".group"
 
-# Tags of a run. Facts are logged as tags, so that the run's params are exactly the user's hyperparameters, under any name.
+# Tags of a run. Facts about a run are logged as tags, so that its params are exactly the user's hyperparameters, whatever their
+# names.
 TAG_PREFIX = "advisor."
 TAG_SCHEMA = "advisor.schema"
 TAG_OBJECTIVE = "advisor.objective"
 TAG_DIRECTION = "advisor.direction"
 """Direction of the objective: `minimize` or `maximize`."""
 TAG_STATUS = "advisor.status"
-"""Status of the ended trial, one of STATUSES; absent while the trial is running and after it was killed."""
+"""Status of an ended trial, one of STATUSES; absent if the trial is running or was killed."""
 TAG_TUNER = "advisor.tuner"
-"""Name of the tuner, such as `optuna`, if one process trained several trials, so that no command can start this trial alone."""
+"""Name of the tuner, such as `optuna`, if one process trained several trials; no command can then start one of them alone."""
 TAG_SEED = "advisor.seed"
 TAG_MAX_TRAIN_STEPS = "advisor.max_train_steps"
 TAG_BATCH_SIZE = "advisor.batch_size"
 TAG_OPTIMIZER = "advisor.optimizer"
-"""Class name of the optimizer. The optimizer's hyperparameters (group 0) are in tags `advisor.optimizer.<name>` with the
-playbook's names, and the playbook's name of the update rule is in `advisor.optimizer.update_rule`."""
+"""Class name of the optimizer. The tags `advisor.optimizer.<name>` hold the hyperparameters of parameter group 0, and
+`advisor.optimizer.update_rule` the update rule."""
 TAG_MODEL = "advisor.model"
 """Class name of the model, without the wrappers for distributed or compiled training."""
 TAG_PRETRAINED = "advisor.pretrained"
-"""`true` if the training starts from the weights of a pretrained model; absent otherwise, and if the start is unknown."""
+"""`true` if the training starts from pretrained weights; absent if it does not, or if this is unknown."""
 TAG_NORM_LAYERS = "advisor.norm_layers"
 """JSON: {class of normalisation layer: number of layers}."""
 TAG_PARAMETERS = "advisor.model_parameters"
@@ -93,8 +92,8 @@ TAG_CHECKPOINTS = "advisor.checkpoints"
 """JSON: {"policy": "best-3" | "best-3+last" | "last" | "all" | "all+last" | "none",
 "kept": [{"step", "value", "path"}], "chosen": step or null, "resumes": true if the training resumes from the last one}."""
 TAG_SKIPPED_STEPS = "advisor.skipped_steps"
-"""Number of steps that a gradient scaler skipped in the whole training, also after the last completed step. The tag is absent
-if no steps were skipped or the optimizer is fused."""
+"""Number of steps that a gradient scaler skipped in the whole training, including those after the last completed step. The tag
+is absent if no steps were skipped, or if the optimizer is fused."""
 TAG_MICRO_BATCHES = "advisor.micro_batches"
 """Number of micro-batches whose gradients are accumulated for one optimizer step."""
 TAG_SCHEDULE = "advisor.schedule"
@@ -129,14 +128,15 @@ TAG_N_VALID = "advisor.n_valid"
 """Number of examples in the training set (TAG_N_TRAIN) and in the validation set (TAG_N_VALID)."""
 TAG_STEPS_PER_EPOCH = "advisor.steps_per_epoch"
 TAG_STEP_UNIT = "advisor.step_unit"
-"""Unit of the steps of the run's metrics: `step` (optimizer steps) or `epoch`; if absent, optimizer steps."""
+"""Unit of the steps of the run's metrics, `step` (optimizer steps) or `epoch`; optimizer steps if the tag is absent."""
 TAG_SHUFFLE = "advisor.shuffle"
 """`true` or `false`: whether the training loader shuffles the examples."""
 TAG_LOADER = "advisor.loader"
 """JSON for the training loader: {"workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last", "dataset": class,
 "sampler": class or null}."""
 TAG_EVAL_BATCH_SIZE = "advisor.eval_batch_size"
-"""Number of examples per evaluation batch on one rank; comparable to TAG_BATCH_SIZE / TAG_MICRO_BATCHES / number of ranks."""
+"""Number of examples per evaluation batch on one rank; to be compared with TAG_BATCH_SIZE / TAG_MICRO_BATCHES / number of
+ranks."""
 TAG_VALID_COUNTS = "advisor.valid_class_counts"
 """JSON: [number of validation examples of each class]; recorded if the validation set holds its class labels in memory."""
 TAG_DEVICE_MEMORY = "advisor.device_memory_bytes"
@@ -150,29 +150,29 @@ and ends with "...".
 TAG_SIDECAR = "advisor.sidecar"
 """JSON: {"parts": [{"path": artifact with the curves at full resolution, "rows", "from_step", "to_step"}]}; see `SIDECAR_PATH`.
 
-The artifact has every point from `from_step` to the last step, `to_step`. Points before `from_step` are only in the tracking
-store, either because of the disk quota or because an earlier process of a resumed run logged them.
+The artifact has every point from step `from_step` to step `to_step`, which is the last step. Earlier points are only in the
+tracking store, because of a disk quota or because an earlier process logged them.
 """
 AUTOPSY_PATH = "advisor/autopsy.json"
-"""Artifact about the first non-finite loss or gradient norm of a training: a JSON object that `advisor.model.autopsy` reads. With
-`autopsy="batch"`, the batches are in `AUTOPSY_BATCH_PATH`, which `torch.load` reads."""
+"""Artifact about the first non-finite loss or gradient norm of a training: a JSON object that `advisor.model.autopsy` parses.
+With `autopsy="batch"`, `AUTOPSY_BATCH_PATH` holds the batches, in the format of `torch.load`."""
 AUTOPSY_BATCH_PATH = "advisor/autopsy-batch.pt"
 SIDECAR_PATH = "advisor/curves.parquet"
 """Artifact with every recorded point of the run, before windowing: a table with the columns metric (text), step (int64),
 time_ms (int64) and value (float64), sorted by metric and step. Metric names in the table end with MIN_SUFFIX or MAX_SUFFIX only
-if the training itself logged such names. A resumed run keeps this file and adds `advisor/curves-<spool>.parquet` each time that
-it is resumed.
+if the training itself logged such names. If a run is resumed, this file stays, and each resumption adds a file
+`advisor/curves-<spool>.parquet`.
 """
 TAG_PROBE = "advisor.probe"
 """Kind of the probe (short diagnostic study) that the run belongs to: "batch-size", "learning-rate", "early-instability",
 "warmup" or "steps"; absent for other runs."""
 TAG_REPORT = "advisor.report"
-"""Tag of the run (not a trial) that holds the reports on its experiment: the SHA-256 of the reports, or "begun"."""
+"""Tag of the run that holds the reports on an experiment: the SHA-256 of the reports, or "begun". This run is not a trial."""
 TAG_HEADLINE = "advisor.headline"
-"""Tag of the run that holds the reports: the report's headline, one sentence about the study."""
+"""Tag of the run that holds the reports: the headline of the report, which is one sentence about the study."""
 TAG_VERDICT = "advisor.verdict."
-"""Prefix of tags on the run that holds the reports; the rest of the tag's name is the id of a rule that fired. The value of
-such a tag is the severity and the message, as "critical: ..."."""
+"""Prefix of tags of the run that holds the reports; the rest of the tag's name is the id of a rule that found something. The
+tag's value is the severity of the finding and its message, as in "critical: ..."."""
 TAG_RULES = "advisor.rules"
 """Tag of the run that holds the reports: the number of rules with each status, as "3 fired, 20 quiet, 17 not assessed"."""
 TAG_GATE = "advisor.gate"
@@ -186,16 +186,16 @@ TAG_CONFIG = "advisor.config"
 TAG_GIT_COMMIT = "advisor.git_commit"
 TAG_GIT_DIRTY = "advisor.git_dirty"
 TAG_CHANGE = "advisor.change"
-"""Change to the code or the settings that this run tests, in a few words by the author of the change."""
+"""What this run changes in the code or the settings, in a few words by its author."""
 TAG_DEVICE = "advisor.device"
 TAG_LIBRARIES = "advisor.libraries"
 """JSON: {distribution: version} of the installed libraries."""
 TAG_STUDY = "advisor.study"
 """Name of the study (spec) that the trial belongs to."""
 TAG_TRIAL = "advisor.trial"
-"""0-based number of the trial in its study's sequence, if `advisor run` started it."""
+"""Number of the trial in its study, from 0, if `advisor run` started the trial."""
 TAG_REPEAT = "advisor.repeat"
-"""0 for a trial's first run; 1, 2, ... for its repeats with other seeds."""
+"""0 for the first run of a trial; 1, 2, ... for further runs of the trial with other seeds."""
 TAG_LAUNCH = "advisor.launch"
 """JSON about the processes of the run: {"host", "pid", "began", "launcher", "seen"} of the launcher, {"training", "training_began"}
 or {"slurm"} of the training job, "until" (latest possible end of the job), and {"state", "best"} once the job has ended.
@@ -203,21 +203,20 @@ or {"slurm"} of the training job, "until" (latest possible end of the job), and 
 TAG_STUDY_FILE = "advisor.study_file"
 """Tag of an experiment: the study file (YAML) that its trials were drawn from; the default declaration of the search space.
 
-A file too long for a tag is compressed and continues in the tags TAG_STUDY_FILE.part-0, .part-1, ... If an experiment has
-several studies, the tag of each is TAG_STUDY_FILE.of-<digest of its name>."""
+A file that is too long for one tag is compressed and continues in the tags TAG_STUDY_FILE.part-0, .part-1, ... If an experiment
+has several studies, each has its own tag, TAG_STUDY_FILE.of-<digest of the study's name>."""
 TAG_LOST_POINTS = "advisor.lost_points"
-"""Number of points that could not be delivered; absent if there are none."""
+"""Number of points that could not be delivered to the tracking server; absent if all were delivered."""
 TAG_STOPPED = "advisor.stopped"
 """JSON: {"state": "doomed" | "not_finite", "step", "reason", "at": seconds since 1970, "length"}: the guard stopped the
 training at this step, or will stop it soon. The trial's status becomes `complete` if the training reached its length first,
 else `diverged` if the objective was not finite, else `pruned`. See `advisor.contract.guard_stop`."""
 TAG_CONTINUED = "advisor.continued"
-"""Former value of TAG_STOPPED if the run was continued after the guard stopped it; the guard does not stop such a run again."""
+"""Former value of TAG_STOPPED, if the run continued after the guard had stopped it; the guard does not stop such a run again."""
 TAG_ERROR = "advisor.error"
-"""Class and message of the exception that ended an infeasible trial; if memory ran out, the text starts with "out of memory"."""
+"""Class and message of the exception that ended a trial; the text starts with "out of memory" if memory ran out."""
 TAG_SPOOL = "advisor.spool"
-"""Id of the spool (local log folder) from which the run was delivered; an interrupted delivery finds its unfinished run by this
-id."""
+"""Id of the spool (local log folder) from which the run was delivered; an interrupted delivery finds its run by this id."""
 
 STATUSES = ("complete", "diverged", "infeasible", "pruned", "stopped", "no_data", "running")
 """complete: ran to its end · diverged: non-finite objective or loss at the end · infeasible: crashed or ran out of
@@ -226,11 +225,11 @@ without a value of the objective · running: has not ended."""
 
 
 def window_width(step: int) -> int:
-    """Return the number of steps per logged window at optimizer step `step` (0-based).
+    """Return the number of steps in the logging window that contains the optimizer step `step`, counted from 0.
 
-    The width is 1 for the first `DENSE_STEPS` steps. After the first `DENSE_STEPS` steps, the width doubles whenever the number
-    of steps doubles. A run of n steps has about `DENSE_STEPS * (1 + log2(n / DENSE_STEPS) / 2)` windows: about 1,600 for 10,000
-    steps, about 3,300 for a million steps.
+    The first `DENSE_STEPS` steps have windows of one step. After the first `DENSE_STEPS` steps, the width of the windows
+    doubles whenever the number of steps doubles. A run of n steps has about `DENSE_STEPS * (1 + log2(n / DENSE_STEPS) / 2)`
+    windows: about 1,600 for 10,000 steps, about 3,300 for a million steps.
     """
     width = 1
     while step >= DENSE_STEPS * width:

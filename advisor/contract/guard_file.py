@@ -1,6 +1,6 @@
-"""The file in which `advisor guard --watch` writes its latest verdict on a run, and from which the training's hook reads it.
+"""The file through which `advisor guard --watch` passes its latest verdict on a run to the training's hook.
 
-The file holds one JSON object; it does not exist before the first verdict. This module uses only the standard library.
+The file holds one JSON object, and does not exist before the first verdict. This module uses only the standard library.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class GuardVerdict(TypedDict):
     state: str
     """State of the trial, as in `advisor.engine.guard`: doomed, not_finite, diverging, stuck, fine or unknown."""
     step: int
-    """Step of the last evaluation; 0 if there was no evaluation."""
+    """Step of the last evaluation; 0 if no evaluation was logged."""
     stop: bool
-    """True if the evidence suffices to stop the training."""
+    """True if the evidence suffices for stopping the training."""
     message: str
     at: float
     """Time of the verdict in seconds since 1970."""
 
 
 def write_verdict(path: Path, verdict: GuardVerdict) -> None:
-    """Replace the file atomically. Raises OSError if the folder is not writable."""
+    """Replace the verdict file atomically. Raises OSError if the folder is not writable."""
     new = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         new.write_text(json.dumps(verdict), encoding="utf-8")
@@ -39,7 +39,7 @@ def write_verdict(path: Path, verdict: GuardVerdict) -> None:
 
 
 def read_verdict(path: Path) -> GuardVerdict | None:
-    """Return the latest verdict, or None if no verdict was written yet or the file is damaged."""
+    """Return the latest verdict; None if no verdict was written yet or the file is damaged."""
     try:
         data = json.loads(path.read_bytes())
         if not isinstance(data["stop"], bool):

@@ -1,4 +1,4 @@
-"""The record that the guard writes on a run that it stops. This module uses only the standard library."""
+"""Defines the record that the guard writes into a tag of a run that it stops. This module uses only the standard library."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import json
 from dataclasses import asdict, dataclass
 
 _MAX_REASON_CHARS = 600
-"""Maximum characters of a reason in a tag, so that servers of all versions accept the tag's text."""
+"""Maximum number of characters of a reason, so that tracking servers of all versions accept the tag."""
 _STOP_PREDICATES = {"doomed": "could not become the best", "not_finite": "had an objective that was not finite"}
 
 
 @dataclass(frozen=True, slots=True)
 class GuardStop:
-    """The guard's decision to stop a training, see `contract.TAG_STOPPED`."""
+    """The guard's decision to stop a training, stored in the tag `contract.TAG_STOPPED`."""
 
     state: str
     """State of the verdict: doomed or not_finite."""
     step: int
     """Last evaluated step."""
     reason: str
-    """The guard's message; empty if the record has none."""
+    """Message of the guard; empty if the record contains none."""
     at: float = 0.0
-    """Time of the decision in seconds since 1970; 0 if the record has none."""
+    """Time of the decision in seconds since 1970; 0 if the record contains none."""
     length: float | None = None
-    """Planned length in steps; None if unknown."""
+    """Planned number of steps of the training; None if unknown."""
 
     @property
     def status(self) -> str:
-        """The trial's status, one of `contract.STATUSES`."""
+        """Status that the stopped trial gets, one of `contract.STATUSES`."""
         return "diverged" if self.state == "not_finite" else "pruned"
 
     @property
@@ -36,7 +36,7 @@ class GuardStop:
         return _STOP_PREDICATES.get(self.state, "had another reason")
 
     def tag_text(self) -> str:
-        """Return the text of the tag `contract.TAG_STOPPED`. A long reason is truncated."""
+        """Return the text for the tag `contract.TAG_STOPPED`. A reason that is too long for a tag is truncated."""
         content = asdict(self)
         if self.length is None:
             del content["length"]
@@ -44,12 +44,12 @@ class GuardStop:
 
 
 def is_last_step(step: float, length: float | None) -> bool:
-    """Return True if this is the last step of a training of this length; steps may be counted from 0 or from 1."""
+    """Return True if `step`, counted from 0 or from 1, is the last step of a training with `length` steps."""
     return length is not None and step + 1 >= length
 
 
 def read_guard_stop(text: str | None) -> GuardStop | None:
-    """Return the record in the text of the tag `contract.TAG_STOPPED`; None if there is no tag or its text is invalid."""
+    """Return the record from the text of the tag `contract.TAG_STOPPED`; None without a tag or with invalid text."""
     try:
         found = json.loads(text or "")
         state, step, at, length = found["state"], int(found["step"]), float(found.get("at", 0.0)), found.get("length")

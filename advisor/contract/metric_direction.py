@@ -1,6 +1,6 @@
-"""Infers from a metric's name in which direction the metric improves, for the analysis and for the adapters.
+"""Infers from a metric's name whether lower or higher values are better.
 
-Like the whole package, this module uses only the standard library.
+The module uses only the standard library, because adapters import it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _HIGHER_IS_BETTER = frozenset(
     "mrr hits kappa mcc elbo likelihood throughput average match success win pearson spearman correlation corr".split()
 )
 _VAGUE_WORDS = frozenset("score average match".split())
-"""Words that mean "higher is better" only if no other word names the quantity, as in "FID score" or "loss average"."""
+"""Words that mean "higher is better" only if no other word names the quantity, as "score" does not in "FID score"."""
 _NEGATABLE_WORDS = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
-"""Words whose direction a preceding "negative" reverses. "Negative" does not reverse other words: "negative precision", for
-example, may be about negative examples."""
+"""Words whose direction is reversed by a preceding "negative". The word "negative" does not reverse other words: "negative
+precision" may be the precision on negative examples."""
 _EFFORT_WORDS = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 
 
@@ -67,16 +67,16 @@ def split_of(name: str) -> Split | None:
 
 
 def quantity(name: str) -> tuple[str, ...]:
-    """Return the quantity of the metric: the words of its name without the split and fillers such as "batch" or "epoch"."""
+    """Return the words of a metric name without its split (such as "val") and fillers (such as "batch")."""
     return tuple(_WORD_ALIASES.get(w, w) for w in words(name) if w not in SPLITS and w not in _FILLER_WORDS)
 
 
 def direction_of(name: str) -> Direction | None:
-    """Return the direction in which the metric improves; None if its name does not determine it."""
-    # Splitting by case would cut "mAP" and "mIoU" into several words.
+    """Return the direction in which the metric improves; None if its name does not show the direction."""
+    # Do not split at capital letters here, because that would cut "mAP" and "mIoU" into pieces.
     whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLITS]
     if "to" in whole[1:] and _EFFORT_WORDS & set(whole[: whole.index("to", 1)]):
-        return "minimize"  # such as time_to_accuracy, the effort to reach a target
+        return "minimize"  # an effort to reach a target, such as time_to_accuracy
     word = _deciding_word(whole, quantity(name))
     if word is None:
         return None
@@ -85,8 +85,8 @@ def direction_of(name: str) -> Direction | None:
 
 
 def contradicts_direction(name: str, direction: Direction) -> bool:
-    """Return True if the name clearly implies the opposite direction, as "val_accuracy" does for "minimize". Vague words, such
-    as "score", do not count."""
+    """Return True if the metric's name clearly implies the opposite direction, as "val_accuracy" does for "minimize". Vague
+    words such as "score" do not contradict a direction."""
     clear = direction_of(name)
     return clear is not None and clear != direction and not _is_vague(name)
 
@@ -97,12 +97,13 @@ def _is_vague(name: str) -> bool:
 
 
 def _deciding_word(whole: Sequence[str], parts: Sequence[str]) -> str | None:
-    """Return the last word with a known direction. A vague word counts only if no other word has a direction."""
+    """Return the last word of a metric name that implies a direction. A vague word such as "score" counts only if no other word
+    implies a direction."""
     directed = [word for w in (*reversed(whole), *reversed(parts)) if (word := _base_word_with_direction(w))]
     return next((w for w in directed if w not in _VAGUE_WORDS), directed[0] if directed else None)
 
 
 def _base_word_with_direction(word: str) -> str | None:
-    """Return the word's base if its direction is known (accuracy for acc1, map for map50), else None."""
+    """Return the base of a word if it implies a direction, such as accuracy for acc1 or map for map50; else None."""
     plain = (_WORD_ALIASES.get(w, w) for w in (word, word.rstrip("0123456789")))
     return next((w for w in plain if w in _LOWER_IS_BETTER or w in _HIGHER_IS_BETTER), None)

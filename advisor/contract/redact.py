@@ -1,8 +1,8 @@
-"""Removes passwords from messages, tags and files, in the analysis and in training processes; uses only the standard library.
+"""Removes passwords and other secrets from messages, tags and files, using only the standard library.
 
-`learn_address` parses each address that the user provides. From then on, `redact` hides the address's password wherever it
-appears, in any quoting. Regular expressions are used only for text of unknown origin; their running time is proportional to the
-length of the text.
+`learn_address` parses every address that the user provides. From then on, `redact` hides the password of the address in every
+text, however it is quoted. Regular expressions are used only for text of unknown origin; their running time is proportional to
+the length of the text.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from functools import lru_cache
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 _USERINFO_PATTERN = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@\[]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
-"""Pattern of user and password of an address inside a text. The password may contain a slash or an @, so the pattern limits the
-password's length."""
+"""Pattern of the user and password of an address inside a text. The pattern limits the length of the password, because the
+password may contain a slash or an @."""
 _ASSIGNMENT = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
 _SECRET_VARIABLE_NAME = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"
 )
-"""Pattern of environment variables with secret values: PGPASSWORD, MLFLOW_TRACKING_TOKEN, SSH_KEY, MYSQL_PWD."""
+"""Pattern of names of environment variables with secret values, such as PGPASSWORD, MLFLOW_TRACKING_TOKEN or SSH_KEY."""
 _MIN_SECRET_CHARS = 6
-"""Minimum number of characters of a secret environment variable's value; shorter values may be ordinary words and are not hidden.
-"""
+"""Minimum number of characters of a secret value to hide; shorter values may be ordinary words."""
 _MAX_ERROR_CHARS = 20_000
-"""Maximum characters to read of an error's text, because some errors quote large data."""
+"""Maximum number of characters of an error's text to read, because some errors quote large data."""
 _MIN_PASSWORD_CHARS = 3
-"""Minimum number of characters of a password to hide, if the user provided its address."""
+"""Minimum number of characters of a password to hide, if the password comes from an address that the user provided."""
 HIDDEN_TEXT = "***"
 _DATABASE_DIALECTS = {
     "postgresql",
@@ -41,18 +40,19 @@ _DATABASE_DIALECTS = {
     "redshift",
     "snowflake",
 }
-"""SQLAlchemy dialects whose addresses may have a password. Drivers of these dialects parse passwords differently from `urllib`."""
+"""SQLAlchemy dialects whose addresses may contain a password. Drivers of these databases split passwords from addresses
+differently than `urllib` does."""
 
 _secret_replacements: dict[str, str] = {}
-"""Texts to hide, with their replacements: the user's addresses, and their passwords in every form of quoting."""
+"""Maps each text to hide to its replacement; the texts are the user's addresses and their passwords in every form of quoting."""
 
 
 def learn_address(address: str) -> str:
-    """Hide the secrets of an address wherever they appear from now on; return the address without its secrets.
+    """Return an address without its secrets, and hide these secrets in all texts from now on.
 
-    address: one complete address as the user provided it, such as the value of an option. In web addresses, user and password
-    end as `urllib` parses them. In a database's address, user and password end at the last @, even if they contain special
-    characters. A value that is not an address is returned unchanged.
+    address: one complete address that the user provided, for example as the value of an option. `urllib` splits user and
+    password from a web address. In a database address, user and password end at the last @, whatever characters they contain. A
+    value that is not an address is returned unchanged.
     """
     scheme, user, host = _split_address(address)
     if scheme is None:
@@ -76,19 +76,20 @@ def _learn_secret(secret: str, shortest: int = _MIN_SECRET_CHARS) -> None:
 def redact(text: str) -> str:
     """Return `text` with its secrets hidden.
 
-    Secrets are passwords of learned addresses, `user:password@` and `password=...` in other addresses, and the values of this
-    process's environment variables whose names denote passwords, tokens or keys.
+    Secrets are passwords of known addresses, assignments such as `password=...`, and environment variables whose names denote
+    secrets.
     """
     return _hide_assigned_values(_hide_known_values_and_userinfo(text))
 
 
 def redact_value(value: str) -> str:
-    """Redact a whole value, such as a parameter or an argument. If the value is an address, also hide its secrets from now on."""
+    """Redact a whole value, such as the value of a parameter or an argument. If the value is an address, its secrets are also
+    hidden from now on."""
     return redact(learn_address(value))
 
 
 def _hide_assigned_values(text: str) -> str:
-    """Hide values that are assigned to names of secrets in the text, such as `password=…` in an address."""
+    """Hide values that are assigned to names of secrets, as in `password=…`."""
 
     def hide(match: re.Match[str]) -> str:
         name = match["name"]
@@ -114,7 +115,7 @@ def _any_text_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=2)
 def _environment_pattern(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
-    """Return a pattern of the environment's secrets, raw and URL-quoted, longest first; None if there are no secrets."""
+    """Return a pattern that matches the environment's secrets, raw or URL-quoted; None if there are no secrets."""
     found = {form for value in _environment_secrets(environment) for form in _forms_of_secret(value)}
     longest = sorted(
         (value for value in found if len(value) >= _MIN_SECRET_CHARS), key=lambda value: (-len(value), value)
@@ -131,12 +132,13 @@ def _environment_secrets(environment: tuple[tuple[str, str], ...]) -> Iterator[s
 
 
 def _forms_of_secret(secret: str) -> set[str]:
-    """Return the forms in which a secret may appear: raw, URL-quoted, URL-unquoted, on one line, in `repr`, and line by line."""
+    """Return the forms in which a secret may appear in a text: raw, URL-quoted, URL-unquoted, escaped, on one line, or line by
+    line."""
     plain = {secret, unquote(secret)}
     lines = {line.strip() for form in plain for line in form.splitlines()} if "\n" in secret else set()
     plain |= {" ".join(form.split()) for form in plain} | lines
     escaped = {escape(form)[1:-1] for form in plain for escape in (repr, json.dumps, _json_without_escapes)}
-    # The bytes of a variable that are not UTF-8 are surrogates, which `quote` refuses by default.
+    # `quote` refuses surrogates by default, and the bytes of a variable that are not UTF-8 are surrogates.
     quoted = {form(text, errors="surrogatepass") for text in plain for form in (quote, quote_plus)}
     return quoted | {quote(text, safe="", errors="surrogatepass") for text in plain} | plain | escaped
 
@@ -146,7 +148,7 @@ def _json_without_escapes(text: str) -> str:
 
 
 def _split_address(address: str) -> tuple[str | None, str, str]:
-    """Return (scheme, user and password, rest) of an address; the scheme is None if the text is not an address."""
+    """Return (scheme, user and password, rest) of an address; the scheme is None if the text is no address."""
     scheme, found, rest = address.partition("://")
     if not found or not re.fullmatch(r"\s*[\w.+-]+", scheme):
         return None, "", address
@@ -161,12 +163,12 @@ def _split_address(address: str) -> tuple[str | None, str, str]:
 def _query_items(address: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(urlsplit(address).query)
-    except ValueError:  # the address has an invalid bracket or port
+    except ValueError:  # the address contains an invalid bracket or port
         return []
 
 
 def one_line_error(error: BaseException | str, limit: int = 300) -> str:
-    """Return an error as one line of at most `limit` characters that starts with its class and contains no credentials."""
+    """Return an error as one line of at most `limit` characters, with the error's class first and without secrets."""
     return redact(" ".join(redact(_error_text(error)).split()))[:limit]
 
 
@@ -178,7 +180,7 @@ def _error_text(error: BaseException | str) -> str:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return only the operating system's reason for a network error, and the same as `one_line_error` for any other error."""
+    """Return the operating system's reason for a network error; for any other error, return the same as `one_line_error`."""
     innermost = error
     while (deeper := innermost.__cause__ or innermost.__context__) is not None:
         innermost = deeper
@@ -235,9 +237,9 @@ _HARMLESS_VALUES = {
 
 
 def redact_code(text: str) -> str:
-    """Return code or configuration with its secrets hidden: texts that are assigned to passwords, keys and tokens.
+    """Return code or configuration in which values that are assigned to passwords, keys and tokens are hidden.
 
-    Code without a secret stays unchanged: `def f(token=None)`, `password: str`, `key = args.key`.
+    Code without a secret value stays unchanged, as in `def f(token=None)`, `password: str` or `key = args.key`.
     """
 
     def hide_quoted(match: re.Match[str]) -> str:
@@ -255,7 +257,7 @@ def redact_code(text: str) -> str:
 
 
 def learn_arguments(arguments: Iterable[str]) -> None:
-    """Hide the secrets of all addresses in a command line wherever they appear from now on."""
+    """Hide the secrets of all addresses in a command line from now on, in every text."""
     for argument in arguments:
         learn_address(argument)
         learn_address(argument.partition("=")[2])
@@ -272,7 +274,8 @@ _UNQUOTED_ENTRY = re.compile(r"(?<![\w.-])([\w.-]++)([\"']?\s{0,9}+:\s{0,9}+)([^
 
 
 def _redact_argument(argument: str) -> str:
-    """Return an argument with its secrets hidden. The argument may contain code, configuration or an HTTP header."""
+    """Return an argument of a command line with its secrets hidden. The argument may contain code, configuration or an HTTP
+    header."""
 
     def hide(match: re.Match[str]) -> str:
         name, between, value = match.groups()
@@ -285,7 +288,7 @@ def _redact_argument(argument: str) -> str:
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return a command line without the values of options, variables, keywords and headers whose names denote secrets."""
+    """Return a command line without the values of options, variables and headers whose names denote secrets."""
     learn_arguments(arguments)
     safe: list[str] = []
     hide_next = False

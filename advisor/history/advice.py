@@ -20,7 +20,7 @@ from advisor.model.study import Study
 from advisor.tracking.lineage import Reader, lineages
 
 MIN_FOLLOWED = 3
-"""Minimum number of studies that followed the advice of a rule before we report their gains; fewer are weak evidence."""
+"""Minimum number of studies that followed the advice of a rule before we report their gains; fewer studies are weak evidence."""
 MAX_STUDIES = 100
 """Maximum number of studies to read."""
 
@@ -34,7 +34,7 @@ class AdviceRecord(FrozenModel):
     gained: int
     """Number of studies that followed the rule's advice and improved on the best result of all earlier rounds."""
     median_gain: float | None = None
-    """Median relative improvement over the studies that improved; None if none did."""
+    """Median relative improvement over the studies that improved; None if no study improved."""
 
 
 def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:

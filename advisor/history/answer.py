@@ -1,4 +1,5 @@
-"""Defines the answer to a proposed change (keep, discard or run more), and texts about parts of this answer."""
+"""Defines the answer to a question about a proposed change (keep, discard or run more seeds), and functions that describe parts
+of the answer."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class MoreRuns(FrozenModel):
 
     setting: str
     run: str
-    """Id of a run that has this setting."""
+    """Id of a run with the setting."""
     runs: int
     seeds: tuple[int, ...] = ()
     """Seeds for the further runs; empty if no earlier run logged its seed."""
@@ -43,25 +44,25 @@ class MoreRuns(FrozenModel):
 
 
 class Answer(FrozenModel):
-    """The gate's answer. The field `action` comes first, because some callers read only the first field."""
+    """The gate's answer. The field `action` comes first, because some callers read only the first field of an answer."""
 
     schema_version: Literal[1] = 1
     action: str
     decision: Decision
     reason: str
     run: tuple[MoreRuns, ...] = ()
-    """Further runs that can decide whether to keep the candidate; ask again after each of them."""
+    """Further runs that can decide whether to keep the candidate; ask again after each run."""
     candidate: Side
     incumbent: Side
     incumbent_is: str
-    """The reason why this setting is the incumbent."""
+    """Reason why the incumbent setting counts as the incumbent."""
     metric: str
     direction: str
     gain: float | None = None
     """Improvement of the candidate over the incumbent, in units of the objective."""
     interval: tuple[float, float] | None = None
-    """Interval that contains the true improvement with 95 % probability, even if the question is asked repeatedly; None if it
-    is infinite."""
+    """Interval that contains the true improvement with 95 % probability, however often the question is asked; None if the
+    interval is infinite."""
     noise: float | None = None
     """Standard deviation of the objective between seeds, pooled over all repeated settings."""
     noise_freedom: int | None = None
@@ -69,16 +70,16 @@ class Answer(FrozenModel):
     chance: float | None = None
     """Posterior probability that the improvement is worthwhile, given the runs of both settings and a flat prior."""
     evidence_to_keep: float | None = None
-    """Strength of the evidence for an improvement; the candidate is kept only if it is at least 1."""
+    """Strength of the evidence for an improvement; the candidate is kept only if the strength is at least 1."""
     evidence_to_discard: float | None = None
     question: int | None = None
     """Position of the candidate among all settings of the experiment, counted from 1."""
     kept_before: int | None = None
     """Number of other settings kept so far; None if the answer needed no test."""
     looks: int = 1
-    """Number of tests of this candidate so far, including this one."""
+    """Number of tests of the candidate so far, including the present test."""
     kept_at: float | None = None
-    """Time of the earlier answer that kept the candidate, in seconds since 1970; None if none did."""
+    """Time of the earlier answer that kept the candidate, in seconds since 1970; None if no earlier answer kept it."""
     kept_against: str = ""
     """Id of a run of the setting that the candidate replaced; empty if the candidate was never kept."""
     tags: tuple[str, ...] = ()

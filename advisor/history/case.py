@@ -32,7 +32,7 @@ MAX_SEEDS = 40
 
 @dataclass(frozen=True)
 class GateQuestion:
-    """A question: should a candidate setting replace the incumbent? Empty fields stand for defaults."""
+    """A question: should a candidate setting replace the incumbent? An empty field stands for the default."""
 
     candidate: str
     against: str | None = None
@@ -41,9 +41,11 @@ class GateQuestion:
     at_most: Sequence[str] = ()
     at_least: Sequence[str] = ()
     allow: Collection[str] = ()
-    """Kinds of budget, such as "steps", in which the candidate may exceed the incumbent; `fairness.TOLERANCE` lists all kinds."""
+    """Kinds of budget, such as "steps", in which the candidate may exceed the incumbent; `fairness.BUDGET_TOLERANCES` lists all
+    kinds."""
     alone: bool = False
-    """True if this is the only question, so that significance levels need no correction for multiple tests."""
+    """True if no other question is asked about the experiment, so that significance levels need no correction for multiple
+    tests."""
     max_seeds: int = MAX_SEEDS
 
 
@@ -125,8 +127,8 @@ class Case:
 
 
 def build_case(study: Study, question: GateQuestion, experiment: str) -> Case:
-    """Find the settings that a question names in the study. Raises AdvisorError if the question about a change is ambiguous or
-    invalid."""
+    """Collect the settings that a question names, and the data to answer it. Raises AdvisorError if the question about a change
+    is ambiguous or invalid."""
     named_tags = {n for text in (question.candidate, question.against or "") for n in parse_filters(text)}
     tags = (named_tags | recorded_tags(study)) & {n for t in study.trials for n in t.tags}
     key = setting_key_with_tags(tags)

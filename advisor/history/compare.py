@@ -27,8 +27,8 @@ from advisor.stats import difference
 from advisor.stats.search_comparison import compare_searches
 
 FIRST_SEEDS = 5
-"""Number of seeds to run if the standard deviation between seeds is unknown. It is the smallest number that shows variation; we
-chose it."""
+"""Number of seeds to run if the standard deviation between seeds is unknown. We chose 5 as the smallest number of seeds that
+shows variation."""
 
 Decision = Literal["adopt", "do not adopt", "run more seeds"]
 
@@ -47,11 +47,12 @@ class Summary(FrozenModel):
 
     name: str
     value: float
-    """Mean of the best objective values over the runs of the best setting after its selection (see `repeats`)."""
+    """Mean of the best objective values of the best setting's runs, without the runs that were used to select the setting (see
+    `repeats`)."""
     trial: str
     """Id of one run of the best setting."""
     runs: int
-    """Number of runs of the best setting after its selection that have a result; each has another seed."""
+    """Number of the best setting's runs with a result, one per seed, without the runs that were used to select the setting."""
     failed: int
     """Number of runs of the best setting that failed."""
     settings: int
@@ -69,13 +70,13 @@ class Variance(FrozenModel):
     - data variance: of the gain, between validation sets of this size
     """
     sure: float | None
-    """Probability that the true improvement exceeds the required one if this were the only source of variation."""
+    """Probability that the true improvement exceeds the required improvement if there were no other source of variation."""
     note: str
     """Description of the data from which `sd` was estimated, or of the data that are missing."""
 
 
 class Comparison(FrozenModel):
-    """Whether to adopt the candidate, with the reason."""
+    """The decision whether to adopt the candidate, with the reason."""
 
     metric: str
     direction: Literal["minimize", "maximize"]
@@ -93,7 +94,7 @@ class Comparison(FrozenModel):
     data_variance: Variance
     decision: Decision
     more_seeds: tuple[int, int]
-    """Number of further seeds to run: (of the candidate's best setting, of the incumbent's best setting)."""
+    """Numbers of further seeds to run: (with the candidate's best setting, with the incumbent's best setting)."""
     reason: str
     """Reason for the decision, one sentence."""
 
@@ -109,7 +110,7 @@ def compare(
 ) -> Comparison:
     """Decide whether the candidate should be adopted in place of the incumbent.
 
-    Only runs after the selection of a setting count (see `repeats`). complexity: minimum improvement, in units of the
+    Runs that were used to select a setting do not count (see `repeats`). complexity: minimum improvement, in units of the
     objective, that justifies the candidate's complexity; by default, the smallest difference that matters (`repeats.MATERIAL`).
     level: probability that one of two equally good settings is adopted in place of the other. The test is two-sided, as in the
     rule `adopt`, because users often call the better setting the candidate. power: probability that the advised number of seeds
@@ -159,7 +160,7 @@ def _require_comparable(candidate: Side, incumbent: Side) -> None:
 
 
 def _tried_and_best(candidate: Side, incumbent: Side) -> tuple[list[list[repeats.Setting]], list[repeats.Setting]]:
-    """Return (all settings, setting to compare), each first for the candidate and then for the incumbent."""
+    """Return (all settings, setting to compare), each as a pair for candidate and incumbent."""
     tried = [repeats.group_into_settings(side.study, side.trials) for side in (candidate, incumbent)]
     for side, settings in zip((candidate, incumbent), tried, strict=True):
         if not settings:
@@ -173,8 +174,8 @@ def _tried_and_best(candidate: Side, incumbent: Side) -> tuple[list[list[repeats
 
 
 def _choose_setting(tried: Sequence[repeats.Setting]) -> repeats.Setting:
-    """Return the best repeated setting, because users repeat settings that they want to adopt. If no setting is repeated,
-    return the best setting."""
+    """Return the best setting that has repeats, because users repeat the settings that they want to adopt. If no setting has
+    repeats, return the best setting."""
     repeated = [s for s in tried if len(s.costs) > 1]
     return min(repeated or tried, key=lambda s: s.mean)
 
@@ -210,8 +211,8 @@ def _study_variance(tried: Sequence[Sequence[repeats.Setting]], complexity: floa
 
 
 def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
-    """Return the standard deviation of the improvement between validation sets of the same size. sides: (study, trials) of
-    candidate and incumbent.
+    """Return the standard deviation of the improvement between validation sets of the same size. sides: (study, trials), first
+    of the candidate and then of the incumbent.
 
     Raises MissingData if the standard deviation cannot be computed.
     """
@@ -239,7 +240,7 @@ def _required_gain(complexity: float) -> str:
 def _reason_to_reject(
     gain: float, complexity: float, data: Variance, study: Variance | None, level: float
 ) -> str | None:
-    """Return the reason to reject the candidate if further seeds could not change the decision; None if they could."""
+    """Return a reason to reject the candidate that further seeds cannot remove; None if there is no such reason."""
     if gain <= 0:
         return "The candidate is not better on average."
     if gain <= complexity:

@@ -28,10 +28,10 @@ TOLERANCE: Mapping[str, float] = {
 because they vary even between equal runs."""
 _MIN_SECONDS = 1.0
 """Minimum duration of a training run, in seconds. We assume that a shorter run was copied from another tracking store, so that
-its times mean nothing."""
+its times are meaningless."""
 _MAX_TIME_RATIO = 0.25
-"""Training time counts as fixed if the relative range of training times is at most this share of the relative range of step
-counts. The ratio of the two ranges is about 1 if all steps take equally long. Our choice."""
+"""Training time counts as fixed if its relative range over the runs is at most this share of the relative range of step counts.
+The ratio of the two ranges is about 1 if all steps take equally long. Our choice."""
 _USUAL_TIME_RANGE = 0.03
 """Usual relative range of training times between equal runs. If training times vary by no more than this, `_MAX_TIME_RATIO` is
 doubled."""
@@ -48,7 +48,7 @@ class BudgetExcess(FrozenModel):
 
 
 class Limit(FrozenModel):
-    """A limit on a metric other than the objective, and the candidate's mean of this metric."""
+    """A limit on a metric other than the objective, with the candidate's mean value of the metric."""
 
     metric: str
     at_most: float | None = None
@@ -57,7 +57,7 @@ class Limit(FrozenModel):
 
     @property
     def met(self) -> bool:
-        """True if the candidate's value respects the limit; False if it does not or is unknown."""
+        """True if the candidate's value respects the limit; False if the value violates it or is unknown."""
         if self.value is None:
             return False
         low = -math.inf if self.at_least is None else self.at_least
@@ -88,9 +88,9 @@ def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequenc
 
 
 def lost_runs_clause(candidate: ProposedSetting, incumbent: ProposedSetting) -> str:
-    """Return a clause about runs without a result if the candidate has more of them than the incumbent, else an empty text.
+    """Return a clause about runs without a result if the candidate has more of them than the incumbent; else an empty text.
 
-    Failed runs are compared by their share, killed runs by their number, because people kill runs that look bad.
+    Failed runs are compared by their share and killed runs by their number, because users kill runs that look bad.
     """
     sides = candidate, incumbent
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
@@ -127,7 +127,7 @@ def _last_value(study: Study, trial: Trial, name: str) -> float:
 def _is_time_fixed(study: Study) -> bool:
     """Return True if complete runs took the same training time, within the tolerance, but different numbers of steps.
 
-    Times that are proportional to step counts are not fixed, even if both differ little between runs.
+    Training times that are proportional to step counts are not fixed, even if both differ little between runs.
     """
     trials = [t for t in study.trials if study.comparable[t.index]]
     times, steps = (np.array([m(study, t) for t in trials]) for m in (_seconds, _steps))

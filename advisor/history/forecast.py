@@ -19,11 +19,13 @@ of trials."""
 
 
 def chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyond) -> float | None:
-    """Return the probability that the prediction comes true in the trials of the next study alone; None if unknown.
+    """Return the probability that the prediction comes true in the trials of the next study, without earlier trials; None if
+    unknown.
 
     The sampler seed of the next study determines the settings whose results are forecast. High costs are compressed, so that a
-    few bad trials do not hide the trend towards the end of the range. If there are many trials, the model is fitted to a sample
-    of them, evenly spaced in rank. Only results of the first `MAX_POINTS` settings of the next study are forecast.
+    few bad trials do not hide how results change towards the end of the range. If there are many trials, the model is fitted to
+    a sample of trials that are evenly spaced in rank. Only results of the first `MAX_POINTS` settings of the next study are
+    forecast.
     """
     tried = settings.read(study)
     succeeded = ~tried.failed
@@ -31,7 +33,7 @@ def chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyon
         return None
     try:
         points = list(sample(after, min(after.trials or len(tried), MAX_POINTS)))
-    except AdvisorError:  # an adaptive sampler chooses settings by results, so they are not known yet
+    except AdvisorError:  # an adaptive sampler chooses settings by results, so the settings are not known yet
         return None
     names = [*tried.numeric, *tried.choices]
     new_positions = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]

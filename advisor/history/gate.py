@@ -1,11 +1,11 @@
 """Decides whether a proposed change (the candidate) is kept or discarded, or whether more seeds must be run first.
 `stats.sequential` explains the statistical test.
 
-The decisions have two guarantees, however often a question is asked. First, over a loop of proposals, at most the share `ERROR`
-of kept candidates is expected to be no better than the setting that they replaced. Second, as long as a setting has fewer runs
-than the maximum, a candidate with a worthwhile improvement is discarded with a probability of at most 20 %. A candidate that is
-undecided at the maximum number of runs is discarded. A candidate that had a larger budget, has more runs without a result, or
-violates a limit is discarded even if it is better.
+The decisions have two guarantees, however often a question is asked. First, over a loop of proposals, the expected share of
+kept candidates that are no better than the setting that they replaced is at most `MAX_WRONGLY_KEPT_SHARE`. Second, as long as a
+setting has fewer runs than the maximum, a candidate with a worthwhile improvement is discarded with a probability of at most 20
+%. A candidate that is undecided at the maximum number of runs is discarded. A candidate that had a larger budget, has more runs
+without a result, or violates a limit is discarded even if it is better.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ MAX_WORTHWHILE_FACTOR = 1000
 NORMAL_QUANTILE_95 = 1.96
 """Half-width of a normal 95 % confidence interval, in standard errors."""
 FIRST_SEEDS = (2, 3)
-"""(Candidate runs, incumbent runs) for a first estimate of the standard deviation between seeds. These are the minimum numbers
-to start a loop of proposals; we chose them."""
+"""(Candidate runs, incumbent runs) for a first estimate of the standard deviation between seeds. We chose these numbers as the
+minimum to start a loop of proposals."""
 
 
 def answer_for_study(study: Study, question: GateQuestion, experiment: str) -> Answer:
@@ -85,8 +85,8 @@ def make_record(answer: Answer) -> Record:
 
 
 def _evaluation_note(case: Case, gain: float) -> list[str]:
-    """Return a list with one note if the finite size of the validation set alone could explain the improvement, which more
-    seeds cannot change; else an empty list."""
+    """Return a list with one note if the finite size of the validation set could explain the improvement, which more seeds
+    cannot change; else an empty list."""
     try:
         error = validation_sd((case.study, p.results) for p in (case.candidate, case.incumbent))
     except MissingData:
@@ -132,7 +132,8 @@ def _build_test(case: Case, floor: NoiseFloor, worthwhile_gain: float) -> Sequen
         levels = SignificanceLevels.levels_in_loop(
             *loop_positions(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MAX_MISS_PROBABILITY
         )
-    # Leave out the first run of a setting, even if it has no result, because it may be the reason why the setting was selected.
+    # Leave out the first run of a setting, even if it has no result, because the setting may have been selected because of this
+    # run.
     fresh = costs[1:] if case.candidate.results[0] is case.candidate.trials[0] else costs
     fresh = fresh if len(case.candidate.trials) > 1 else fresh[:0]
     return SequentialTest(

@@ -1,5 +1,5 @@
-"""Compares each prediction about a study with the study's trials: "kept", "not kept" or "cannot tell", with the numbers behind
-this judgement."""
+"""Judges each prediction about a study by the study's trials as "kept", "not kept" or "cannot tell", and states the numbers
+behind the judgement."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from advisor.model.words import share, short_text
 MIN_ENDED_SHARE = 0.5
 """Minimum share of a study's trials that must have ended before we judge predictions about it."""
 MIN_CONFIDENCE = 0.9
-"""Minimum confidence that the best trial does not lead because of its seed. This minimum applies only if the standard deviation
-between seeds is known."""
+"""Minimum confidence that the lead of the best trial is not due to its seed. The minimum confidence applies only if the
+standard deviation between seeds is known."""
 
 JudgementWithReason = tuple[Judgement, str]
 FindVerdict = Callable[[str], Verdict | None]
-"""Function that returns the verdict on the study of the rule with a given id; None if the rule does not exist."""
+"""Function that returns the verdict of the rule with a given id on the study; None if the rule does not exist."""
 
 
 def outcomes(study: Study, verdict_of: FindVerdict) -> tuple[Outcome, ...]:
-    """Judge each prediction about a study by the trials of this study only."""
+    """Judge each prediction about a study by the study's own trials."""
     return tuple(_outcome(study, p, verdict_of) for p in study.spec.predictions)
 
 
@@ -75,7 +75,7 @@ def _judgement_text(is_true: bool) -> Judgement:
 
 def _judge_beyond(study: Study, expectation: BestBeyond) -> JudgementWithReason:
     """Judge a prediction that the best trial beyond the old end of a range is better than the best trial inside the old range.
-    The best result of earlier studies counts as well.
+    The best result of earlier studies counts as a result inside the old range.
     """
     parameter = study.spec.parameters.get(expectation.parameter)
     if parameter is None or not parameter.numeric:

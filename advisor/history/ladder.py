@@ -1,5 +1,5 @@
 """Reads studies of several model sizes together, to test whether the best learning rate is the same at all sizes and to predict
-it for the next size.
+the best rate for the next size.
 
 Each model size has a sweep over the learning rate. `advisor.stats.optimum` estimates the best learning rate and the best
 objective value of each size, with their uncertainty; `advisor.stats.extrapolation` extrapolates both to another size. Other
@@ -29,17 +29,17 @@ MODEL_SIZE_FACT = "model_parameters"
 """Name of the logged fact with a trial's number of trainable parameters; our training hook logs it
 (`advisor.contract.TAG_PARAMETERS`)."""
 MIN_RATES = 4
-"""Minimum number of different learning rates with a result per model size; fewer do not show which one is the best."""
+"""Minimum number of different learning rates with a result per model size; fewer rates do not show which one is best."""
 MIN_SIZES_FOR_VALUE = 3
 """Minimum number of model sizes to predict an objective value; two sizes do not show how fast improvements shrink."""
 COVERAGE = 0.9
-"""Probability that an interval contains the true value, for best learning rates, best objective values and predictions."""
+"""Probability that the stated intervals of best learning rates, best objective values and predictions contain the true value."""
 FALSE_ALARMS = 0.05
 """Significance level of the test whether the best learning rate changes with the model size."""
 SAME = 2.0
-"""Best learning rates count as equal up to this ratio; sweeps usually try rates a factor of 2 apart."""
+"""Maximum ratio of two best learning rates that count as equal; sweeps usually try rates a factor of 2 apart."""
 MAX_P_AT_SWEEP_END = 0.1
-"""The best learning rate counts as unknown if it lies at an end of the sweep with more than this probability."""
+"""The best learning rate counts as unknown if the probability that it lies at an end of the sweep exceeds this value."""
 
 Transfer = Literal["stays", "moves", "cannot be told"]
 PredictionResult = Literal["kept", "not kept", "cannot be told"]
@@ -64,11 +64,11 @@ class SizeResult(FrozenModel):
     value: Estimate
     """Best value of the objective, estimated without the noise of a single run."""
     open: Literal["low", "high"] | None = None
-    """End of the sweep beyond which the best learning rate may lie; None if it lies inside the sweep."""
+    """End of the sweep beyond which the best learning rate may lie; None if the best rate lies inside the sweep."""
 
 
 class SizePrediction(FrozenModel):
-    """The prediction for one model size from the results at other model sizes."""
+    """The prediction for one model size, computed from the results at other model sizes."""
 
     size: float
     rate: Estimate | None
@@ -95,10 +95,11 @@ class Ladder(FrozenModel):
     last: SizePrediction | None
     """Prediction for the largest model size from the smaller sizes; None if there are only two sizes."""
     last_rate: PredictionResult = "cannot be told"
-    """Whether the best learning rate of the largest model size confirms the prediction `last`."""
+    """Judgement whether the best learning rate of the largest model size confirms the prediction `last`."""
     last_value: PredictionResult = "cannot be told"
     runs: tuple[FurtherRuns, ...]
-    """Further runs that help to show whether the best learning rate changes with the model size; empty if this is known."""
+    """Further runs that help to show whether the best learning rate changes with the model size; empty if the present runs show
+    it."""
     notes: tuple[str, ...]
 
 
@@ -280,8 +281,8 @@ def _count_rates(sweep: Sweep, rate: str) -> int:
 
 
 def _find_open_end(sweep: Sweep, optimum: Optimum, rate: str) -> Literal["low", "high"] | None:
-    """Return the end of the sweep beyond which the best learning rate may lie; None if it lies inside the sweep. The best
-    learning rate cannot lie beyond the high end if trials with higher learning rates failed."""
+    """Return the end of the sweep beyond which the best learning rate may lie; None if the best rate lies inside the sweep. No
+    better rate lies beyond the high end if trials with higher learning rates failed."""
     rates = _rates_and_costs(sweep, rate)[0]
     if np.mean(optimum.positions <= rates.min()) > MAX_P_AT_SWEEP_END:
         return "low"

@@ -16,7 +16,7 @@ SEEDS = 2
 """Number of new seeds for each repeated learning rate. A sweep with only one seed per learning rate does not show its noise
 level."""
 RATES = 5
-"""Number of learning rates to repeat per model size: the best one and its neighbours."""
+"""Number of learning rates to repeat per model size, around the best one."""
 
 End = Literal["low", "high"]
 
@@ -37,12 +37,12 @@ def further_runs(
     """Return the further runs, smallest model size first. points: (log learning rates, costs) of each sweep; ends: the open end
     of each sweep.
 
-    The end of a sweep is open if the best learning rate may lie beyond it; such a sweep gets two learning rates beyond this
-    end. If no end is open, every sweep gets new seeds around its best learning rate. Repeating only small, cheap models is
-    seldom enough, because the least certain model size determines the uncertainty of the trend. `benchmarks/quality/ladder.py`
-    measures how often such runs decide whether the best learning rate changes with the model size. We do not predict this
-    frequency, because a sweep with one seed per rate does not show its noise, and because the uncertainty shrinks more slowly
-    than with the square root of the number of runs.
+    The end of a sweep is open if the best learning rate may lie beyond it; such a sweep gets two further learning rates beyond
+    the open end. If no end is open, every sweep gets new seeds around its best learning rate. Repeating only small, cheap
+    models is seldom enough, because the least certain model size determines the uncertainty of the trend.
+    `benchmarks/quality/ladder.py` measures how often such runs decide whether the best learning rate changes with the model
+    size. We do not predict this frequency for two reasons: a sweep with one seed per rate does not show its noise, and the
+    uncertainty shrinks more slowly than with the square root of the number of runs.
     """
     each = zip(sizes, points, ends, strict=True)
     if any(ends):

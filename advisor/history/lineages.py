@@ -20,9 +20,9 @@ class Lineages(FrozenModel):
     """The lineages (sequences of successive studies) of a tracking store."""
 
     lineages: tuple[History, ...]
-    """The requested lineage, or all lineages with more than one round if none is requested."""
+    """The requested lineage, or all lineages with more than one round if no lineage is requested."""
     hit_rates: tuple[HitRate, ...]
-    """Share of each rule's predictions that came true, over all lineages in the tracking store."""
+    """Counts of the predictions of each rule that came true, over all lineages in the tracking store."""
     judged: int
     """Number of lineages (sequences of successive studies) from which `hit_rates` is computed."""
 
@@ -34,8 +34,8 @@ def read_lineages(
     tracking_uri: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Lineages:
-    """Return the lineage of the study or experiment `name`, or all lineages if `name` is None. Hit rates cover the whole
-    tracking store.
+    """Return the lineage of the study or experiment `name`, or all lineages if `name` is None. Hit rates are computed from the
+    whole tracking store.
 
     Raises AdvisorError if the study does not exist or no trial in its lineage has a result.
     """
@@ -43,8 +43,8 @@ def read_lineages(
     groups = lineages(reader.places)
     matching = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
     if name is not None and not matching:
-        # `name` may be the id of an experiment. If `name` is neither the id nor the name of an experiment, the error lists the
-        # experiments.
+        # The name may be the id of an experiment. If no experiment has this id or name, `reader.experiment` raises an error
+        # that lists the experiments.
         experiment = reader.experiment(name).name
         return read_lineages(experiment, rules, tracking_uri=tracking_uri, on_progress=on_progress)
     groups_to_show = [g for g in groups if g in matching and (name is not None or len(g) > 1)]
@@ -68,7 +68,7 @@ def _history(group: Sequence[StudyInExperiment], reader: Reader, rules: Sequence
 
 
 def read_studies(group: Sequence[StudyInExperiment], reader: Reader) -> tuple[list[Study], list[str]]:
-    """Return (readable studies of a lineage, oldest first; reasons why the other studies cannot be read)."""
+    """Return (studies of a lineage that can be read, oldest first; reasons why its other studies cannot be read)."""
     objective = next((p.spec.objective for p in reversed(group) if p.spec is not None), None)
     studies: list[Study] = []
     notes: list[str] = []

@@ -25,8 +25,8 @@ class TriedSetting(FrozenModel):
     name: str
     run: str
     distance: float
-    """Distance from the requested setting, averaged over the searched hyperparameters: 0 if equal, 1 at opposite ends of every
-    range.
+    """Distance from the requested setting, averaged over the searched hyperparameters: 0 for equal settings, 1 for settings at
+    opposite ends of every range.
 
     If no hyperparameter varies, the distance is 0 for the requested setting and 1 for every other setting.
     """
@@ -40,9 +40,9 @@ class TriedSetting(FrozenModel):
     """Values of the searched hyperparameters in this setting."""
     commit: str = ""
     change: str = ""
-    """Description of a change to code or setting by the author of the change."""
+    """The author's description of a change to code or setting."""
     why: str = ""
-    """Reason why runs of the setting failed; empty if none failed or the reason is unknown."""
+    """Reason why runs of the setting failed; empty if no run failed or the reason is unknown."""
 
 
 class NearbySettings(FrozenModel):

@@ -38,7 +38,7 @@ class Round(FrozenModel):
     incumbent: float | None = None
     """Best objective value over this round and all earlier rounds."""
     changed: tuple[str, ...] = ()
-    """Differences between this round and the previous one, one phrase for each."""
+    """Differences between the study files of this round and the previous one, one phrase for each."""
     why: tuple[str, ...] = ()
     """Reasons for the changes of this round, as its study file states them."""
     outcomes: tuple[Outcome, ...] = ()
@@ -48,18 +48,18 @@ class Round(FrozenModel):
 
 
 class HitRate(FrozenModel):
-    """Counts how many predictions of one rule came true."""
+    """Numbers of predictions of one rule that came true, did not come true, or cannot be judged."""
 
     rule: str
     kept: int
     not_kept: int
     cannot_tell: int
     stated: float | None = None
-    """Mean of the probabilities stated for the judged predictions; None if none was stated."""
+    """Mean of the probabilities that were stated for the judged predictions; None if no probability was stated."""
 
     @property
     def rate(self) -> float | None:
-        """Share of the judged predictions that came true; None if none was judged."""
+        """Share of the judged predictions that came true; None if no prediction was judged."""
         judged = self.kept + self.not_kept
         return self.kept / judged if judged else None
 
@@ -73,7 +73,7 @@ class History(FrozenModel):
     """One sentence for each earlier round: how many of its trials count as data for the latest round, and why its other trials
     do not."""
     hit_rates: tuple[HitRate, ...] = ()
-    """How many predictions of each rule came true in the rounds of this lineage."""
+    """Numbers of predictions of each rule that came true, over the rounds of this lineage."""
     stop: str | None = None
     """Reason why further tuning no longer pays, with advice on what to do instead; None if tuning still pays."""
 

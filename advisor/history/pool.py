@@ -32,20 +32,20 @@ _FACTS_THAT_MUST_AGREE: Mapping[str, str] = {
     "precision": "computed in another precision",
     "norm_order": "trained another model",
 }
-"""Logged facts that must be equal in both rounds, if both logged them. Each fact maps to the phrase with which a report
-describes trials with another value of the fact."""
+"""Logged facts that must be equal in the earlier and the later round, if both logged them. Each fact maps to the phrase by
+which a report describes trials with another value."""
 _FACTS_THAT_MAY_DIFFER: Mapping[str, Callable[[str], bool]] = {
     "batch_size": parameter_kinds.is_batch_size,
     "optimizer": parameter_kinds.chooses_optimizer,
 }
-"""Logged facts that may differ between rounds if the study searches the hyperparameter that sets the fact. Otherwise, if a few
-trials had the same value by chance, earlier trials with other values would be excluded."""
+"""Logged facts that may differ between rounds if the study searches the hyperparameter that sets the fact. Without this
+exception, earlier trials would be excluded if a few later trials had the same value by chance."""
 _FACTS_OFF_IF_MISSING = {
     "grad_clip_norm": "clipped gradients differently",
     "grad_clip_value": "clipped gradients differently",
 }
-"""Logged facts that must be equal in both rounds, and whose absence means "switched off". Each such fact maps to the phrase
-with which a report describes trials with another value of the fact."""
+"""Logged facts that must be equal in the earlier and the later round, and whose absence means "switched off". Each fact maps to
+the phrase by which a report describes trials with another value."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _reasons_outside(later_study: Study, study: Study, trial: Trial) -> Iterator
 
 
 def _common_facts(later_study: Study) -> dict[str, str | None]:
-    """Return the logged facts that have the same value in all trials that logged them. The value None means that no trial
+    """Return the logged facts that have the same value in all trials that logged them. None as the value means that no trial
     logged the fact."""
     logged_by_adapter = [t for t in later_study.trials if "schema" in t.facts]
     facts: dict[str, str | None] = {}

@@ -2,8 +2,8 @@
 study after it has run.
 
 Each prediction belongs to one rule and to one change in the next study. The probability of a prediction follows from the test
-or interval of the rule; without either, no probability is stated. A rule declares in its attribute `predicts` which outcome its
-advice predicts.
+or interval of the rule; if the rule has neither, no probability is stated. A rule declares in its attribute `predicts` which
+outcome its advice should have.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from advisor.planning.base import base
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
 
 COVERAGE = 0.9
-"""Probability that a predicted interval or bound is right; 0.9 is a convention."""
+"""Probability that a predicted interval or bound holds; 0.9 is a convention."""
 MAX_PROBABILITY = 0.99
-"""Maximum probability that we state for a prediction, or against it, because models of noise do not justify higher
-probabilities."""
+"""Maximum probability that we state for or against a prediction, because models of noise do not justify higher probabilities."""
 MAX_PREDICTIONS = 8
 """Maximum number of predictions in a study file, so that the file stays readable."""
 MIN_TRIALS = 5
-"""Minimum number of trials to predict a bound on further results; with fewer, the bound would be the worst result so far."""
+"""Minimum number of trials to predict a bound on further results; with fewer trials, the bound would be the worst result so
+far."""
 
 _ROUNDING = 1e-9
 
@@ -62,15 +62,15 @@ class _PredictionBasis:
     after: StudySpec
     """Study file of the next study."""
     inside: Sequence[Trial]
-    """Ended trials whose settings lie in the next study's search space, whatever their training length and their values of
-    newly fixed hyperparameters."""
+    """Ended trials whose settings lie in the next study's search space. Their training length and their values of newly fixed
+    hyperparameters may differ."""
 
 
 def with_predictions(
     study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], rules: Iterable[Rule] = ()
 ) -> tuple[StudySpec, ...]:
-    """Return the files of the next studies, each with predictions about the advice that it follows. Probes (short diagnostic
-    runs) and repeats get no predictions."""
+    """Return the files of the next studies, each with predictions about the effects of the advice that it follows. Probes
+    (short diagnostic runs) and repeats get no predictions."""
     kinds = {rule.rule_id(): rule.predicts for rule in rules}
     findings = [f for v in verdicts for f in v.findings]
     specs_with_predictions, old_spec = [], base(study)
@@ -163,8 +163,8 @@ def is_change_made(change: Change, earlier_spec: StudySpec, later_spec: StudySpe
 def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> bool:
     """Return True if an end of the range moves in the direction that the change requests, or if the scale changes as requested.
 
-    The end need not equal the requested value, because another finding may move it further, or it may be rounded to a value
-    that the training script supports.
+    The new end need not equal the requested value, because another finding may move the end further, or the end may be rounded
+    to a value that the training script supports.
     """
     if old is None or old.low is None or old.high is None or new.low is None or new.high is None:
         return (new.low, new.high, new.scale) == (change.low, change.high, change.scale)
@@ -179,7 +179,7 @@ def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> boo
 def _predict_best_beyond(case: _PredictionBasis) -> Estimate | None:
     """Predict that the best trial beyond the old end of a range will be better than the best trial inside the old range.
 
-    The probability is at most the confidence of the finding about this end of the range.
+    The stated probability is at most the confidence of the finding about the end of the range.
     """
     study, finding, new_spec = case.study, case.finding, case.after
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
@@ -208,8 +208,8 @@ def _is_perfect(study: Study) -> bool:
 def _predict_longer_training(case: _PredictionBasis) -> Estimate | None:
     """Predict a bound on the best objective value after longer training: the pessimistic end of the forecast's 90 % interval.
 
-    The bound also allows for new settings: even the best of them may be worse than the present best setting. If the bound is
-    worse than the best value so far, predict that best value instead, without a probability.
+    The bound also allows for new settings, because even the best new setting may be worse than the present best one. If the
+    bound is worse than the best value so far, predict that best value instead, without a probability.
     """
     study, finding, new_spec = case.study, case.finding, case.after
     try:
@@ -245,10 +245,10 @@ def _predict_no_worse(case: _PredictionBasis) -> Estimate | None:
 
 
 def _cost_reached(case: _PredictionBasis, probability: float) -> float:
-    """Return the cost that the best trial of the next study reaches with this probability if its trials are distributed like
-    existing trials.
+    """Return the cost that the best trial of the next study reaches with the given probability if its trials are distributed
+    like existing trials.
 
-    If enough existing trials lie in the search space of the next study, only these count.
+    If enough existing trials lie in the search space of the next study, only these trials count.
     """
     study, ended_trials = case.study, _ended_trials(case.study)
     trials = case.inside if len(case.inside) >= MIN_TRIALS else ended_trials
@@ -292,8 +292,8 @@ def _predict_share_of_better(case: _PredictionBasis) -> Estimate | None:
 
 
 def _predict_settled(case: _PredictionBasis) -> Estimate | None:
-    """Predict that the rule does not find the same problem again; None if it cannot, because the next study does not search the
-    hyperparameter."""
+    """Predict that the rule does not find the same problem again. Return None if the next study does not search the
+    hyperparameter, so that the rule cannot find it."""
     if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
         return None
     return Settled(side=case.finding.side), None
@@ -329,16 +329,16 @@ def _noise_of_result(study: Study) -> float:
 
 
 def _are_comparable(old_spec: StudySpec, new_spec: StudySpec) -> bool:
-    """Return True if both studies have the same number of steps and the same schedule, so that their results are comparable."""
+    """Return True if both studies have the same number of steps and the same schedule, so that results are comparable."""
     return (old_spec.max_train_steps, old_spec.schedule) == (new_spec.max_train_steps, new_spec.schedule)
 
 
 def _upper_bound_of_share(count: int, total: int, new_trials: int, old_share: float) -> tuple[float, float]:
-    """Return (upper bound, its probability) of the share of `new_trials` further trials with a property that `count` of `total`
-    trials have.
+    """Return (upper bound, its probability) for the share of `new_trials` further trials that have a property. So far, `count`
+    of `total` trials have this property.
 
-    The new trials exceed the bound with a probability of at most 10 %. The bound must lie below the old share (beta-binomial
-    distribution, Jeffreys prior).
+    The share among the new trials exceeds the bound with a probability of at most 10 %. The bound must lie below `old_share`
+    (beta-binomial distribution, Jeffreys prior).
     """
     cumulative = stats.betabinom.cdf(np.arange(new_trials + 1), new_trials, count + 0.5, total - count + 0.5)
     bound = max(min(int(np.searchsorted(cumulative, COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)

@@ -1,8 +1,8 @@
 """Lists the settings (hyperparameters and commit) of a tracking store in the order in which they were first run.
 
-The position of a setting in this list is the number of the question whether to keep it, so this number need not be stored. A
-setting that was never run cannot be kept, so it has no position. A tag on one run of each setting stores the earlier decisions
-about the setting.
+The position of a setting in this list is also the number of the question whether to keep the setting, so the number need not be
+stored. A setting that was never run cannot be kept, so it has no position. A tag on one run of each setting stores the earlier
+decisions about the setting.
 """
 
 from __future__ import annotations
@@ -127,14 +127,14 @@ def proposals(study: Study, key: repeats.SettingKeyFunction) -> list[ProposedSet
 
 
 def _drop_superseded_runs(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Return the trials without any later trial of the same seed that has a result."""
+    """Return the trials for which no later trial with the same seed has a result."""
     last = {t.seed: repeats.start(t) for t in results if t.seed is not None}
     return tuple(t for t in trials if t.seed not in last or last[t.seed] < repeats.start(t))
 
 
 def recorded_tags(study: Study) -> set[str]:
-    """Return the names of the tags by which earlier questions distinguished settings. Without these tags, settings that were
-    kept would merge with other settings."""
+    """Return the names of the tags by which earlier questions distinguished settings. If these tags were ignored, settings that
+    were kept would merge with other settings."""
     return {name for trial in study.trials for record in _records(trial).values() for name in record.tags}
 
 
@@ -162,7 +162,7 @@ def _record(metric: str, entry: Any) -> Record | None:
 
 
 def _latest_record(records: Sequence[Record]) -> Record | None:
-    """Return the latest record of a setting, with the latest decision in `records` to keep the setting."""
+    """Return the latest record of a setting, supplemented by the latest decision to keep the setting."""
     if not records:
         return None
     kept = max((r for r in records if r.kept_at is not None), key=lambda r: r.kept_at or 0.0, default=None)
@@ -171,7 +171,7 @@ def _latest_record(records: Sequence[Record]) -> Record | None:
 
 
 def tag_value(record: Record, old_value: str = "") -> str:
-    """Return the new text of the tag: `record`, and the records of other metrics in `old_value`."""
+    """Return the new text of the tag: the given record, and the records of other metrics in `old_value`."""
     try:
         old_records = json.loads(old_value)
     except (ValueError, RecursionError):
@@ -188,7 +188,7 @@ def tag_value(record: Record, old_value: str = "") -> str:
 
 def noise_floor(settings: Sequence[ProposedSetting]) -> NoiseFloor | None:
     """Return the standard deviation between repeats of a setting, pooled over all settings; None if there are no repeats or if
-    they differ only by rounding."""
+    repeats differ only by rounding."""
     costs = [p.costs for p in settings if len(p.costs)]
     noise = difference.pooled(costs)
     if noise is None or not noise[0] > MIN_DEVIATION * float(np.mean(np.abs(np.concatenate(costs)))):
@@ -197,8 +197,8 @@ def noise_floor(settings: Sequence[ProposedSetting]) -> NoiseFloor | None:
 
 
 def find_setting(settings: Sequence[ProposedSetting], trials: Sequence[Trial]) -> ProposedSetting:
-    """Return the setting of these trials. If the trials have several settings, prefer repeated settings, and then better
-    results."""
+    """Return the setting to which the trials belong. If the trials belong to several settings, prefer settings with repeats,
+    then settings with better results."""
     ids = {t.id for t in trials}
     matching = [p for p in settings if any(t.id in ids for t in p.trials)]
     return min([p for p in matching if len(p.costs) > 1] or matching, key=lambda p: p.mean)
@@ -228,10 +228,10 @@ def default_incumbent(settings: Sequence[ProposedSetting], candidate: ProposedSe
 
 
 def loop_positions(settings: Sequence[ProposedSetting], candidate: ProposedSetting) -> tuple[int, int]:
-    """Return the candidate's position among all settings and among repeated settings, both from 1. Repeated settings are
-    ordered by their second runs.
+    """Return the candidate's position among all settings and its position among repeated settings, both counted from 1.
+    Repeated settings are ordered by their second runs.
 
-    The statistical test needs another number for each setting, because it divides the permitted error among the numbers by
+    The statistical test needs a different number for each setting, because it divides the permitted error among the numbers by
     weights that sum to 1.
     """
     place = [p.key for p in settings].index(candidate.key)

@@ -21,7 +21,7 @@ from advisor.model.spec_yaml import describe
 from advisor.model.study import Study
 
 ROUNDS_WITHOUT_GAIN = 2
-"""After this number of successive rounds without an improvement beyond noise, we report that tuning no longer pays."""
+"""Number of successive rounds without an improvement beyond noise after which we report that tuning no longer pays."""
 LEVEL = 0.05
 """Significance level of the test whether a round's improvement exceeds the variation between seeds."""
 
@@ -34,10 +34,11 @@ def history(
     notes: Sequence[str] = (),
     open_findings: bool = False,
 ) -> History:
-    """Return the history of studies that are sorted from oldest to newest. All studies must have the objective of the last one.
+    """Return the history of a lineage of studies, which are sorted from oldest to newest. All studies must have the same
+    objective.
 
-    pooled: earlier trials that count as data for the last study. open_findings: True if a finding recommends a change to the
-    next study, so that tuning still pays.
+    pooled: the last study, with earlier trials that count as its data. open_findings: True if a finding recommends a change to
+    the next study, so that tuning still pays.
     """
     counted = (*(pooled.counted if pooled is not None else ()), *[0] * len(studies))
     rounds = tuple(

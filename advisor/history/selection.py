@@ -11,9 +11,9 @@ from advisor.model.space import Value, as_number
 from advisor.model.study import Study, Trial
 
 _MIN_RUN_ID_CHARS = 6
-"""Minimum number of characters with which a user abbreviates the id of a run."""
+"""Minimum length of an abbreviated run id, in characters."""
 _MIN_COMMIT_CHARS = 7
-"""Minimum number of characters with which a user abbreviates the hash of a commit."""
+"""Minimum length of an abbreviated commit hash, in characters."""
 
 
 def find_trials(
@@ -21,8 +21,8 @@ def find_trials(
 ) -> tuple[Trial, ...]:
     """Return the trials that `text` names by a run's name or id (including repeats), by a commit, or by values NAME=VALUE,...
 
-    key: function that returns the key of a trial's setting; trials with equal keys are repeats. Raises AdvisorError if no trial
-    matches, or if trials of different settings have this name.
+    key: function that returns the key of a trial's setting; trials with equal keys are repeats of one setting. Raises
+    AdvisorError if no trial matches, or if the text names trials of different settings.
     """
     named_trials = _trials_with_name(study, text)
     if len({key(t) for t in named_trials}) > 1:
@@ -64,8 +64,8 @@ def _trials_with_name(study: Study, text: str) -> list[Trial]:
 
 
 def logged_name(trial: Trial) -> str:
-    """Return the name of the run as the user logged it. If several runs have the same name, we append a part of the id to each
-    name; this function removes it."""
+    """Return the name that the user gave to the run. If several runs have the same name, we append a part of the id to each
+    name; this function removes that part."""
     name, _, suffix = trial.name.rpartition(" (")
     return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name
 
@@ -75,8 +75,8 @@ def _has_value(trial: Trial, name: str, text: str) -> bool:
 
 
 def matches_filter_value(value: Value | None, text: str) -> bool:
-    """Return True if `text`, from a filter NAME=VALUE, means this value. Numbers are compared as numbers, and other values as
-    text without regard to case."""
+    """Return True if `text`, the value in a filter NAME=VALUE, means the given value. Numbers are compared as numbers, and
+    other values as text without regard to case."""
     if value is None:
         return False
     number = as_number(text)

@@ -1,4 +1,4 @@
-"""Defines the record that a training hook writes at the first non-finite value of a run (`advisor.contract.AUTOPSY_PATH`)."""
+"""Defines the record that a training hook writes when a value of a run is non-finite for the first time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class _Part(BaseModel):
 
 
 class TensorFacts(_Part):
-    """Facts about one tensor, such as its shape and largest value. `bad` is the number of non-finite values; `max` and `rms`
-    are computed over the finite values."""
+    """Facts about one tensor, such as its shape and its largest value. `bad` is the number of non-finite values; `max` and
+    `rms` are computed from the finite values."""
 
     name: str = ""
     shape: tuple[int, ...] = ()
@@ -31,8 +31,8 @@ class TensorFacts(_Part):
 
     @property
     def gain(self) -> float:
-        """Gain of a weight matrix: root mean square of the weights, times the square root of the number of inputs. The gain is
-        about 1 for a usual initialisation."""
+        """Gain of a weight matrix: root mean square of the weights times the square root of the number of inputs. Usual
+        initialisations have a gain of about 1."""
         return (self.rms or 0.0) * math.sqrt(math.prod(self.shape[1:])) if len(self.shape) > 1 else 0.0
 
     @property
@@ -42,8 +42,8 @@ class TensorFacts(_Part):
 
 
 class TensorList(_Part):
-    """Summary of a list of tensors: their number, the names of non-finite tensors, and facts about the first non-finite tensor
-    and the largest tensors."""
+    """Summary of several tensors: number of tensors, names of non-finite tensors, and facts about the first non-finite and the
+    largest ones."""
 
     tensors: int = 0
     bad: int = 0
@@ -53,8 +53,8 @@ class TensorList(_Part):
 
 
 class OptimizerState(_Part):
-    """State of an optimizer, summarised. `explained` is the share of non-finite parameter values whose second-moment estimate
-    is 0."""
+    """Summary of the state of an optimizer. `explained` is the share of the non-finite parameter values for which the estimated
+    second moment of the gradient is 0."""
 
     explained: float | None = None
 
@@ -68,7 +68,7 @@ class OptimizerFacts(_Part):
 
 
 class ForwardFault(_Part):
-    """The first operation of the forward pass whose result is non-finite, and the parameters used before and after it."""
+    """The first operation of the forward pass with a non-finite result, and the parameters used just before and after it."""
 
     operation: str = ""
     why: str = ""
@@ -80,7 +80,7 @@ class ForwardFault(_Part):
 
 
 class BackwardFault(_Part):
-    """The operations between the last parameter whose gradient is non-finite and the next parameter whose gradient is finite."""
+    """The operations of the backward pass between the last non-finite gradient and the next finite gradient."""
 
     operations: tuple[str, ...] = ()
     custom: tuple[str, ...] = ()
@@ -89,8 +89,8 @@ class BackwardFault(_Part):
 
 
 class BatchPlace(_Part):
-    """Facts about the batch with the first non-finite value, and about later batches. `batch` is None if the training hook did
-    not see this batch or had already dropped it."""
+    """Facts about the batch at which a non-finite value appeared first, and about the following batches. `batch` is None if the
+    training hook did not see this batch or no longer held it."""
 
     step: int = 0
     batch: tuple[TensorFacts, ...] | None = None
@@ -100,7 +100,7 @@ class BatchPlace(_Part):
 
 
 class Counts(_Part):
-    """Number of optimizer steps, backward passes and calls of gradient clipping before the record was written."""
+    """Numbers of optimizer steps, backward passes and gradient clipping calls before the record was written."""
 
     steps: int = 0
     backwards: int = 0
@@ -108,7 +108,7 @@ class Counts(_Part):
 
 
 class HistoryRow(_Part):
-    """Values logged at one training step."""
+    """Values that were logged at one training step."""
 
     step: int
     loss: float | None = None
@@ -126,7 +126,7 @@ def _as_rows(history: Any) -> Any:
 
 
 class History(_Part):
-    """Logged values from the start of training, from the steps before the first non-finite value, and from the steps after it."""
+    """Logged values at the start of training, just before the first non-finite value, and just after it."""
 
     first: tuple[HistoryRow, ...] = ()
     before: tuple[HistoryRow, ...] = ()
@@ -134,8 +134,7 @@ class History(_Part):
 
 
 class Record(BatchPlace):
-    """The whole record. `late` is True if the non-finite values became known `lag` steps late, after they had updated the
-    model."""
+    """The whole record. `late` is True if non-finite values were detected `lag` steps late, after they had changed the model."""
 
     metric: str = ""
     value: str = ""
@@ -148,25 +147,25 @@ class Record(BatchPlace):
     start_norm: float = 0.0
     """L2 norm of all parameters at the start of training."""
     scale: float | None = None
-    """Loss scale of a gradient scaler in the training process; None without a gradient scaler."""
+    """Loss scale of the gradient scaler; None if the training uses no gradient scaler."""
     parameters: TensorList = TensorList()
     gradients: TensorList | None = None
     buffers: tuple[TensorFacts, ...] = ()
     optimizers: tuple[OptimizerFacts, ...] = ()
     grad_versions: tuple[int, ...] = ()
-    """For each of the first gradients, how often it was changed in place since its creation."""
+    """Number of in-place changes of each of the first few gradients since the gradient was created."""
     forward_fault: ForwardFault | None = None
     graph: BackwardFault | None = None
     backward_loss: float | None = None
     losses: tuple[float, float] = (math.nan, math.nan)
-    """(Last finite loss on which `backward` was called, loss that was logged for the same backward pass.)"""
+    """(last finite loss on which `backward` was called, loss that was logged for the same backward pass)"""
     spikes: tuple[BatchPlace, ...] = ()
     counts: Counts = Counts()
     history: Annotated[History, BeforeValidator(_as_rows)] = History()
 
 
 def read_record(text: bytes | str) -> Record:
-    """Parse the JSON text of a record. Raises AdvisorError if the text is damaged."""
+    """Parse a record from JSON text. Raises AdvisorError if the JSON text is damaged."""
     try:
         return Record.model_validate_json(text)
     except (ValidationError, KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Defines the changes that findings recommend. Each change is a typed edit of the next study file."""
+"""Defines the changes that findings recommend. Each change is a typed edit of the next study's file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.model.study import Study
 
 
 class SetRange(FrozenModel):
-    """Searches a hyperparameter in another range."""
+    """Changes the range in which a hyperparameter is searched."""
 
     kind: Literal["set-range"] = "set-range"
     parameter: str
@@ -23,12 +23,12 @@ class SetRange(FrozenModel):
     scale: Scale
     why: str
     limited: bool = False
-    """If True, later studies must not exceed the high end either, because the machine cannot train with higher values."""
+    """If True, no later study may exceed the high end, because the machine cannot train with higher values."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with another range of the parameter, clipped to its declared limits.
+        """Return the spec with the new range of the parameter, clipped to the parameter's declared limits.
 
-        The parameter keeps its type and role; if the study did not search it, it becomes a nuisance parameter.
+        The parameter keeps its type and role; a parameter that was not searched becomes a nuisance parameter.
         """
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
@@ -45,20 +45,19 @@ class SetRange(FrozenModel):
 
 
 class FixParameter(FrozenModel):
-    """Fixes a hyperparameter instead of searching it."""
+    """Fixes a hyperparameter, so that it is no longer searched."""
 
     kind: Literal["fix"] = "fix"
     parameter: str
     value: Value
     why: str
     for_now: bool = False
-    """If True, the final adaptive study searches the hyperparameter again."""
+    """If True, the final study, which uses an adaptive sampler, searches the hyperparameter again."""
     new_scores: bool = False
-    """True if results with this value cannot be compared with earlier results; for example, a longer maximum length of
-    completions changes rewards."""
+    """True if results with this value are not comparable with earlier results, as after a longer maximum length of completions."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the parameter fixed at this value."""
+        """Return the spec in which the parameter is fixed at the value."""
         old = spec.parameters.get(self.parameter)
         when = old.when if old is not None else None
         kind = old.type if old is not None else None
@@ -71,7 +70,7 @@ class FixParameter(FrozenModel):
 
 
 class DropValues(FrozenModel):
-    """Removes values of a hyperparameter from a comparison, and hyperparameters that exist only with these values."""
+    """Removes values of a hyperparameter from a comparison, with all hyperparameters that exist only with these values."""
 
     kind: Literal["drop-values"] = "drop-values"
     parameter: str
@@ -79,7 +78,7 @@ class DropValues(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec without these values; unchanged if fewer than two values would remain."""
+        """Return the spec without the dropped values; unchanged if fewer than two values would remain."""
         old = spec.parameters.get(self.parameter)
         remaining = () if old is None else tuple(v for v in old.choices or () if v not in self.values)
         if old is None or len(remaining) < 2:
@@ -97,7 +96,7 @@ class AddParameter(FrozenModel):
     parameter: Parameter
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the parameter added; unchanged if it already searches the parameter."""
+        """Return the spec with the added parameter; unchanged if the spec already searches this parameter."""
         old = spec.parameters.get(self.name)
         if old is not None and old.searched:
             return spec
@@ -105,7 +104,7 @@ class AddParameter(FrozenModel):
 
 
 class SetField(FrozenModel):
-    """Sets one field of the study: the number of steps, trials or seeds, or the evaluation interval."""
+    """Sets one field of the study: its number of steps, trials or seeds, or the interval between evaluations."""
 
     kind: Literal["set-field"] = "set-field"
     field: Literal["max_train_steps", "trials", "evaluate_every", "seeds"]
@@ -113,8 +112,8 @@ class SetField(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with another value of the field. If the field is `max_train_steps`, hyperparameters that fix a number
-        of epochs or steps are scaled by the same factor."""
+        """Return the spec with the new value of the field. If the field is `max_train_steps`, fixed hyperparameters that count
+        epochs or steps are scaled by the same factor."""
         changed = spec.model_copy(update={self.field: self.value})
         if self.field != "max_train_steps" or not spec.max_train_steps:
             return changed
@@ -126,7 +125,7 @@ class SetField(FrozenModel):
                 and not isinstance(length, bool)
                 and length > 0
             ):
-                # Round up, because no run may end before its last planned step.
+                # Round up, because a run must not end before its last planned step.
                 scaled = max(math.ceil(length * self.value / spec.max_train_steps), 1)
                 why = f"scaled with max_train_steps, which was {spec.max_train_steps:,}"
                 changed = changed.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
@@ -134,15 +133,15 @@ class SetField(FrozenModel):
 
 
 class SetSchedule(FrozenModel):
-    """Sets some keys of the learning-rate schedule."""
+    """Changes some settings of the learning-rate schedule."""
 
     kind: Literal["set-schedule"] = "set-schedule"
     schedule: dict[str, Value]
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with these keys of the schedule set. Fixed parameters from which the training script reads the
-        schedule are also set."""
+        """Return the spec with the new settings of the schedule. Fixed parameters that pass the schedule to the training script
+        are changed as well."""
         changed = spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
         for name, parameter in spec.parameters.items():
             value = self.schedule.get("kind" if is_transformers_schedule_name(name) else name)
@@ -152,18 +151,19 @@ class SetSchedule(FrozenModel):
 
 
 class RepeatTrial(FrozenModel):
-    """Repeats one or several settings with other seeds, to measure the variation between seeds or to compare settings."""
+    """Repeats one or several settings with other seeds, to measure the variation between seeds or to compare the settings."""
 
     kind: Literal["repeat-trial"] = "repeat-trial"
     parameters: dict[str, Value]
     rivals: tuple[dict[str, Value], ...] = ()
-    """Other settings to repeat as often as the setting in `parameters`, for comparison."""
+    """Other settings that are repeated as often as the main one, to compare them with it."""
     seeds: Annotated[int, Field(ge=1)]
-    """Number of seeds for each setting."""
+    """Number of seeds with which each setting is repeated."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return a spec whose trials repeat these settings. Hyperparameters that are equal in all settings become fixed."""
+        """Return a spec whose trials repeat the settings. Hyperparameters that have the same value in all repeated settings
+        become fixed."""
         tried = (self.parameters, *self.rivals)
         names = dict.fromkeys(name for setting in tried for name in setting)
         differing = [n for n in names if not all(_are_equal_values(s.get(n), tried[0].get(n)) for s in tried)]
@@ -188,20 +188,20 @@ class RepeatTrial(FrozenModel):
 
 
 def _are_equal_values(one: Value | None, other: Value | None) -> bool:
-    """Return True if two values of a hyperparameter are equal, up to rounding to text or to 32-bit floats."""
+    """Return True if two values of a hyperparameter are equal apart from rounding."""
     if isinstance(one, int | float) and isinstance(other, int | float):
         return math.isclose(one, other, rel_tol=1e-6)
     return one == other
 
 
 def _compared_parameter(old: Parameter | None, values: tuple[Value, ...], why: str) -> Parameter:
-    """Return the parameter with the role "scientific", so that the study compares these values."""
+    """Return the parameter as a scientific one, so that the study compares the given values."""
     kind = old.type if old is not None and old.type in ("float", "int") else None
     return Parameter(role="scientific", type=kind, choices=values, when=old.when if old is not None else None, why=why)
 
 
 class Forbid(FrozenModel):
-    """Stops sampling from a region of the search space in which trials fail."""
+    """Excludes a region of the search space, because trials in it fail."""
 
     kind: Literal["forbid"] = "forbid"
     region: Region
@@ -212,24 +212,24 @@ class Forbid(FrozenModel):
 
 
 class Reparametrise(FrozenModel):
-    """Searches a combination of hyperparameters instead of one of them, such as lr / (1 - momentum) instead of lr."""
+    """Searches a combination of hyperparameters instead of one of them, for example lr / (1 - momentum) instead of lr."""
 
     kind: Literal["reparametrise"] = "reparametrise"
     parameter: str
-    """Name of the hyperparameter that is no longer searched but computed."""
+    """Name of the hyperparameter that is computed instead of searched."""
     by: str
     """Name of the combination of hyperparameters to search instead."""
     formula: str
-    """Formula of the parameter in terms of `by` and other hyperparameters."""
+    """Formula that computes the old hyperparameter from `by` and other hyperparameters."""
     equals: str
-    """Formula of `by` in terms of the parameter and other hyperparameters, for earlier trials."""
+    """Formula that computes `by` from the old hyperparameter and others, for earlier trials."""
     low: float
     high: float
     scale: Scale
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return a spec that searches `by` and computes the parameter from it; unchanged if the parameter is missing."""
+        """Return a spec that searches `by` and computes the old parameter from it; unchanged if the old parameter is missing."""
         old = spec.parameters.get(self.parameter)
         if old is None:
             return spec
@@ -248,11 +248,11 @@ class Reparametrise(FrozenModel):
 
 
 class Advise(FrozenModel):
-    """Advice that is no change of the search space, such as to keep checkpoints, look for a bug or get more validation data."""
+    """Advice that does not change the search space, such as to keep checkpoints or to get more validation data."""
 
     kind: Literal["advise"] = "advise"
     text: str
-    """The advice in one imperative sentence."""
+    """The advice as one imperative sentence."""
     new_scores: bool = False
     """True if the advice changes the validation data, so that later scores cannot be compared with earlier ones."""
 
@@ -267,25 +267,26 @@ PlanName = Literal[
 
 
 class RunPlan(FrozenModel):
-    """Requests one of the study designs of the Deep Learning Tuning Playbook. `advisor.planning.designs` creates the design
-    from the analysed study."""
+    """Requests one of the study designs of the Deep Learning Tuning Playbook, such as a batch size sweep.
+    `advisor.planning.designs` creates the study from this request and the analysed study."""
 
     kind: Literal["plan"] = "plan"
     plan: PlanName
     parameter: str | None = None
     """Name of the hyperparameter that the study design concerns."""
     numbers: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
-    """Measurements that a rule passes to the study design. The module of a design lists the names of its measurements."""
+    """Measurements that a rule passes to the study design, by name. The module of each study design lists the names of its
+    measurements."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the reason for the design added to its notes. The design itself is created elsewhere, because it
-        depends on the whole analysed study."""
+        """Return the spec with the reason for the study design as a further note. The study design itself depends on the whole
+        analysed study, so it is created elsewhere."""
         return Advise(text=f"{self.why}.").apply(spec)
 
 
 def only_saves_trials(change: Change) -> bool:
-    """Return True if the change only saves trials, by fixing an unimportant hyperparameter or dropping inferior values."""
+    """Return True if the change only saves trials, because it fixes an unimportant hyperparameter or drops inferior values."""
     return isinstance(change, DropValues) or (isinstance(change, FixParameter) and change.for_now)
 
 
@@ -306,7 +307,7 @@ Change = Annotated[
 
 
 def set_length(study: Study, steps: int, why: str) -> Change:
-    """Return a change of `max_train_steps` to `steps`, or advice as text if the study counts time instead of steps."""
+    """Return a change of `max_train_steps` to `steps`; if the study counts time instead of steps, return advice as text."""
     if study.unit in ("second", "millisecond"):
         return Advise(text=f"Change the length of training to {study.length(steps)}. {why}")
     return SetField(field="max_train_steps", value=steps, why=why)

@@ -1,4 +1,4 @@
-"""Defines the evidence of a finding: data for plots and tables. The report formats draw the plots and tables from these data."""
+"""Defines the evidence of a finding, as data for plots and tables. Report formats draw plots and tables from the evidence."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from advisor.model.study import Trial
 
 
 class Line(FrozenModel):
-    """A value to mark on the axis of a plot."""
+    """A value that a plot marks with a line across its axis."""
 
     value: float
     label: str
 
 
 class Mark(FrozenModel):
-    """A point to mark on a trial's curve."""
+    """A point that a plot marks on the curve of a trial."""
 
     trial: str
     step: int
@@ -28,38 +28,38 @@ class Mark(FrozenModel):
 
 
 class AxisEvidence(FrozenModel):
-    """Data of a plot of the objective against one hyperparameter, for all trials."""
+    """Data for a plot of the objective against one hyperparameter, with one point per trial."""
 
     kind: Literal["axis"] = "axis"
     parameter: str
     caption: MessageField
-    """Caption of the plot: one sentence that states what it shows."""
+    """Caption of the plot: one sentence on what the plot shows."""
     trials: tuple[str, ...] = ()
-    """Ids of the trials to highlight in the plot."""
+    """Ids of the trials that the plot highlights."""
     lines: tuple[Line, ...] = ()
-    """Values of the hyperparameter to mark in the plot, such as the end of the infeasible region."""
+    """Values of the hyperparameter that the plot marks, such as the edge of a region in which trials fail."""
     next_low: float | None = None
-    """Recommended range of the hyperparameter, from `next_low` to `next_high`."""
+    """Lower end of the recommended range of the hyperparameter; None if no range is recommended."""
     next_high: float | None = None
 
 
 class CurveEvidence(FrozenModel):
-    """Data of a plot of trials' curves over the training steps."""
+    """Data for a plot of trials' curves over the training steps."""
 
     kind: Literal["curves"] = "curves"
     metrics: tuple[str, ...]
-    """Names of the metrics to plot, as the trials logged them."""
+    """Names of the plotted metrics, as the trials logged them."""
     caption: MessageField
     trials: tuple[str, ...]
     marks: tuple[Mark, ...] = ()
     lines: tuple[Line, ...] = ()
-    """Values of the metric to mark in the plot, such as a threshold."""
+    """Values of the metric that the plot marks, such as a threshold."""
     shares: bool = False
-    """Whether the metrics are shares, so that the axis goes from 0 to 1 and small changes do not look large."""
+    """True if the metrics are shares; the axis then goes from 0 to 1, so that small changes do not look large."""
 
 
 class HistogramEvidence(FrozenModel):
-    """Data of a histogram of one quantity."""
+    """Data for a histogram of one quantity."""
 
     kind: Literal["histogram"] = "histogram"
     quantity: str
@@ -73,11 +73,11 @@ class HistogramEvidence(FrozenModel):
 
 
 class FigureEvidence(FrozenModel):
-    """Table of the numbers on which a finding is based, such as sample size, confidence interval, threshold and test."""
+    """Table of the numbers behind a finding, such as sample size, confidence interval, threshold and test."""
 
     kind: Literal["figures"] = "figures"
     rows: tuple[tuple[str, MessageField], ...]
-    """Rows of the table: (label, value with unit)."""
+    """Rows of the table, each a pair (label, value with its unit)."""
 
 
 AnyEvidence: TypeAlias = AxisEvidence | CurveEvidence | HistogramEvidence | FigureEvidence
@@ -85,7 +85,7 @@ Evidence = Annotated[AnyEvidence, Field(discriminator="kind")]
 
 
 def table(*rows: tuple[str, Item | float]) -> FigureEvidence:
-    """Return the table of a finding's numbers from its rows: (label, value with its unit)."""
+    """Return the table of the numbers behind a finding. rows: pairs (label, value with its unit)."""
     return FigureEvidence(rows=rows)
 
 
@@ -98,7 +98,7 @@ def curve_plot(
     lines: Mapping[str, float] | None = None,
     shares: bool = False,
 ) -> CurveEvidence:
-    """Return the plot of one or several metrics of these trials; see `CurveEvidence`. lines: values to mark, by label."""
+    """Return a plot of the curves of one or several metrics in the given trials. lines: values to mark, by label."""
     return CurveEvidence(
         metrics=(metrics,) if isinstance(metrics, str) else tuple(metrics),
         caption=caption,

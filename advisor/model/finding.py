@@ -1,4 +1,4 @@
-"""Defines the findings of rules, with their evidence and recommended changes."""
+"""Defines the findings of rules, with evidence and recommended changes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Goal = Literal[
     "efficiency",
     "exploitation",
 ]
-"""Topic of a finding, in the order of the Deep Learning Tuning Playbook. Work on a topic pays off only when no finding on an
-earlier topic in this list remains."""
+"""Topic of a finding; the topics are in the order of the Deep Learning Tuning Playbook. Work on a topic pays off only after the
+findings on all earlier topics are resolved."""
 
 
 Lack = Literal[
@@ -48,21 +48,22 @@ Lack = Literal[
     "design",  # the check applies only to studies of another kind, such as a sweep of batch sizes
     "other",
 ]
-"""Kind of data that a study may lack."""
+"""Kind of data that a study lacks."""
 
 
 @dataclass(frozen=True)
 class DataNeed:
-    """The data that a rule needs but the study lacks. A report lists the rules that could not run, grouped by the missing data."""
+    """The data that a rule needs but the study does not have. A report groups the rules that could not run by the data that
+    they lack."""
 
     lack: Lack
     at_least: int | None = None
-    """Minimum number of the missing items, such as evaluations of a run, settings, or repeats of a setting; None if no number
-    is required."""
+    """Minimum number of items that the rule needs, such as evaluations, settings or repeats; None if no number is required."""
 
 
 class MissingData(Exception):  # noqa: N818 - not an error: the engine turns this exception into a verdict
-    """Raised by a rule if the study lacks data that it needs. The message names the missing data, and says what to log."""
+    """Raised by a rule that cannot judge the study, because the study lacks data. The message names the missing data and says
+    what to log."""
 
     def __init__(self, message: str, *, needs: Lack = "other", at_least: int | None = None) -> None:
         super().__init__(message)
@@ -76,32 +77,33 @@ def require_searched_hyperparameters(study: Study) -> None:
 
 
 class Explanation(FrozenModel):
-    """Link from a finding to the finding that caused it; see `advisor.engine.explain`."""
+    """Link from a finding to another finding that explains it; see `advisor.engine.explain`."""
 
     rule: str
     subject: str | None = None
     side: Side | None = None
-    """End of the range that the causing finding concerns. Rule, subject and side together identify the causing finding."""
+    """Low or high end of the range that the causing finding is about. Rule, subject and side together identify the causing
+    finding."""
     because: str
-    """Sentence that explains why the finding follows from its cause."""
+    """Sentence that says why the cause leads to the finding."""
     waits: bool = True
-    """If True, the changes of the finding wait until the cause is fixed, because the fix may resolve the finding."""
+    """If True, the finding's changes wait until its cause is fixed, because that may resolve the finding."""
 
 
 class Finding(FrozenModel):
-    """One result of a rule: a message, its evidence and recommended changes."""
+    """One result of a rule: a message with evidence and recommended changes."""
 
     rule: str
     goal: Goal
     severity: Severity
     confidence: Annotated[float, Field(ge=0, le=1)]
-    """Probability that the advice of the finding is right. The rule computes it by a statistical test, and
+    """Probability that the finding's advice is right. The rule computes the probability by a statistical test, and
     `advisor.engine.calibration` corrects it."""
     doubt: Annotated[float, Field(gt=0, le=1, exclude=True)] = 1.0
-    """Factor to multiply the confidence by if the study violates an assumption of the rule's statistical test. The engine
-    applies this factor after calibration, and then sets it to 1."""
+    """Factor on the confidence, below 1 if the study violates an assumption of the rule's statistical test. The engine applies
+    the factor after the calibration, and then resets it to 1."""
     subject: str | None = None
-    """Name of the hyperparameter or metric that the finding concerns."""
+    """Name of the hyperparameter or metric that the finding is about."""
     side: Side | None = None
     trials: tuple[str, ...] = ()
     """Ids of the trials that support the finding."""
@@ -110,11 +112,11 @@ class Finding(FrozenModel):
     action: MessageField
     """The recommended action in one imperative sentence."""
     playbook: str
-    """Title of the section of the Deep Learning Tuning Playbook that the finding is based on."""
+    """Title of the section in the Deep Learning Tuning Playbook that contains the finding's advice."""
     evidence: tuple[Evidence, ...] = ()
     changes: tuple[Change, ...] = ()
     explained_by: Explanation | None = None
-    """The cause of the finding; None if no other finding explains it."""
+    """Link to the finding that explains this one; None if no other finding explains it."""
 
     def __str__(self) -> str:
         return f"{self.severity}: {clean(str(self.message))} {clean(str(self.action))} ({self.rule})"
@@ -124,11 +126,10 @@ class Finding(FrozenModel):
 
 
 def by_priority(findings: Iterable[Finding], effects: Mapping[str, float]) -> list[Finding]:
-    """Return the findings sorted by the order of topics in the playbook, then by severity; findings with changes precede mere
-    advice.
+    """Return the findings in the playbook's order of topics, then by severity, and findings with changes before mere advice.
 
-    Ties are broken by the effect of the finding's hyperparameter, largest effect first. effects: share of the variation between
-    settings that each hyperparameter explains; empty if unknown.
+    Other ties are broken by effect, largest first. effects: share of the variation that each hyperparameter explains; empty if
+    unknown.
     """
     goals, severities = get_args(Goal), get_args(Severity)
 
@@ -152,8 +153,8 @@ class Verdict(FrozenModel):
     rule: str
     status: Literal["fired", "quiet", "not-assessed", "broken"]
     reason: str | None = None
-    """Reason why the rule could not judge the study or is broken. If the rule found nothing, this may name the data that it
-    checked."""
+    """Reason why the rule could not judge the study or is broken. If the rule found nothing, the reason may name the data that
+    it checked."""
     needs: DataNeed | None = None
-    """Data that the rule needs but the study lacks; None if the rule could judge the study or does not apply to such studies."""
+    """Data that the rule needs but the study lacks; None if no data are missing."""
     findings: tuple[Finding, ...] = ()

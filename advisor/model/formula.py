@@ -1,7 +1,7 @@
-"""Parses arithmetic formulas over hyperparameters in a study file, such as `effective_learning_rate * (1 - momentum)`.
+"""Parses arithmetic formulas over hyperparameters, such as `effective_learning_rate * (1 - momentum)`, in a study file.
 
-A formula consists of numbers, names, `+ - * / **` and parentheses. `ast` parses a formula, and we evaluate its syntax tree, so
-it is never executed as code.
+A formula consists of numbers, names, `+ - * / **` and parentheses. `ast` parses a formula to a syntax tree that we evaluate
+ourselves, so a formula is never executed as code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 _MAX_FORMULA_LENGTH = 300
-"""Maximum number of characters of a formula. Readable formulas are shorter; only a longer one can nest deeply enough to exhaust
+"""Maximum number of characters of a formula. Readable formulas are shorter; only longer ones can nest deeply enough to exhaust
 the stack."""
 _BRACED_NAME_PATTERN = re.compile(r"\{([^{}]+)\}")
 _WORD_PATTERN = re.compile(r"[^\W\d]\w*")
@@ -26,23 +26,22 @@ _BINARY_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
-    ast.Pow: math.pow,  # math.pow raises an error for roots of negative numbers, for which ** returns complex numbers
+    ast.Pow: math.pow,  # for a root of a negative number, math.pow raises an error, whereas ** returns a complex number
 }
 _UNARY_OPERATORS: dict[type[ast.unaryop], Callable[[float], float]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A parsed formula, created by `parse`."""
+    """A parsed arithmetic formula; `parse` creates it."""
 
     names: frozenset[str]
     """Names of the hyperparameters that occur in the formula."""
     tree: ast.expr
-    """Syntax tree of the formula. Do not change the tree, because `parse` caches formulas."""
+    """Syntax tree of the formula. `parse` caches formulas, so nobody may change their trees."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
-        """Return the value of the formula; None if a hyperparameter is missing or is not a number, or if the result is not
-        finite."""
+        """Return the value of the formula; None if a hyperparameter is missing or no number, or if the value is not finite."""
         try:
             value = _evaluate_node(self.tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
         except (ArithmeticError, KeyError, TypeError, ValueError):
@@ -52,7 +51,7 @@ class Formula:
 
 @lru_cache(maxsize=1000)
 def parse(text: str) -> Formula:
-    """Parse the text of a formula. A name that is not a valid Python identifier must be in braces: `{optimizer/lr}`.
+    """Parse the text of a formula. A name that is no valid Python identifier must be in braces, as in `{optimizer/lr}`.
 
     Raises ValueError if the text is not an arithmetic formula.
     """
@@ -74,14 +73,14 @@ def parse(text: str) -> Formula:
 
 
 def _placeholder_for(word: str, braced: dict[str, str]) -> str:
-    """Return a placeholder for a name that Python would normalise, such as `µ`; return any other word unchanged."""
+    """Return a placeholder for a word that Python would normalise, such as `µ`; return any other word unchanged."""
     if not word.isidentifier() or unicodedata.normalize("NFKC", word) == word:
         return word
     return braced.setdefault(word, f"braced_{len(braced)}_")
 
 
 class _NameReplacer(ast.NodeTransformer):
-    """Replaces placeholders in a syntax tree by the names in braces, and joins dotted names."""
+    """Replaces the placeholders in a syntax tree by the original names, and joins the parts of dotted names."""
 
     def __init__(self, braced: Mapping[str, str]) -> None:
         self._braced = braced

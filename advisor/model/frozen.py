@@ -1,4 +1,4 @@
-"""Base class of stored values, which are immutable and have no undeclared fields."""
+"""Defines the base class of values that are stored: they are immutable and reject undeclared fields."""
 
 import json
 
@@ -11,5 +11,5 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
     def ascii_json(self) -> str:
-        """Return the value as indented JSON with only ASCII characters, so that no text in it can control a terminal."""
+        """Return the value as indented JSON in ASCII, so that none of its text can control a terminal."""
         return json.dumps(json.loads(self.model_dump_json()), indent=1)

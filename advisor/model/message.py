@@ -1,9 +1,10 @@
-"""Represents a sentence as a template with typed values, such as numbers and names. Each output format formats these values in
+"""Represents a sentence as a template with typed values, such as numbers and names. Each output format formats the values in
 its own way.
 
     say("The best {count} trials lie above {low}.", count=5, low=Number(2e-4))
 
-The output formats are plain text (in this module), HTML, and Markdown with marked names. Formatted sentences are never parsed.
+Output formats are plain text (in this module), HTML, and Markdown in which names are marked. Formatted sentences are never
+parsed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from advisor.model.words import clean, count, number, plain_number, sentence, se
 
 @dataclass(frozen=True)
 class Name:
-    """Name of a metric, hyperparameter or trial in the tracking store; it may contain any character."""
+    """Name of a metric, hyperparameter or trial in the tracking store; the name may contain any character."""
 
     text: str
 
@@ -34,7 +35,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Code:
-    """Program text, such as the name of a function, a command-line option or a tag."""
+    """Program text in a message, such as the name of a function, a command-line option or a tag."""
 
     text: str
 
@@ -67,7 +68,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Setting:
-    """The value of a hyperparameter."""
+    """A value of a hyperparameter in a message."""
 
     value: ParameterValue | None
 
@@ -90,7 +91,7 @@ class Percent:
 
 @dataclass(frozen=True)
 class Probability:
-    """A probability, such as a p-value. A very small probability is shown as an upper bound, such as `< 0.001`."""
+    """A probability, such as a p-value. A very small probability is shown as an upper bound, `< 0.001`."""
 
     value: float
 
@@ -100,7 +101,7 @@ class Probability:
 
 @dataclass(frozen=True)
 class Count:
-    """A number with its noun, such as `1 trial` or `12 trials`."""
+    """A number with a noun, such as `1 trial` or `12 trials`."""
 
     value: int
     noun: str
@@ -116,15 +117,15 @@ Item: TypeAlias = "str | Name | Code | Number | Objective | Setting | Percent | 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A sentence that consists of literal text and typed values. `say` creates a message; `str` converts it to plain text.
+    """A sentence of literal text and typed values. `say` creates a message; `str` converts it to plain text.
 
-    Messages with the same plain text are equal, so that a report equals a copy of it that was read from JSON.
+    Messages are equal if their plain texts are equal, so that a report equals its copy that was read from JSON.
     """
 
     parts: tuple[Item, ...]
 
     def render(self, show: Callable[[Item], str]) -> str:
-        """Return the sentence, in which `show` formats each part; nested messages are flattened first."""
+        """Return the sentence as text; `show` formats each part, also the parts of nested messages."""
         return "".join(part.render(show) if isinstance(part, Message) else show(part) for part in self.parts)
 
     def __str__(self) -> str:
@@ -148,10 +149,10 @@ _FIELD_PATTERN = re.compile(r"\{(\w+)\}")
 
 
 def say(template: str, **values: Item | float) -> Message:
-    """Return a message: the template with typed values in place of its `{fields}`. A float without a type is shown with three
+    """Return a message: the template, in which typed values replace the `{fields}`. A number without a type is shown with three
     significant digits.
 
-    Raises KeyError if a field of the template has no value, and TypeError if a value has no field.
+    Raises KeyError if a field of the template has no value, and TypeError if a value belongs to no field.
     """
     words = _FIELD_PATTERN.split(template)
     if unused := values.keys() - set(words[1::2]):
@@ -161,12 +162,12 @@ def say(template: str, **values: Item | float) -> Message:
 
 
 def lower_bound(value: float) -> Number:
-    """Round a number down for use after "at least", so that the true value is not below the number shown."""
+    """Return the number rounded down, for use after "at least", so that the true value is not smaller than the shown number."""
     return Number(_rounded_to_three_digits(value, ROUND_FLOOR), 3)
 
 
 def upper_bound(value: float) -> Number:
-    """Round a number up for use after "at most", so that the true value is not above the number shown."""
+    """Return the number rounded up, for use after "at most", so that the true value is not larger than the shown number."""
     return Number(_rounded_to_three_digits(value, ROUND_CEILING), 3)
 
 
@@ -178,13 +179,13 @@ def _rounded_to_three_digits(value: float, rounding: str) -> float:
 
 
 def limited(value: Item | float, limit: Item | float) -> Message:
-    """Return a message that states a measured value and its limit."""
+    """Return a message that states a measured value and the limit of this value."""
     return say("{value} (limit {limit})", value=value, limit=limit)
 
 
 def listed(items: Iterable[Item], limit: int = 3) -> Message:
-    """Return a message that lists the items, such as `a, b and c`. If there are more than `limit` items, the message states the
-    number of remaining ones."""
+    """Return a message that lists the items, such as `a, b and c`. If there are more than `limit` items, the message ends with
+    the number of items that it leaves out."""
     unique = list(dict.fromkeys(items))
     shown_items = unique if len(unique) <= limit else [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
     parts: list[Item] = []
@@ -194,25 +195,26 @@ def listed(items: Iterable[Item], limit: int = 3) -> Message:
 
 
 def joined(items: Iterable[Item], separator: str = ", ") -> Message:
-    """Join all items in order, including duplicates, with the separator between them."""
+    """Return a message of all items in order, including duplicates, with the separator between them."""
     parts = [part for item in items for part in (separator, item)]
     return Message(tuple(parts[1:]))
 
 
 def p_value(p: float) -> str:
-    """Return a p-value as text: `p = 0.02`, or `p < 0.001` if it is smaller."""
+    """Return a p-value as text, such as `p = 0.02`; `p < 0.001` for smaller values."""
     text = str(Probability(p))
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def as_sentence(message: Message | str) -> Message:
-    """Return the message with a full stop at its end, unless it ends in punctuation."""
+    """Return the message with a full stop at its end, unless it already ends with punctuation."""
     text = str(message)
     return Message((message, sentence(text)[len(text.rstrip()) :]))
 
 
 def first_sentence(message: Message) -> Message:
-    """Return the first sentence of a message, with a full stop. A full stop inside a name or value does not end the sentence."""
+    """Return the first sentence of a message, with a full stop at its end. A full stop inside a name or a value does not end
+    the sentence."""
     parts: list[Item] = []
     for part in _flatten_message(message):
         if (
@@ -245,7 +247,7 @@ def _as_item(value: Any) -> Item:
 
 
 def message_of(value: Any) -> Any:
-    """Convert text or a typed value to a message; return any other value unchanged."""
+    """Convert a text or a typed value to a message; return any other value unchanged."""
     if isinstance(value, str):
         return Message((value,) if value else ())
     single = (Real, Name, Code, Number, Objective, Setting, Percent, Probability, Count)

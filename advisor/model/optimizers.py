@@ -1,7 +1,7 @@
 """Lists hyperparameters of well-known optimizers, and the usual ranges of their values.
 
-The hyperparameters follow the Deep Learning Tuning Playbook, section "How should Adam's hyperparameters be tuned?". Optimizers
-need different values: for example, a good learning rate for SGD is about a hundred times as high as one for Adam.
+The list follows the Deep Learning Tuning Playbook, section "How should Adam's hyperparameters be tuned?". Optimizers differ:
+for example, a good learning rate for SGD is about a hundred times as high as a good one for Adam.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from advisor.model.space import Scale, Value, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 
 RATE_TRIALS = 10
-"""Number of trials that suffice to tune only the learning rate. The Deep Learning Tuning Playbook tunes more hyperparameters in
-studies with more trials."""
+"""Number of trials that suffices to tune the learning rate alone. With more trials, the Deep Learning Tuning Playbook tunes
+more hyperparameters."""
 
 
 @dataclass(frozen=True)
 class TunableHyperparameter:
-    """A hyperparameter of an optimizer, tuned by studies with at least `min_trials` trials."""
+    """A hyperparameter of an optimizer that is tuned in studies with at least `min_trials` trials."""
 
     name: str
     min_trials: int
     default: float
-    """Value of the hyperparameter in studies with too few trials to tune it."""
+    """Value that the hyperparameter has in studies with too few trials to tune it."""
     low: float
     high: float
     scale: Scale = "log"
@@ -48,8 +48,8 @@ TUNABLE_BY_OPTIMIZER: Mapping[str, tuple[TunableHyperparameter, ...]] = {
     "nesterov": _SGD,
     "rmsprop": (_RATE, _MOMENTUM, TunableHyperparameter("epsilon", 25, 1e-8, 1e-10, 1e-3)),
 }
-"""Tunable hyperparameters of each optimizer, with their ranges. The ranges are wide on purpose, but contain no unusual learning
-rates (`usual_rates`); later reports move or narrow them."""
+"""Tunable hyperparameters of each optimizer, with the ranges of a first search. The ranges are wide on purpose, but contain no
+unusual learning rates; later reports move or narrow them."""
 
 _HYPERPARAMETER_ALIASES = {"epsilon": "eps"}
 _OPTIMIZER_BY_WORD = {
@@ -61,37 +61,37 @@ _OPTIMIZER_BY_WORD = {
     "adamw": "adamw",
     "adam": "adam",
 }
-"""Maps words in names of optimizers to the names of these optimizers. The first word in this order that occurs in the name
-counts."""
+"""Maps words in optimizer names to the optimizer that they denote. If a name contains several of these words, the first one in
+this order counts."""
 
 
 def optimizer_of(value: Value) -> str | None:
-    """Return the name of the optimizer in a value such as `torch.optim.SGD` or `adamw_torch`; None if it is unknown."""
+    """Return the name of the optimizer in a value such as `torch.optim.SGD` or `adamw_torch`; None if the optimizer is unknown."""
     text = "".join(words_of(str(value).partition("(")[0].rpartition(".")[2]))
     return next((name for part, name in _OPTIMIZER_BY_WORD.items() if part in text), None)
 
 
 def optimizer_name(params: Mapping[str, Value], facts: Mapping[str, str]) -> str:
-    """Return the name of a trial's optimizer, from its hyperparameters or else from logged facts; empty if unknown."""
+    """Return the name of a trial's optimizer, from its hyperparameters or else from logged facts; empty if the name is unknown."""
     chosen = (str(value) for name, value in params.items() if parameter_kinds.chooses_optimizer(name))
     return next(chosen, facts.get("optimizer", ""))
 
 
 def denotes_hyperparameter(rung: str, name: str, optimizer: str = "") -> bool:
-    """Return True if a name such as lr, adam_beta1 or eps denotes the hyperparameter `rung` of the optimizer."""
+    """Return True if a name such as lr, adam_beta1 or eps denotes the hyperparameter `rung` of the given optimizer."""
     short = "".join(words_of(name)).removeprefix(optimizer)
     return is_learning_rate(name) if rung == "learning_rate" else short in (rung, _HYPERPARAMETER_ALIASES.get(rung))
 
 
 def need_different_ranges(values: Iterable[Value]) -> bool:
-    """Return True if these optimizers need different ranges of their hyperparameters. An optimizer that is unknown counts as
-    different from all others."""
+    """Return True if the given optimizers need different ranges of their hyperparameters. An unknown optimizer counts as
+    different from all other optimizers."""
     return len({TUNABLE_BY_OPTIMIZER.get(optimizer_of(v) or "", v) for v in values}) > 1
 
 
 def shared_rate(spec: StudySpec) -> tuple[str, str] | None:
-    """If optimizers with different usual learning rates share one searched learning rate, return (name of the hyperparameter
-    that chooses the optimizer, name of the learning rate)."""
+    """Return (hyperparameter that chooses the optimizer, learning rate) if optimizers with different usual rates share one
+    learning rate."""
     choice = next((n for n, p in spec.searched.items() if p.options and parameter_kinds.chooses_optimizer(n)), None)
     if choice is None or not need_different_ranges(spec.searched[choice].options):
         return None

@@ -1,4 +1,5 @@
-"""Classifies hyperparameters by their names: those of the optimizer, of regularisation, of the batch size, and of the machine."""
+"""Classifies hyperparameters by their names, for example as hyperparameters of the optimizer, of regularisation or of the
+machine."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def is_architecture(name: str) -> bool:
 
 
 def searches_architecture(study: Study, name: str) -> bool:
-    """Return True if the study varies this hyperparameter, and it is a size of the neural network."""
+    """Return True if the study searches this hyperparameter, and the hyperparameter is a size of the neural network."""
     parameter = study.searched.get(name)
     if parameter is None or study.kind == "no-network" or any(isinstance(v, str | bool) for v in parameter.options):
         return False
@@ -87,19 +88,18 @@ def is_clipping_threshold(name: str) -> bool:
 
 
 def can_be_fractional(name: str) -> bool:
-    """Return True if the name denotes a quantity that may be fractional, such as a learning rate or the strength of a
-    regulariser."""
+    """Return True if the name denotes a quantity that need not be an integer, such as a learning rate or a regulariser's
+    strength."""
     return is_learning_rate(name) or is_regulariser(name)
 
 
 def belongs_to_optimizer(name: str) -> bool:
-    """Return True if the hyperparameter belongs to the optimizer or its schedule, such as learning rate, momentum, betas or
-    warmup."""
+    """Return True if the hyperparameter belongs to the optimizer or the learning-rate schedule, such as momentum or warmup."""
     return is_learning_rate(name) or (bool(set(words_of(name)) & _OPTIMIZER_WORDS) and not is_regulariser(name))
 
 
 def belongs_to_machine(name: str) -> bool:
-    """Return True if the parameter concerns hardware, data loading or logging, so that it does not affect results."""
+    """Return True if the parameter concerns only hardware, data loading or logging, so that results do not depend on it."""
     return bool(set(words_of(name)) & _MACHINE_WORDS)
 
 
@@ -113,7 +113,7 @@ def batch_size(trial: Trial) -> float:
 
 @lru_cache(maxsize=10_000)
 def chooses_optimizer(name: str) -> bool:
-    """Return True if the name denotes the choice of the optimizer, on which the meaning of other hyperparameters depends."""
+    """Return True if the name denotes the choice of the optimizer, which decides what other hyperparameters mean."""
     words = words_of(name)
     while words and words[-1] in ("name", "type", "class", "kind", "choice"):
         words.pop()

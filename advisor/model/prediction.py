@@ -1,8 +1,8 @@
-"""Defines predictions about the next study, which its study file stores. `advisor.history.judge` judges a prediction after the
-trials of the next study have ended.
+"""Defines predictions about the next study, which are stored in the study file. `advisor.history.judge` judges a prediction
+once the trials of the next study have ended.
 
-A prediction contains all numbers needed to judge it without the earlier study. Objective values keep their sign even if higher
-is better.
+A prediction contains every number that is needed to judge it, so that the earlier study is not needed. Objective values in
+predictions have their original sign, even if higher values are better.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ class _Finite(FrozenModel):
 
 
 class BestBeyond(_Finite):
-    """Prediction that the best trial beyond the old end of a range is better than the best trial inside the old range."""
+    """Prediction that the best trial beyond the old end of a range beats the best trial inside the old range."""
 
     kind: Literal["best-beyond"] = "best-beyond"
     parameter: str
     side: Literal["low", "high"]
     end: float
-    """End of the hyperparameter's range before its extension."""
+    """End of the hyperparameter's range before the range was extended."""
     than: float | None = None
-    """Best objective value so far; None if it cannot be compared with results of the next study, because more than the search
-    space changed."""
+    """Best objective value so far; None if the next study changes more than the search space, so that results are not
+    comparable."""
     noise: float = 0.0
-    """Standard deviation of the objective between seeds; 0 if unknown. An improvement within this noise decides nothing."""
+    """Standard deviation of the objective between seeds; 0 if unknown. A prediction stays undecided if the improvement is
+    within this noise."""
 
 
 class BestNear(_Finite):
-    """Prediction that the best trial's value of a hyperparameter lies within a given factor of a value from elsewhere, such as
-    a scaling law."""
+    """Prediction that the best value of a hyperparameter lies within a factor of a given value, for example of a scaling law's
+    value."""
 
     kind: Literal["best-near"] = "best-near"
     parameter: str
@@ -50,7 +51,7 @@ class BestNear(_Finite):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Range (lowest, highest) of hyperparameter values that count as near `value`."""
+        """(lowest, highest) value of the hyperparameter that counts as near the predicted value"""
         return self.value / self.factor, self.value * self.factor
 
 
@@ -66,48 +67,48 @@ class BestReaches(_Finite):
 
 
 class ShareOfTrials(_Finite):
-    """Prediction that a share of the ended trials is above or below a bound: the share of failed trials, or of good trials."""
+    """Prediction that the share of failed trials, or of good trials, is above or below a bound."""
 
     kind: Literal["share"] = "share"
     of: Literal["failed", "better"]
-    """Kind of trial: "failed" (diverged, crashed or learned nothing) or "better" (at least as good as `value`)."""
+    """Kind of trial that is counted: "failed" (diverged, crashed or learned nothing) or "better" (at least as good as `value`)."""
     value: float | None = None
     at_most: Part | None = None
     at_least: Part | None = None
     was: Part
-    """Share of trials of this kind in the study on which the prediction is based."""
+    """Share of trials of this kind in the earlier study, on which the prediction is based."""
 
 
 class Settled(_Finite):
-    """Prediction that a rule whose advice was followed does not find the same problem again."""
+    """Prediction that the rule whose advice was followed no longer finds the same problem."""
 
     kind: Literal["settled"] = "settled"
     side: Literal["low", "high"] | None = None
     was: str | None = None
-    """The problem that the rule found earlier; only study files of older versions contain this field."""
+    """The problem that the rule found in the earlier study; only study files of older versions contain this field."""
 
 
 Expected = Annotated[BestBeyond | BestNear | BestReaches | ShareOfTrials | Settled, Field(discriminator="kind")]
 
 
 class Prediction(_Finite):
-    """The predicted effect of a rule's advice on one study."""
+    """The predicted effect of one rule's advice on one study."""
 
     rule: str
     subject: str | None = None
-    """Name of the hyperparameter or metric that the advice concerns."""
+    """Name of the hyperparameter or metric that the advice is about."""
     expects: Expected
     probability: Part | None = None
-    """Probability that this prediction comes true; None if unknown."""
+    """Probability that the prediction comes true; None if unknown."""
 
 
 def round_significant(value: float, digits: int = 4) -> float:
-    """Round the value to a few significant digits, because predictions are not more exact."""
+    """Round a predicted value to a few significant digits, because predictions are not exact."""
     return float(f"{value:.{digits}g}")
 
 
 def describe_prediction(prediction: Prediction, objective: Objective) -> str:
-    """Return the prediction as one phrase, with its probability if known."""
+    """Return the prediction as one phrase, with its probability if this is known."""
     likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
     saves = (
         "; this change saves trials or steps and does not aim at a better value"
@@ -118,7 +119,7 @@ def describe_prediction(prediction: Prediction, objective: Objective) -> str:
 
 
 def _only_saves(expectation: Expected) -> bool:
-    """Return True if the predicted objective value is, up to rounding, no better than the value before the next study."""
+    """Return True if the predicted best objective value is, up to rounding, no better than the best value so far."""
     return isinstance(expectation, BestReaches) and expectation.expected in (
         expectation.than,
         round_significant(expectation.than, 3),

@@ -1,4 +1,4 @@
-"""Defines decisions, by users or automatic, about how to read an experiment as a study."""
+"""Defines the decisions, made by users or automatically, on how an experiment is read as a study."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ Kind = Literal[
     "gan",
     "diffusion",
     "self-supervised",
-    "no-network",  # for example gradient boosting or scikit-learn, to which rules about training curves do not apply
+    "no-network",  # for example gradient boosting, to which rules about training curves do not apply
     "unknown",
 ]
 """Kind of workload."""
 
 
 class Reading(FrozenModel):
-    """The user's decisions about how to read an experiment. These decisions override the decisions that the analysis would
-    make."""
+    """The user's decisions on how an experiment is read as a study. The user's decisions override the automatic decisions of
+    the analysis."""
 
     ignore: tuple[str, ...] = ()
-    """Logged parameters that are not hyperparameters."""
+    """Names of logged parameters that are no hyperparameters."""
     population: str | None = None
-    """Runs to analyse if an experiment mixes groups of runs: "all", or `PARAMETER=VALUE`."""
+    """Runs to analyse if an experiment contains several groups of runs: "all" or `PARAMETER=VALUE`."""
     kind: Kind | None = None
-    """Kind of workload, such as "language-model"; None to infer it from the data."""
+    """Kind of workload, such as "language-model"; None if the analysis should infer it."""
 
 
 class Decision(FrozenModel):
-    """A decision about the data before any rule ran, such as which trials were pruned."""
+    """A decision about the data that was made before any rule ran, such as which trials count as pruned."""
 
     topic: str
     """Subject of the decision: "status", "population" (group of runs), "kind" (of workload), "parameters" or "steps"."""
     text: str
-    """The decision and its reason, in one or two sentences."""
+    """The decision and the reason for it, in one or two sentences."""
     overrule: str | None = None
-    """Option with which the user overrides the decision, for example `--ignore tokens`; None if there is no such option."""
+    """Command-line option that overrides the decision, such as `--ignore tokens`; None if there is none."""
     parameters: tuple[str, ...] = ()
-    """Parameters with one value in the analysed runs but other values in runs that were left out."""
+    """Parameters that have one value in the analysed runs, but other values in runs that were left out."""

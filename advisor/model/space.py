@@ -1,7 +1,7 @@
-"""Defines `Domain`: the set of values that a hyperparameter may have, and the scale on which they are measured.
+"""Defines `Domain`: the values that a hyperparameter may have, and the scale on which they are measured.
 
-All code that converts values to positions in a range, or positions to values, uses `Domain.to_unit` and `Domain.from_unit`. So
-learning rates are always measured in decades, and dropout rates linearly.
+All code converts between values and positions in a range by `Domain.to_unit` and `Domain.from_unit`. Therefore all code
+measures learning rates in decades and dropout rates linearly.
 """
 
 from __future__ import annotations
@@ -17,33 +17,32 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
 Value: TypeAlias = bool | int | float | str
-"""Value of a hyperparameter as written in a study file."""
+"""Value of a hyperparameter, as a study file states it."""
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 TOLERANCE = 1e-6
-"""Relative tolerance for comparing values, because 32-bit floats and text round logged values."""
+"""Maximum relative difference between values that count as equal, because 32-bit floats and text round logged values."""
 
 MAX_FINITE_VALUE = 1e100
 """Maximum absolute value that counts as finite. Only diverged runs have values above this maximum, and squares of values below
 it do not overflow."""
 
 SettingKey: TypeAlias = tuple[tuple[str, str], ...]
-"""Identifies a hyperparameter setting: (name, value as text) of each hyperparameter, sorted by name."""
+"""Key of a hyperparameter setting: (name, value as text) of each hyperparameter, sorted by name."""
 
 Kind = Literal["float", "int", "categorical", "bool"]
 Side = Literal["low", "high"]
-"""The low or the high end of a range."""
+"""One end of a range: the low end or the high end."""
 Scale = Literal["linear", "log", "reverse-log"]
-"""Scale of a range. The scale "reverse-log" is logarithmic in 1 - value, so that the ranges 0.9 to 0.99 and 0.99 to 0.999 have
-equal length."""
+"""Scale of a range. The scale "reverse-log" is logarithmic in 1 - value, so that 0.9 to 0.99 is as long as 0.99 to 0.999."""
 
 
 def setting_key(params: Mapping[str, Value]) -> SettingKey:
-    """Return a key that identifies a hyperparameter setting. Numbers are rounded to seven digits, because text and 32-bit
-    floats change later digits."""
+    """Return a key that is equal for equal hyperparameter settings. Numbers are rounded to seven digits, because text and
+    32-bit floats change the digits after that."""
     return tuple(sorted((name, _rounded_value(value)) for name, value in params.items()))
 
 
@@ -62,11 +61,11 @@ class Domain(BaseModel):
     high: float | None = None
     """Upper end of the range (inclusive)."""
     scale: Scale = "linear"
-    """Scale on which the range is sampled uniformly: linear, log, or reverse-log (logarithmic in 1 - value)."""
+    """Scale on which values are drawn uniformly: linear, log, or reverse-log (logarithmic in 1 - value)."""
     choices: tuple[Value, ...] | None = None
-    """Values to choose from, instead of a range."""
+    """Values to choose from, in place of a range."""
     limits: tuple[float | None, float | None] | None = None
-    """[minimum, maximum] of the hyperparameter in this and all later studies, due to memory, latency or the task; null means no
+    """[minimum, maximum] of the hyperparameter in this and all later studies, set by memory, latency or the task; null for no
     limit."""
 
     @model_validator(mode="after")
@@ -123,13 +122,13 @@ class Domain(BaseModel):
 
     @property
     def reach(self) -> tuple[float, float]:
-        """Declared limits (minimum, maximum) of the range; infinite if none is declared."""
+        """Limits (minimum, maximum) that the study file declares for the range; infinite if it declares none."""
         minimum, maximum = self.limits or (None, None)
         return -math.inf if minimum is None else minimum, math.inf if maximum is None else maximum
 
     @property
     def options(self) -> tuple[Value, ...]:
-        """Choices of a categorical or boolean domain; empty if the domain is a range."""
+        """Values of a categorical or boolean domain; empty for a numeric range."""
         if self.choices is not None:
             return self.choices
         return (False, True) if self.type == "bool" else ()
@@ -148,11 +147,11 @@ class Domain(BaseModel):
         return float(ends[1] - ends[0]) / math.log(10)
 
     def to_unit(self, values: Sequence[Value] | FloatArray) -> FloatArray:
-        """Return the positions of `values` on the scale of the range, shape (n,): 0 at `low`, 1 at `high`, below 0 or above 1
+        """Return the positions of `values` on the scale of the range, shape (n,): 0 at `low`, 1 at `high`, and beyond 0 or 1
         outside the range.
 
-        The position of a choice is its index / (number of choices - 1). The position is NaN for a value that is not among the
-        choices or has no position on the scale, such as zero on a log scale or text in a range.
+        A choice has the position index / (number of choices - 1). The position is NaN for values that have none, such as an
+        unknown choice, text in a range, or zero on a log scale.
         """
         if not self.numeric:
             index: dict[Value, int] = {}
@@ -167,9 +166,9 @@ class Domain(BaseModel):
         return np.asarray((transform_to_scale(raw, self.scale) - low) / (high - low), dtype=np.float64)
 
     def from_unit(self, position: float) -> Value:
-        """Return the value at `position`; positions outside 0 to 1 are extrapolated on the scale.
+        """Return the value at `position`; a position outside 0 to 1 is extrapolated along the scale.
 
-        The value is rounded in an integer domain; choices divide [0, 1) into equal parts.
+        In an integer domain, the value is rounded; choices divide positions from 0 to 1 into equal parts.
         """
         if not self.numeric:
             options = self.options
@@ -188,11 +187,11 @@ class Domain(BaseModel):
         return value
 
     def draw(self, position: float) -> Value:
-        """Return the value for a `position` that is uniformly distributed in [0, 1).
+        """Return the value for a random `position` that is uniformly distributed in [0, 1).
 
-        Unlike with `from_unit`, all integers in a linear range are equally likely. On a log scale, the probability of an
-        integer is proportional to the logarithmic length of the interval that is rounded to it. Floats are rounded to 12
-        significant digits, because logarithms differ between platforms in the last bit.
+        Unlike `from_unit`, this method draws all integers of a linear range with equal probability. On a log scale, an
+        integer's probability is proportional to the logarithmic length of the interval that is rounded to it. Floats are
+        rounded to 12 significant digits, because the last bit of logarithms differs between platforms.
         """
         if not self.numeric:
             return self.from_unit(position)
@@ -207,20 +206,20 @@ class Domain(BaseModel):
         return min(low + math.floor(position * (high - low + 1)), high)
 
     def contains(self, value: Value) -> bool:
-        """Return True if the domain contains `value`; at both ends, the tolerance is `TOLERANCE` times the length of the range."""
+        """Return True if the domain contains `value`, with a tolerance of `TOLERANCE` range widths at each end."""
         position = float(self.to_unit([value])[0])
         return -TOLERANCE <= position <= 1 + TOLERANCE
 
     def allows(self, value: Value) -> bool:
-        """Return True if the domain contains the logged `value`; for choices, rounding and letter case are ignored."""
+        """Return True if the domain contains a logged value; choices are compared without regard to rounding and letter case."""
         return bool(self.allows_each([value])[0])
 
     def allows_each(self, values: Sequence[Value]) -> BoolArray:
-        """Return a boolean mask, shape (n,), of the logged values for which `allows` is True."""
+        """Return a mask, shape (n,), of the logged values that the domain contains; see `allows`."""
         if self.numeric:
             positions = self.to_unit(values)
             return np.asarray((positions >= -TOLERANCE) & (positions <= 1 + TOLERANCE))
-        known_values = {(type(v), v): v for v in values}  # keys include the type, because True equals 1
+        known_values = {(type(v), v): v for v in values}  # the key contains the type, because True equals 1
         options = self.options
         allowed = {
             key: v in options or any(equal_values(v, option) for option in options) for key, v in known_values.items()
@@ -229,19 +228,18 @@ class Domain(BaseModel):
 
 
 def equal_values(value: Value, other: Value) -> bool:
-    """Return True if two values are equal up to rounding. If one of the values is text, letter case is also ignored."""
+    """Return True if two values are equal up to rounding. If one of the values is text, upper and lower case are equal."""
     if isinstance(value, str) or isinstance(
         other, str
-    ):  # if choices mix text and numbers, the number 1 is logged as the text "1"
+    ):  # if the choices mix text and numbers, a run logs the number 1 as the text "1"
         return str(value).lower() == str(other).lower()
     return math.isclose(value, other, rel_tol=TOLERANCE)
 
 
 def transform_to_scale(values: FloatArray, scale: Scale) -> FloatArray:
-    """Transform `values`, shape (n,), to numbers that are uniform and increasing on the scale, such as natural logarithms for a
-    log scale.
+    """Transform `values`, shape (n,), to numbers that increase uniformly along the scale, such as logarithms for a log scale.
 
-    Values without a position on the scale become NaN.
+    A value that has no position on the scale becomes NaN.
     """
     if scale == "linear":
         return values
@@ -251,29 +249,29 @@ def transform_to_scale(values: FloatArray, scale: Scale) -> FloatArray:
 
 
 def round_significant(value: float, digits: int = 3) -> float:
-    """Round `value` to `digits` significant digits. A value just below 1 is rounded by its distance from 1, so that 0.9995 does
-    not become 1."""
+    """Return `value` rounded to `digits` significant digits. For a value just below 1, the distance from 1 is rounded, so that
+    0.9995 does not become 1."""
     if 0.99 < value < 1:
         return round(1 - float(f"{1 - value:.{digits}g}"), 15)
     return float(f"{value:.{digits}g}")
 
 
 def round_up(steps: float) -> int:
-    """Round the number of steps up to two significant digits."""
+    """Return the number of steps, rounded up to two significant digits."""
     unit: int = 10 ** max(len(str(math.ceil(steps))) - 2, 0)
     return max(math.ceil(steps / unit) * unit, 1)
 
 
 MAX_ROUNDING = 0.01
-"""Maximum rounding error of the end of an inferred range, as a share of the end's value and of the range's width."""
+"""Maximum rounding error of an inferred range's end, as a share both of the end's value and of the range's width."""
 MAX_DIGITS = 6
-"""Maximum number of significant digits of the end of an inferred range."""
+"""Maximum number of significant digits to which the end of an inferred range is rounded."""
 
 
 def round_outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
-    """Round the end of a range to two significant digits, away from the range. Use more digits if two digits would change the
-    end by more than 1 % of its value or of `width`."""
-    value = float(f"{value:.12g}")  # remove rounding errors of earlier computations
+    """Round the end of a range away from the range, to two significant digits. More digits are kept if two digits would move
+    the end by more than 1 % of its value or of `width`."""
+    value = float(f"{value:.12g}")  # remove the rounding errors of earlier computations
     if not value or round_significant(value) == value:
         return value
     if 0.99 < value < 1:
@@ -289,7 +287,7 @@ def _round_outwards(value: float, side: str, digits: int) -> float:
 
 
 def as_number(value: object) -> float:
-    """Return `value` as a float: 1 for True, 0 for False, and NaN if it is no number."""
+    """Return `value` as a float: 1 for True, 0 for False, and NaN if it is not a number."""
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -306,10 +304,9 @@ _NOT_NEGATIVE_NAMES = frozenset("decay weightdecay wd warmup alpha l1 l2".split(
 
 
 def limits_of_name(name: str, kind: Kind | None = None) -> tuple[float, float]:
-    """Return the limits (low, high) of any range of a hyperparameter with this name; infinite if it has none.
+    """Return the limits (low, high) that the name of a hyperparameter implies for its range; infinite if it implies none.
 
-    For example, betas, momentum, dropout and smoothing must lie between 0 and 1; learning rates, sizes and integers must lie
-    above 0.
+    For example, momentum and dropout must lie between 0 and 1, and learning rates and sizes above 0.
     """
     phrases = _word_sequences(name)
     if phrases & _OPEN_UNIT_NAMES or "oneminusmomentum" in phrases:
@@ -324,7 +321,7 @@ def limits_of_name(name: str, kind: Kind | None = None) -> tuple[float, float]:
 
 
 def _word_sequences(name: str) -> set[str]:
-    """Return all sequences of one to three words of the name, joined without spaces."""
+    """Return all sequences of one to three successive words of the name, each joined without spaces."""
     words = words_of(name)
     return {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, min(i + 3, len(words)) + 1)}
 
@@ -350,9 +347,9 @@ _COUNTING_WORDS = {
 
 @lru_cache(maxsize=10_000)
 def counts_training(name: str) -> bool:
-    """Return True if the name denotes the length of training, such as epochs, max_steps, trainer.maxEpochs or num_iterations.
+    """Return True if the name denotes the length of training, as epochs, max_steps, trainer.maxEpochs and num_iterations do.
 
-    All words of the name must concern the length, so warmup_steps, steps_per_epoch, eval_steps and step_size do not count.
+    Every word of the name must be about the length, which excludes warmup_steps, steps_per_epoch, eval_steps and step_size.
     """
     words = words_of(name)
     units = [w for w in words if w in _LENGTH_WORDS]
@@ -370,13 +367,13 @@ def counts_epochs_of_training(name: str) -> bool:
 
 
 def is_transformers_schedule_name(name: str) -> bool:
-    """Return True if the name is the one that Transformers uses for the kind of learning-rate schedule. Study files use the
-    same kinds of schedule as Transformers."""
+    """Return True if Transformers uses this name for the kind of the learning-rate schedule. Study files name the kinds of
+    schedule as Transformers does."""
     return words_of(name)[-3:] == ["lr", "scheduler", "type"]
 
 
 def words_of(name: str) -> list[str]:
-    """Split a name into lower-case words: trainer.maxEpochs becomes trainer, max, epochs."""
+    """Return the lower-case words of a name: trainer, max and epochs for trainer.maxEpochs."""
     return list(_words_of(name))
 
 
@@ -393,17 +390,16 @@ _SCHEDULE_WORDS = frozenset(
 
 @lru_cache(maxsize=10_000)
 def is_learning_rate(name: str) -> bool:
-    """Return True if the name denotes a learning rate, but not a parameter of the learning-rate schedule."""
+    """Return True if the name denotes a learning rate and not a parameter of its schedule."""
     words = set(words_of(name))
     return bool({"lr", "lr0", "learningrate"} & words or {"learning", "rate"} <= words) and not words & _SCHEDULE_WORDS
 
 
 def scale_of_new_range(name: str, low: float, high: float, scale: Scale) -> Scale:
-    """Return the scale of a new range of this hyperparameter: `scale`, unless its name suggests another scale.
+    """Return the scale of a new range of the hyperparameter: `scale`, unless the hyperparameter's name implies another one.
 
-    A learning rate has a log scale. Momentum and Adam's betas average over about 1 / (1 - value) steps. If this number of steps
-    differs tenfold between the ends of the range, the scale is reverse-log, because on a linear scale few trials would lie near
-    1.
+    A learning rate gets a log scale. Momentum and Adam's betas average over about 1 / (1 - value) steps. If this number of
+    steps differs tenfold over the range, the scale is reverse-log: few trials on a linear scale would lie near 1.
     """
     if is_learning_rate(name) and low > 0:
         return "log"

@@ -1,4 +1,5 @@
-"""Defines the content of a study file: the search space of a study, with reasons. `spec_yaml` reads and writes it as YAML."""
+"""Defines the content of a study file: the search space of a study, and the reasons for it. The module `spec_yaml` reads and
+writes study files as YAML."""
 
 from __future__ import annotations
 
@@ -16,20 +17,21 @@ from advisor.model.space import Domain, Value
 Direction = Literal["minimize", "maximize"]
 Role = Literal["scientific", "nuisance", "fixed", "derived"]
 MAX_TRIALS = 1_000_000
-"""Maximum number of trials of a study; a larger number is probably a typing error, and drawing them would take hours."""
+"""Maximum number of trials of a study; a larger number is probably a typing error and would take hours to draw."""
 MAX_SEEDS = 10_000
 """Maximum number of seeds of each trial."""
 Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
 MAX_NAME = 500
-"""Maximum number of characters of a name; most experiment trackers allow fewer."""
+"""Maximum number of characters of a name; most experiment trackers have a lower limit."""
 SAME = "the same in every trial"
-"""Reason for fixing a parameter whose value is the same in all trials. Study files list parameters with this reason under
+"""Reason for a fixed parameter whose value is the same in all trials. A study file lists parameters with this reason under
 `constants`."""
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
 class Objective(BaseModel):
-    """The metric to optimise, evaluated on validation data. A trial is judged by its best value of this metric during training."""
+    """The metric to optimise, which is evaluated on validation data. The result of a trial is its best value of this metric
+    during training."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -38,18 +40,18 @@ class Objective(BaseModel):
 
     @property
     def chosen_on_test_data(self) -> bool:
-        """True if the metric is computed on test data, according to its name."""
+        """True if the name of the metric says that it is computed on test data."""
         return split_of(self.metric) == "test"
 
     @property
     def final_data(self) -> str:
-        """Phrase for the data on which the chosen setting is measured once, at the end."""
+        """Phrase that names the data for the one final measurement of the chosen setting."""
         return "data that chose no trial" if self.chosen_on_test_data else "the test set"
 
 
 class SpecEntryError(ValueError):
-    """A validation error in a study file, with the nested keys of the wrong entry. The keys lead to the line number of the
-    entry."""
+    """A validation error in a study file, with the nested keys of the wrong entry. The keys are used to find the line number of
+    the entry."""
 
     def __init__(self, message: str, *keys: str) -> None:
         super().__init__(message)
@@ -120,7 +122,8 @@ class Parameter(Domain):
         return self.role not in ("fixed", "derived") and self.varied
 
     def fix_value(self, value: Value, *, why: str) -> Parameter:
-        """Return this parameter with a fixed value. It keeps its declared limits unless the value is outside of them."""
+        """Return the parameter with a fixed value. The parameter keeps its declared limits, unless the value lies outside of
+        them."""
         inside = isinstance(value, str) or self.reach[0] <= value <= self.reach[1]
         limits = self.limits if inside else None
         kind = self.type if self.type in ("int", "float") and not isinstance(value, str) else None
@@ -128,7 +131,7 @@ class Parameter(Domain):
 
     @property
     def domain(self) -> Domain:
-        """Range or choices of the parameter, without its role."""
+        """Range or choices of the parameter, without its role in the study."""
         return Domain.model_validate({name: getattr(self, name) for name in Domain.model_fields})
 
 
@@ -151,7 +154,7 @@ class Bounds(BaseModel):
         return self
 
     def contains(self, value: Value) -> bool:
-        """Return True if `value` lies within the bounds, including their ends. A text never lies within a range."""
+        """Return True if `value` lies within the bounds or on one of their ends. A text never lies within a numeric range."""
         if self.choices is not None:
             return value in self.choices
         if isinstance(value, str):
@@ -286,7 +289,7 @@ class StudySpec(BaseModel):
         """Return the trial {parameter: value}, with all further parameters that can be computed from its values.
 
         `formula` computes derived parameters, and `equals` computes searched parameters. A parameter is left out if its
-        condition is not met or its value is not finite.
+        condition is not met, or if its computed value is not finite.
         """
         values = dict(trial)
         missing = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
@@ -322,7 +325,7 @@ class StudySpec(BaseModel):
         return {n: p.value for n, p in self.parameters.items() if p.role == "fixed" and p.value is not None}
 
     def searches_within(self, other: StudySpec) -> bool:
-        """Return True if each searched range and choice is part of the other study's search space."""
+        """Return True if the other study's search space contains every range and choice that this study searches."""
         known = other.searched
         for name, new in self.searched.items():
             old = known.get(name)
@@ -334,12 +337,12 @@ class StudySpec(BaseModel):
         return True
 
     def fix_value(self, name: str, value: Value, *, why: str) -> Parameter:
-        """Return the parameter with a fixed value; unchanged if it is already a constant with this value."""
+        """Return the parameter as a fixed one with this value; unchanged if it is already a constant with this value."""
         constant = Parameter(role="fixed", value=value, why=SAME)
         return constant if self.parameters.get(name) == constant else constant.model_copy(update={"why": why})
 
     def with_parameter(self, name: str, parameter: Parameter) -> StudySpec:
-        """Return a copy of the study with this parameter; a new parameter is added at the end."""
+        """Return a copy of the study in which the parameter is set; a new parameter comes last."""
         return self.model_copy(update={"parameters": {**self.parameters, name: parameter}})
 
 

@@ -1,7 +1,7 @@
-"""Reads and writes study files, which store a `StudySpec` as readable YAML. A file that was written is read as the same
+"""Reads and writes study files, which store a `StudySpec` as readable YAML. Reading a written file returns an equal
 `StudySpec`.
 
-Values follow YAML 1.2: `1e-3` is a number, while `yes` and `on` are words.
+Values follow YAML 1.2, in which `1e-3` is a number, and `yes` and `on` are words.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _MAX_BYTES = 2_000_000
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader with YAML 1.2 scalars. YAML loader that rejects tags, unpaired surrogates, and aliases, with which a small
-    file can expand to a large one."""
+    """YAML loader with YAML 1.2 scalars. The loader rejects tags, unpaired surrogates, and aliases, because aliases can make a
+    small file expand to a large one."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -43,7 +43,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML dumper that quotes each text that YAML 1.1 or 1.2 would not read as text."""
+    """YAML dumper that quotes every text that YAML 1.1 or YAML 1.2 would read as another type."""
 
 
 _SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
@@ -65,7 +65,7 @@ for _reader in (_Loader, _Dumper):
 
 
 def load(path: Path) -> StudySpec:
-    """Read a study from a file. Raises AdvisorError with a one-line message that names the key and line of the error."""
+    """Read a study from a study file. Raises AdvisorError with one line that names the key and the line number of the error."""
     with os_errors_as(f"cannot read the study file {str(path)!r}"), path.open("rb") as file:
         raw = file.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
@@ -80,7 +80,8 @@ def load(path: Path) -> StudySpec:
 
 
 def loads(text: str, *, source: str = "study file") -> StudySpec:
-    """Parse a study from text. Raises AdvisorError as `load` does, with `source` as the name of the text in the message."""
+    """Parse a study from the text of a study file. Raises AdvisorError with one line about the error. source: name of the text
+    in this line."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -110,7 +111,7 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
 
 
 def _add_constants(data: dict[Any, Any], source: str) -> None:
-    """Turn the constants of a study file and of its baseline into fixed parameters."""
+    """Turn the `constants` of a study file, and of its baseline, into fixed parameters."""
     constants, parameters = data.pop("constants", None), data.get("parameters")
     if constants is not None and not isinstance(constants, dict):
         raise AdvisorError(f"{source}, constants: write one line for each constant, such as 'adam_beta1: 0.9'")
@@ -128,7 +129,7 @@ def _add_constants(data: dict[Any, Any], source: str) -> None:
 
 
 def find_line_number(text: str, *keys: str) -> int:
-    """Return the line number, from 1, of the deepest key in `keys` (outermost first) that occurs in a study file."""
+    """Return the line number, from 1, of the innermost of the nested `keys` that occurs in the text of a study file."""
     return _line_of_node(_Loader(text).get_single_node(), keys)
 
 
@@ -146,7 +147,7 @@ def _reject_duplicates(node: Any, source: str) -> None:
 
 
 def _line_of_node(node: Any, location: tuple[str, ...]) -> int:
-    """Return the line number of the deepest key in `location` that occurs in the YAML node."""
+    """Return the line number of the innermost key of `location` that occurs in the YAML node."""
     line = int(node.start_mark.line) + 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -163,8 +164,8 @@ def _line_of_node(node: Any, location: tuple[str, ...]) -> int:
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of a study file."""
     full_schema = StudySpec.model_json_schema()
-    # pydantic moves the schema of StudySpec to $defs, because StudySpec refers to itself. Users of the schema expect these keys
-    # at the top level.
+    # StudySpec refers to itself, so pydantic moves its schema to $defs. Users of the schema expect the keys of StudySpec at the
+    # top level.
     study_schema = full_schema["$defs"]["StudySpec"]
     value = {"anyOf": [{"type": kind} for kind in ("boolean", "integer", "number", "string")]}
     study_schema["properties"]["constants"] = {
@@ -179,9 +180,9 @@ def schema() -> dict[str, Any]:
 
 
 def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Container[str] = ()) -> str:
-    """Return the study as YAML that `load` can read, with a comment on each parameter that differs from `parent`.
+    """Return the study as YAML, with a comment on each parameter that differs from the study `parent`.
 
-    inferred: parameters of `parent` whose ranges were inferred from the values in its trials.
+    inferred: names of the parameters of `parent` whose ranges were inferred from trials.
     """
     if parent is None:
         return "\n".join(_lines(spec, {})) + "\n"
@@ -194,7 +195,7 @@ def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Containe
 
 
 def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of a study file. differences: comment on each parameter that differs from the preceding round."""
+    """Yield the lines of a study file. differences: comment on each parameter that differs from the preceding round, by name."""
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in ("study", "goal", "probe", "round", "parent"):
         if key in data:
@@ -257,13 +258,13 @@ def _space(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_constant(parameter: Parameter) -> bool:
-    """Return True if a single line describes the parameter, because its value is the same in all trials."""
+    """Return True if the parameter has the same value in all trials, so that one line describes it."""
     value = parameter.value
     return value is not None and parameter == Parameter(role="fixed", value=value, why=SAME)
 
 
 _MAX_TEXT_COLUMNS = 105
-"""Maximum number of columns of long texts in a study file, which are wrapped."""
+"""Maximum number of columns of a line in a study file; longer texts are wrapped."""
 _KEYS = (
     "role", "type", "low", "high", "scale", "limits", "choices", "value", "searched_in", "formula", "equals", "when", "why",
 )  # fmt: skip
@@ -294,7 +295,7 @@ def _region(region: Region) -> Iterator[str]:
 
 
 def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -> dict[str, str]:
-    """Return a comment on each parameter that differs from `parent` in more than its reason."""
+    """Return a comment, by name, on each parameter that differs from that in `parent` in more than its reason."""
     comments = {}
     for name, parameter in spec.parameters.items():
         old_parameter = parent.parameters.get(name)
@@ -307,9 +308,9 @@ def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -
 
 
 def describe(parameter: Parameter, verb: str = "searched") -> str:
-    """Describe in one line what the study did with the parameter, such as `searched 1e-05 to 0.001 (log)` or `fixed it at 64`.
+    """Return one line on what the study did with the parameter, such as `searched 1e-05 to 0.001 (log)` or `fixed it at 64`.
 
-    verb: first word of the text if the study varied the parameter.
+    verb: first word of the line if the study searched the parameter.
     """
     if parameter.role == "fixed":
         return f"fixed it at {short_text(parameter.value)}"
@@ -327,12 +328,12 @@ def _entry(key: str, value: Any, *, flow: bool = False) -> str:
 
 
 def _why(text: str) -> Iterator[str]:
-    """Yield the lines of a study file with the reason for a parameter or region."""
+    """Yield the lines that state the reason for a parameter or region in a study file."""
     yield from _wrapped_lines({"why": text}, "    ") if text.isprintable() else ["    " + _entry("why", text)]
 
 
 def _wrapped_lines(value: Any, indent: str) -> Iterator[str]:
-    """Yield the lines of a value whose texts are printable, wrapped at `_MAX_TEXT_COLUMNS` columns."""
+    """Yield the YAML lines of a value, wrapped at `_MAX_TEXT_COLUMNS` columns."""
     body: str = yaml.dump(value, Dumper=_Dumper, width=_MAX_TEXT_COLUMNS - len(indent), allow_unicode=True)
     yield from (indent + line for line in body.splitlines())
 
@@ -343,7 +344,7 @@ def _one_line_yaml(value: Any) -> str:
 
 
 def _yaml_scalar(value: Any) -> str:
-    """Return a scalar as one line of YAML, quoted if needed, with escape sequences for invisible characters."""
+    """Return a value as one line of YAML, with quotes if needed and escape sequences for invisible characters."""
     plain = not isinstance(value, str) or value.isprintable()
     body = yaml.dump(value, Dumper=_Dumper, default_style=None if plain else '"', width=10**6, allow_unicode=plain)
     return body.removesuffix("\n").removesuffix("\n...")

@@ -1,8 +1,8 @@
-"""A study as data: its trials with their hyperparameters and curves, whatever the experiment tracker.
+"""Represents a study as data: trials with their hyperparameters and curves, independent of the experiment tracker.
 
-All curves of a metric are stored in one block of columns; a `Curve` is a view of this block. The cost of a trial is its
-objective value, with reversed sign if higher is better, so a lower cost is always better. Rules compare costs, and so need not
-know the direction of the objective.
+One block of columns holds all curves of a metric; a `Curve` is a view of a part of the block. The cost of a trial is its
+objective value, with reversed sign if higher values are better, so lower costs are always better. Rules compare costs, so they
+do not need to know the direction of the objective.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Status = Literal[
     "pruned",  # ended by a tuner because other trials were better; the result at full length is unknown
     "stopped",
     "diverged",
-    "not_learned",  # the trial ended at chance level or on a similar degenerate plateau
+    "not_learned",  # the trial ended on a degenerate plateau, for example at chance level
     "infeasible",
     "no_data",
     "running",
@@ -35,8 +35,7 @@ Status = Literal[
 curves."""
 
 DIGITS = 6
-"""Number of significant digits of a result; trials whose results agree in these digits tie. 32-bit floats have about seven
-digits."""
+"""Number of significant digits in which results are compared; results that agree in these digits tie."""
 
 StepUnit = Literal["step", "epoch", "second", "millisecond"]
 
@@ -73,8 +72,7 @@ Signal = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Curve of one metric in one trial; all arrays have shape (n,). `steps` are strictly increasing; `values` may be NaN or
-    infinite."""
+    """Curve of one metric in one trial; all arrays have shape (n,). `steps` strictly increase; `values` may be NaN or infinite."""
 
     steps: IntArray
     values: FloatArray
@@ -94,13 +92,13 @@ class Curve:
 
     @property
     def finite(self) -> Curve:
-        """The points of the curve with finite values."""
+        """The points of the curve whose values are finite."""
         keep = np.isfinite(self.values)
         return self if keep.all() else Curve(self.steps[keep], self.values[keep], self.times[keep])
 
 
 def digits(value: float) -> float:
-    """Round a result to `DIGITS` significant digits, because sums of equal numbers differ by rounding."""
+    """Round a result to `DIGITS` significant digits, because sums of the same numbers may differ in the last digits."""
     return float(f"{value:.{DIGITS}g}")
 
 
@@ -110,7 +108,7 @@ _EMPTY_CURVE = Curve.empty()
 
 @dataclass(frozen=True, slots=True)
 class CurveBlock:
-    """All curves of one metric: those of one trial after another, each sorted by step and without duplicate steps."""
+    """All curves of one metric, one trial after another; each curve is sorted by step and has no duplicate steps."""
 
     steps: IntArray
     values: FloatArray
@@ -119,7 +117,7 @@ class CurveBlock:
     """Array of shape (number of trials + 1,); the points of trial i have the indices offsets[i] to offsets[i + 1] - 1."""
 
     def curve(self, trial: int) -> Curve:
-        """Return a view of the curve of the trial with this index; empty if the trial did not log the metric."""
+        """Return a view of the curve of the trial with index `trial`; empty if this trial did not log the metric."""
         part = slice(int(self.offsets[trial]), int(self.offsets[trial + 1]))
         return Curve(self.steps[part], self.values[part], self.times[part])
 
@@ -137,21 +135,21 @@ class Trial:
     params: Mapping[str, Value]
     seed: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Facts about the run that an adapter or importer recorded, as text. The keys are tags of `advisor.contract` without the
-    prefix `advisor.`."""
+    """Facts about the run, as text, which an adapter or importer recorded. The keys are the names of tags in
+    `advisor.contract`, without their prefix `advisor.`."""
     started: float | None = None
     """Start time of the trial in seconds since 1970."""
     ended: float | None = None
     round: int | None = None
-    """Number of the earlier round from which the trial comes; None for a trial of this study."""
+    """Number of the earlier round to which the trial belongs; None if it belongs to this study."""
     reason: str = ""
-    """Reason for an inferred status, as a clause, such as "its training loss is NaN from step 300 on"; empty for a recorded
+    """Reason for an inferred status, as a clause such as "its training loss is NaN from step 300 on"; empty for a recorded
     status."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags that the user gave the run."""
+    """Tags that the user set on the run."""
 
     def fact(self, name: str) -> float:
-        """Return a recorded fact as a number; NaN if it is missing or no number."""
+        """Return a recorded fact as a number; NaN if the fact is missing or is not a number."""
         try:
             return float(self.facts.get(name, "nan"))
         except ValueError:
@@ -159,7 +157,7 @@ class Trial:
 
     @property
     def commit(self) -> str:
-        """Git commit of the training code, as an adapter or else MLflow recorded it; empty if unknown."""
+        """Git commit of the training code, from an adapter or else from MLflow; empty if unknown."""
         return self.facts.get("git_commit") or self.facts.get("source_commit", "")
 
     @property
@@ -168,7 +166,7 @@ class Trial:
         return self.status == "infeasible" and self.facts.get("error", "").lower().startswith("out of memory")
 
     def parsed_fact(self, name: str) -> Any:
-        """Return a recorded fact, parsed from JSON. Raises ValueError if this fact is missing, malformed or nested too deeply."""
+        """Return a recorded fact, parsed from JSON. Raises ValueError if the fact is missing, malformed or nested too deeply."""
         try:
             return json.loads(self.facts.get(name, ""))
         except RecursionError:
@@ -180,31 +178,31 @@ class Study:
     """A set of trials with one objective and one search space."""
 
     spec: StudySpec
-    """The study file, declared or inferred; its `parameters` contain every hyperparameter."""
+    """The study file, which was declared or inferred; it contains every hyperparameter of the study."""
     trials: tuple[Trial, ...]
     metrics: Mapping[str, CurveBlock]
-    """Curves of each metric, keyed by the name under which it was logged."""
+    """All curves, by the name under which their metric was logged."""
     signals: Mapping[Signal, str] = field(default_factory=dict)
-    """Maps each kind of curve (signal), such as "train_loss", to the name of the metric that contains it."""
+    """Name of the metric that contains each kind of curve, such as "train_loss"."""
     inferred: Mapping[str, str] = field(default_factory=dict)
-    """Explanations of how undeclared properties of the study were inferred. The keys are "objective", "direction" and names of
-    parameters."""
+    """Explanations of how properties of the study were inferred that the user did not declare. The keys are "objective",
+    "direction" and names of parameters."""
     warnings: tuple[str, ...] = ()
-    """Warnings about the data of the study, one sentence each."""
+    """Warnings about the data of the study, each one sentence."""
     unit: StepUnit = "step"
-    """Unit of the curves' steps: optimizer steps, epochs if only epochs were logged, or a time unit if times were logged as
-    steps."""
+    """Unit of the curves' steps: optimizer steps, epochs if only epochs were logged, or a unit of time."""
     kind: Kind = "unknown"
     """Kind of workload."""
     target: float | None = None
-    """Objective value at which every trial stopped, so that results are equal by design; None if there is no such value."""
+    """Objective value at which all trials stopped, so that their results are equal by design; None if trials did not stop this
+    way."""
     lengths: Mapping[str, float] = field(default_factory=dict)
-    """Number of steps per unit of each fixed hyperparameter that sets the training length although its name does not show this."""
+    """Steps per unit of each fixed hyperparameter that sets the training length although its name does not say so."""
     decisions: tuple[Decision, ...] = ()
-    """Decisions about how the experiment was read as a study, for the report."""
+    """Decisions on how the experiment was read as a study, which the report states."""
     outside: tuple[Trial, ...] = ()
-    """Trials of earlier rounds that do not count as data only because they lie outside this study's search space. Their indices
-    are not valid in this study."""
+    """Trials of earlier rounds that are left out only because they lie outside the search space of this study. Indices of these
+    trials are not valid in this study."""
 
     @property
     def name(self) -> str:
@@ -216,16 +214,17 @@ class Study:
         return self.spec.objective.direction == "minimize"
 
     def at(self, step: int) -> str:
-        """Return a step as text, such as `step 1,200`."""
+        """Return a step as text with its unit, such as `step 1,200`."""
         return f"{self.unit} {step:,}"
 
     def length(self, steps: int) -> str:
-        """Return a number of steps as text, such as `1,200 steps`."""
+        """Return a number of steps as text with its unit, such as `1,200 steps`."""
         return f"{steps:,} {self.unit}{'s' * (steps != 1)}"
 
     @cached_property
     def probe(self) -> str | None:
-        """Kind of short diagnostic run (see `advisor.contract.TAG_PROBE`); None if the runs are trials."""
+        """Kind of the probe (short diagnostic run), if all runs of the study are probes of one kind; else None (see
+        `advisor.contract.TAG_PROBE`)."""
         kinds = {trial.facts.get("probe", self.spec.probe) for trial in self.trials}
         return kinds.pop() if len(kinds) == 1 else None
 
@@ -235,18 +234,19 @@ class Study:
         return self.spec.searched
 
     def metric(self, trial: Trial, name: str) -> Curve:
-        """Return the trial's curve of the metric that was logged under this name; empty if the trial did not log it."""
+        """Return the trial's curve of the metric with this name; empty if the trial did not log this metric."""
         block = self.metrics.get(name)
         return _EMPTY_CURVE if block is None else block.curve(trial.index)
 
     def curve(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the trial's curve of one kind (signal), under whatever name it was logged; empty if the trial did not log it."""
+        """Return the trial's curve of a kind such as "train_loss", whatever its metric's name is; empty if the trial did not
+        log it."""
         name = self.signals.get(signal)
         return _EMPTY_CURVE if name is None else self.metric(trial, name)
 
     def peaks(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the maximum of a curve in each logging window, because averages hide spikes; if no maxima were logged, return
-        the curve itself."""
+        """Return the maximum of the curve in each logging window, because means hide spikes; without logged maxima, return the
+        curve."""
         name = self.signals.get(signal)
         if name is None:
             return _EMPTY_CURVE
@@ -254,7 +254,7 @@ class Study:
         return largest if len(largest) else self.metric(trial, name)
 
     def has(self, signal: Signal) -> bool:
-        """Return True if any trial logged this kind of curve."""
+        """Return True if any trial logged a curve of this kind."""
         return signal in self.signals
 
     def cost_curve(self, trial: Trial) -> Curve:
@@ -263,11 +263,10 @@ class Study:
         return curve if self.minimize else -curve
 
     def train_cost_curve(self, trial: Trial) -> Curve:
-        """Return the trial's cost on training data (lower is better): the objective on training data or, if it was not logged,
-        a training loss.
+        """Return the trial's cost on training data: the objective on training data or, if it was not logged, a training loss.
 
-        The curve is empty if the trial logged neither. `cost_curve` is comparable with the objective on training data, but not
-        with a training loss.
+        The curve is empty if the trial logged neither the objective on training data nor a training loss. The objective on
+        training data is comparable with `cost_curve`, but a training loss is not.
         """
         train_objective = self.curve(trial, "train_objective")
         if len(train_objective):
@@ -276,16 +275,16 @@ class Study:
         return evaluated if len(evaluated) else self.curve(trial, "train_loss")
 
     def planned_steps(self, trial: Trial) -> float:
-        """Return the trial's planned number of steps, as the trial or else the study states it; NaN if unknown."""
+        """Return the number of steps that the trial, or else the study, planned; NaN if unknown."""
         own = trial.fact("max_train_steps")
         if math.isfinite(own) and own > 0:
             return own
         return float(self.spec.max_train_steps) if self.spec.max_train_steps is not None else math.nan
 
     def planned_length(self, trial: Trial, last: int) -> int:
-        """Return the trial's planned steps, or its `last` step if it logged no plan and was not cut short."""
+        """Return the trial's planned steps, or its `last` step if its plan is unknown and it was not cut short."""
         planned_steps = self.planned_steps(trial)
-        # If steps count from 0, a training of 200 steps ends at 199.
+        # If steps are counted from 0, a training of 200 steps ends at step 199.
         counts_from_0 = planned_steps == last + 1
         length_is_known = (
             counts_from_0
@@ -297,7 +296,7 @@ class Study:
     def cut_short(self, trial: Trial) -> bool:
         """Return True if the trial was pruned or stopped early, or was evaluated for less than 90 % of its planned steps.
 
-        If the planned steps are unknown, return True if the trial was stopped.
+        If the number of planned steps is unknown, return True if the trial was stopped.
         """
         if trial.status in ("pruned", "early_stopped"):
             return True
@@ -309,12 +308,12 @@ class Study:
 
     @cached_property
     def computed(self) -> dict[Any, Any]:
-        """Cached results of the functions decorated with `advisor.computed.computed` for this study."""
+        """Cache of results of functions with the decorator `advisor.computed.computed`."""
         return {}
 
     @cached_property
     def costs(self) -> FloatArray:
-        """Best cost of each trial during training, shape (number of trials,); NaN if the trial has no finite value."""
+        """Lowest cost of each trial over its training, shape (number of trials,); NaN if the trial has no finite cost."""
         best = np.full(len(self.trials), np.nan)
         for trial in self.trials:
             finite = self.cost_curve(trial).finite
@@ -324,12 +323,13 @@ class Study:
 
     @cached_property
     def ended(self) -> BoolArray:
-        """Mask of the trials that ended with data, shape (number of trials,); only these trials count as evidence."""
+        """Mask of the trials that ended and have data, shape (number of trials,); only these trials count as evidence."""
         return np.array([t.status not in ("running", "no_data") for t in self.trials], dtype=np.bool_)
 
     @cached_property
     def feasible(self) -> BoolArray:
-        """Mask of the trials with a finite objective that did not fail, shape (number of trials,); it includes pruned trials."""
+        """Mask of the trials that have a finite objective and did not fail, shape (number of trials,); it includes pruned
+        trials."""
         is_feasible = np.array([t.status in _FEASIBLE_STATUSES for t in self.trials], dtype=np.bool_)
         return is_feasible & np.isfinite(self.costs)
 
@@ -337,9 +337,8 @@ class Study:
     def comparable(self) -> BoolArray:
         """Mask of the feasible trials that have a result at full length, shape (number of trials,).
 
-        Trials that were pruned or stopped before 90 % of their planned steps are left out: their results at full length are
-        unknown, so their costs must not be compared with those of complete trials. If no trial is complete, the mask contains
-        all feasible trials.
+        Trials that were pruned or stopped before 90 % of their planned steps are left out, because their results at full length
+        are unknown. If no trial is complete, the mask contains all feasible trials.
         """
         complete = self.feasible & np.array([not self._censored(t) for t in self.trials], dtype=np.bool_)
         return complete if complete.any() else self.feasible
@@ -350,10 +349,9 @@ class Study:
         return trial.status == "pruned" or stopped
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """Return the comparable trials of the study, best first; if `trials` is given, only those among them.
+        """Return the comparable trials, best first: all of the study, or only those in `trials`.
 
-        Trials whose best costs agree to `DIGITS` digits, such as perfect scores, are ordered by the mean cost in the second
-        half of training.
+        Trials whose best costs agree to `DIGITS` digits are ordered by their mean cost in the second half of training.
         """
         if trials is None:
             return list(self._ranked)
@@ -366,20 +364,20 @@ class Study:
         return sorted(comparable_trials, key=self.rank_key)
 
     def rank_key(self, trial: Trial) -> tuple[float, float]:
-        """Return a key that sorts trials: (best cost, mean cost in the second half of training). Trials with equal keys tie."""
+        """Return a key to sort trials by: (best cost, mean cost in the second half of training). Trials with the same key tie."""
         return digits(self.costs[trial.index]), digits(self.late_cost(trial))
 
     def late_cost(self, trial: Trial) -> float:
-        """Return the mean cost in the second half of the evaluations."""
+        """Return the mean cost over the second half of the trial's evaluations."""
         values = self.cost_curve(trial).finite.values
         return float(np.mean(values[len(values) // 2 :]))
 
     def objective_value(self, cost: float) -> float:
-        """Convert a cost to a value of the objective, with the original sign."""
+        """Return the objective value of a cost, with the original sign."""
         return cost if self.minimize else -cost
 
     def positions(self, name: str, trials: Sequence[Trial] | None = None) -> FloatArray:
-        """Return the positions of the trials in the range of parameter `name`: 0 at the low end, 1 at the high end, NaN if a
-        trial lacks the parameter."""
+        """Return each trial's position in the range of parameter `name`: 0 at the low end, 1 at the high end, NaN without the
+        parameter."""
         chosen = self.trials if trials is None else trials
         return self.spec.parameters[name].to_unit([t.params.get(name, "") for t in chosen])

@@ -1,4 +1,4 @@
-"""Lists usual learning rates of optimizers and of fine-tuning, which limit how far a search range is extended.
+"""Lists usual learning rates of optimizers and of fine-tuning, beyond which a search range is hardly extended.
 
 | training | usual rates | source |
 |---|---|---|
@@ -7,8 +7,7 @@
 | Lion | 1e-7 to 3e-3 | 3 to 10 times below AdamW: Chen et al. 2023, arXiv:2302.06675 |
 | fine-tuning, except with SGD | 1e-7 to 1e-3 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805; adapters 2e-4: Hu et al. 2021 |
 
-These limits are not strict: if the best trials lie at an end of the usual range, the search extends a small step beyond this
-end.
+These limits are not strict: if the best trials lie at one of them, the search extends a small step beyond it.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from advisor.model.space import words_of
 from advisor.model.study import Study
 
 HALF_DECADE = math.sqrt(10)
-"""Usual ratio between the best learning rate and each end of a search range around it."""
+"""Usual ratio between the best learning rate and each end of a range that is searched around it."""
 
 
 class UsualRates(NamedTuple):
-    """The learning rates that one kind of training usually needs, with the kind's name."""
+    """The usual learning rates of one kind of training."""
 
     training: str
-    """Name of the kind of training, as used in a sentence."""
+    """Name of the kind of training, for use in a sentence."""
     low: float
     high: float
 
@@ -56,17 +55,17 @@ BY_OPTIMIZER = {
     "adafactor": ADAM._replace(training="Adafactor"),
     "lion": LION,
 }
-"""Usual learning rates by a word in the optimizer's name; for example, adamw_torch and paged_adamw_8bit both count as AdamW."""
+"""Usual learning rates for each word in optimizer names; for example, adamw_torch and paged_adamw_8bit both count as AdamW."""
 
 MAX_SEARCHED_CHARS = 200
-"""Maximum number of characters of a name or value in which we look for words."""
+"""Maximum number of characters of a name or value that are searched for words."""
 _OFF_WORDS = frozenset(("", "0", "false", "no", "none", "null"))
 _PRETRAINED_WORDS = frozenset("finetune finetuned finetuning pretrained lora qlora peft".split())
 _PRETRAINED_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"}, {"base", "model"}, {"pre", "trained"})
 
 
 def of_optimizer(name: str) -> UsualRates | None:
-    """Return the usual learning rates of the optimizer with this name; None if it is unknown."""
+    """Return the usual learning rates of the named optimizer; None if the optimizer is unknown."""
     words = [*re.split(r"[^a-z]+", name.lower()), optimizers.optimizer_of(name)]
     return next((BY_OPTIMIZER[w] for w in words if w in BY_OPTIMIZER), None)
 
@@ -74,15 +73,14 @@ def of_optimizer(name: str) -> UsualRates | None:
 def starts_from_pretrained(params: Mapping[str, object]) -> bool:
     """Return True if the logged parameters of a run show that it fine-tunes a pretrained model."""
     text = "\n".join(f"{name}\n{value}" for name, value in params.items()).lower()
-    # This fast check comes first, because a run can have a thousand parameters: every matching word contains one of these
-    # strings.
+    # A run can have a thousand parameters, so a fast check comes first: every matching word contains one of these strings.
     possible = any(part in text for part in ("fine", "trained", "lora", "peft", "base", "name_or_path"))
     return possible and any(_shows_pretrained(str(name), str(value)) for name, value in params.items())
 
 
 @lru_cache(maxsize=10_000)
 def mentions_pretrained(text: str) -> bool:
-    """Return True if a name, such as that of a study, shows that it fine-tunes a pretrained model."""
+    """Return True if a name, such as the name of a study, says that a pretrained model is fine-tuned."""
     words = set(words_of(text[:MAX_SEARCHED_CHARS]))
     return bool(words & _PRETRAINED_WORDS) or any(pair <= words for pair in _PRETRAINED_PAIRS)
 
@@ -94,5 +92,5 @@ def _shows_pretrained(name: str, value: str) -> bool:
 
 
 def is_fine_tuning(study: Study) -> bool:
-    """Return True if the study fine-tunes a pretrained model, according to its name or to facts of its trials."""
+    """Return True if the study's name or facts of its trials say that the study fine-tunes a pretrained model."""
     return mentions_pretrained(study.name) or any("pretrained" in t.facts for t in study.trials)

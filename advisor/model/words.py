@@ -1,5 +1,5 @@
-"""Formats names, words and numbers for display. Names from the tracking store are untrusted, so call `clean` for each name that
-is shown."""
+"""Formats names, words and numbers for display. Names from the tracking store are untrusted, so `clean` must be called for each
+name before it is shown."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from advisor.model.space import Value, round_significant
 MISSING = "–"
 _REPLACEMENT_CHARACTER = "\ufffd"
 _WHITESPACE_PATTERN = re.compile(r"\s+")
-# These Unicode marks change the direction of the following text, even outside the HTML element that contains them.
+# These Unicode marks change the direction of all text after them, even outside of their HTML element.
 _DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
 
 
 def clean(text: object) -> str:
-    """Return `text` on one line, with a replacement character for control characters, direction marks and lone surrogates."""
+    """Return `text` on one line, in which a replacement character stands for control characters, direction marks and lone
+    surrogates."""
     one_line = _WHITESPACE_PATTERN.sub(" ", str(text)).strip()
     if one_line.isascii() and one_line.isprintable():
         return one_line
@@ -26,7 +27,7 @@ def clean(text: object) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return `text` with a replacement character for lone surrogates, so that it can be encoded as UTF-8."""
+    """Return `text` in a form that UTF-8 can encode, with a replacement character for lone surrogates."""
     return text if text.isascii() else re.sub("[\ud800-\udfff]", _REPLACEMENT_CHARACTER, text)
 
 
@@ -35,8 +36,8 @@ def _is_unsafe(char: str) -> bool:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Clean `text`. If the text is longer than `length`, leave out its middle, because names often differ only in their first
-    or last characters."""
+    """Clean `text`. If `text` is longer than `length`, cut out its middle, because names often differ only at their start or
+    end."""
     text = clean(text)
     if len(text) <= length:
         return text
@@ -64,7 +65,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def plain_number(value: float | None, digits: int = 4) -> str:
-    """Format a number as `number` does, but without trailing zeros, which mean nothing in hyperparameters."""
+    """Format a number as `number` does, but without trailing zeros, because these mean nothing in hyperparameters."""
     if value is not None and 0.99 < value < 1:
         return f"{round_significant(value, digits):.12g}"
     text = number(value, digits)
@@ -102,8 +103,8 @@ def spelled(n: int, noun: str, plural: str | None = None) -> str:
 
 
 def listed(items: Iterable[str], limit: int = 3) -> str:
-    """Join the items as `a`, `a and b` or `a, b and c`. If there are more than `limit` items, the text states the number of
-    remaining ones."""
+    """Join the items to a text such as `a`, `a and b` or `a, b and c`. If there are more than `limit` items, the text ends with
+    the number of items that it leaves out."""
     unique = list(dict.fromkeys(items))
     shown_items: Sequence[str] = unique
     if len(unique) > limit:
@@ -112,8 +113,7 @@ def listed(items: Iterable[str], limit: int = 3) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return one line for each row of a table, with each column as wide as its longest cell. All rows must have the same number
-    of cells."""
+    """Return one line for each row of a table, with aligned columns. All rows must have equally many cells."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -123,12 +123,13 @@ def capitalise(text: str) -> str:
 
 
 def lower_first(text: str) -> str:
-    """Return the text with a small first letter, to continue a sentence; a first word in capitals, such as DPO, keeps them."""
+    """Return the text with a small first letter, to continue a sentence; a first word in capitals, such as DPO, stays
+    unchanged."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def sentence(text: str) -> str:
-    """Return `text` with a full stop at its end, unless it ends in punctuation."""
+    """Return `text` with a full stop at its end, unless it already ends with punctuation."""
     stripped = text.rstrip()
     return stripped if not stripped or stripped[-1] in ".!?…:" else stripped + "."
 
@@ -141,7 +142,7 @@ def short_text(value: Value | None) -> str:
 
 
 def share(part: float) -> str:
-    """Format a share as a percentage; only exact shares of 0 and 1 are shown as 0 % and 100 %."""
+    """Return a share as a percentage; only exact shares of 0 and 1 become 0 % and 100 %."""
     percent = 100 * part
     if 0 < percent < 1:
         return "under 1 %"
@@ -151,9 +152,9 @@ def share(part: float) -> str:
 
 
 CONFIDENCES = ((0.9, "high", "High confidence"), (0.7, "medium", "Medium confidence"), (0.0, "low", "Low confidence"))
-"""Levels of confidence: (minimum confidence, key, label)."""
+"""Levels of confidence, each as (minimum confidence, key, label)."""
 
 
 def confidence(value: float) -> tuple[str, str]:
-    """Return (key, label) of the level of a confidence from 0 to 1."""
+    """Return (key, label) for a confidence from 0 to 1."""
     return next((key, label) for minimum, key, label in CONFIDENCES if value >= minimum)

@@ -169,7 +169,7 @@ def _mean(study: Study, setting: repeats.Setting) -> SettingMean:
 
 
 def _settings(trial: Trial, study: Study) -> dict[str, Value]:
-    """Return the trial's values of the hyperparameters that the study varies, in the order of the study's spec."""
+    """Return the trial's values of the hyperparameters that the study varies, in the same order as in the study's spec."""
     return {encodable(n): _storable_value(trial.params[n]) for n in study.searched if n in trial.params}
 
 
@@ -225,8 +225,8 @@ def _rerun_interval(study: Study) -> tuple[float, float] | None:
 def _curves(
     study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict], above: JustAbove | None
 ) -> tuple[CurveSet, ...]:
-    """Return the curves to draw: those of the best trials, of trials that findings show as evidence, and of trials with learning
-    rates just above the best one."""
+    """Return the curves to draw: curves of the best trials, curves that findings show as evidence, and curves of trials with
+    learning rates just above the best one."""
     best = list(ranked[:BEST_TRIALS])
     wanted: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best}}
     signals: dict[str, Signal] = {}

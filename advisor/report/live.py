@@ -20,7 +20,7 @@ from advisor.report.model import ReportData
 from advisor.report.text.running import STATE_WORDS
 
 ADDRESS = "127.0.0.1"
-"""The server listens on the loopback address only, because reports may be confidential and the server has no authentication."""
+"""The server listens only on the loopback address, because reports may be confidential and the server has no authentication."""
 
 MAX_CONNECTIONS = 64
 """Maximum number of open connections. Each connection has a thread; a connection beyond the maximum closes the oldest one."""
@@ -38,7 +38,7 @@ _CONTENT_TYPES = {"/": "text/html", "/report.html": "text/html", "/state": "appl
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A running or stopped trial as the page shows it. The page inserts these texts as plain text, never as markup."""
+    """A running or stopped trial as the page shows it. The page inserts all texts of a row as plain text, never as markup."""
 
     id: str
     name: str
@@ -99,7 +99,7 @@ class State:
     """One or two sentences with the number of running trials and the steps that the guard has saved; "" if no trial runs and none
     was stopped."""
     error: str | None = None
-    """Reason why the latest analysis failed, while the previous report stays visible; None if that analysis succeeded."""
+    """Reason why the latest analysis failed; None if it succeeded. After a failure, the previous report stays visible."""
 
 
 class _Server(ThreadingHTTPServer):

@@ -32,7 +32,7 @@ STATUS_LABELS: Mapping[str, str] = {
     "no_data": "without data",
     "running": "running",
 }
-"""The status of a trial in words, the same in all sections of a report."""
+"""Label of each trial status, used in all sections of a report."""
 
 
 class TrialCounts(FrozenModel):
@@ -80,7 +80,7 @@ class RuleInfo(FrozenModel):
 
 class SettingMean(FrozenModel):
     """Mean result of a setting over several trials with different seeds. The mean excludes trials whose results led to the
-    choice of this setting."""
+    choice of this setting, because they would make the mean too good."""
 
     value: float
     trials: int
@@ -101,8 +101,8 @@ class Best(FrozenModel):
     """Best mean result among all other settings; None if there is no other setting, or if the best trial's setting was not
     repeated."""
     kept_step: int | None = None
-    """Step of the checkpoint that the best trial chose or, without a choice, of its best checkpoint; None if it logged no
-    checkpoint."""
+    """Step of the best trial's chosen checkpoint or, if the trial chose none, of its best checkpoint; None if the trial logged
+    no checkpoint."""
     kept_value: float | None = None
     """Value of the objective at step `kept_step`."""
 
@@ -116,14 +116,14 @@ class Spread(FrozenModel):
 
 
 class Unlock(FrozenModel):
-    """One kind of data to log, or a change to the training, so that more checks can run."""
+    """A kind of data to log, or a change to the training, that allows more checks to run."""
 
     text: MessageField
     """Sentence with the action and the number of checks that can run after it."""
     checks: tuple[str, ...]
     """Ids of the rules that can run after this action."""
     code: str | None = None
-    """Example lines of Python for the framework that logged the study; None if no lines of code solve the problem."""
+    """Example lines of Python for the framework that logged the study; None if adding code cannot provide the data."""
 
 
 class NextStudy(FrozenModel):
@@ -139,7 +139,7 @@ class NextStudy(FrozenModel):
     training: str = "python train.py"
     """Command that trains one trial, with placeholders for the values that the study sets."""
     new_options: tuple[str, ...] = ()
-    """Options of the command `training` that are in the command of no trial of the analysed study."""
+    """Options in the command `training` with which no trial of the analysed study was started."""
     command_known: bool = True
     """True if a trial recorded its command; otherwise `training` is only an example."""
 
@@ -220,10 +220,10 @@ class ReportData(FrozenModel):
     inferred: dict[str, str]
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
-    """Decisions about how the runs of the experiment were read as a study."""
+    """Decisions that the advisor made when it read the experiment's runs as a study."""
     verdicts: tuple[Verdict, ...]
     unlocks: tuple[Unlock, ...] = ()
-    """Data to log or settings to change so that more checks can run; the entry that makes the most checks possible comes first."""
+    """Data to log or settings to change so that more checks can run. The entry that allows the most checks comes first."""
     rules: tuple[RuleInfo, ...]
     next_studies: tuple[NextStudy, ...]
     deferred: tuple[Deferred, ...]
@@ -264,8 +264,8 @@ class ReportData(FrozenModel):
         cause first.
 
         Critical causes come first. Findings that give only advice and explain no other finding come after warnings that change
-        a study. Notes follow findings that need action: first those that change a study, and then the more certain ones.
-        Findings that are deferred to a later study come last.
+        a study. Notes come after critical findings and warnings: first notes that change a study, then notes with only advice,
+        and the more certain notes first. Findings that are deferred to a later study come last.
         """
         findings = by_priority((f for v in self.verdicts for f in v.findings), self.figures.effects)
         causes = [find_first_cause(f, findings) for f in findings]

@@ -1,4 +1,4 @@
-"""Logs a report to the MLflow experiment on which it reports."""
+"""Logs a report to the MLflow experiment that the report is about."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | No
 
 
 def tags(report: ReportData) -> dict[str, str]:
-    """Return the tags: the headline, the description that MLflow displays, the rules that fired, and the number of verdicts with
-    each other status.
-    """
+    """Return the tags: the headline, the description that MLflow displays, the number of verdicts with each status, and the
+    findings of each rule that fired."""
     title = headline(report)
     findings = "\n".join(f"- {_note(f.message)} {_note(f.action)}" for f in report.heads)
     summary = _note(f"{title} {best_sentence(report)}")

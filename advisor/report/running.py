@@ -14,7 +14,7 @@ from advisor.model.words import encodable
 from advisor.report.model import RunningTrial, StoppedTrial, StoppedTrials
 
 MAX_TRIALS_WITH_NOTES = 32
-"""Maximum number of running trials on which the rules report individually."""
+"""Maximum number of running trials for which the rules are run individually."""
 _VERDICT_ORDER = ("doomed", "not_finite", "diverging", "stuck", "fine", "unknown")
 
 
@@ -38,7 +38,7 @@ def _row(study: Study, verdict: TrialVerdict, rules: Sequence[Rule]) -> RunningT
 
 
 def stopped_trials(study: Study) -> StoppedTrials:
-    """Return the trials that the guard stopped, and the number of training steps that it saved in this way."""
+    """Return the trials that the guard stopped, and the number of training steps that stopping them saved."""
     found, saved = [], 0
     for trial in study.trials:
         stop = read_guard_stop(trial.facts.get("stopped", ""))

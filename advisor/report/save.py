@@ -23,7 +23,8 @@ that were not edited."""
 
 
 def save_report(report: ReportData, out: Path, study_file: StudyFile | None = None) -> None:
-    """Write the report's files into `out`, see `Report.save`. Annotations in findings.sarif refer to lines of `study_file`."""
+    """Write the report's files into the folder `out`, as `Report.save` describes. Annotations in findings.sarif refer to lines
+    of `study_file`."""
     # Render all files before the first write, so that an error leaves the folder unchanged.
     save_files(files(placed(report, out), study_file), out)
 
@@ -46,7 +47,7 @@ def save_files(texts: Mapping[str, str], out: Path) -> None:
         every = {manifest: _lines([*before, *own])}
         write_files(every | {out / path: text for path, text in texts.items()})
         _remove_stale(out / "next", before, {path.removeprefix("next/") for path in studies})
-        with contextlib.suppress(OSError):  # if writing fails, the longer manifest is still correct
+        with contextlib.suppress(OSError):  # if writing fails, the longer manifest remains, which is correct, too
             write_files({manifest: _lines(own)})
 
 

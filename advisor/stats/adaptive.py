@@ -1,4 +1,4 @@
-"""Tests whether a sampler was adaptive, that is, whether later points lie near good earlier points."""
+"""Tests whether a sampler was adaptive: whether it placed later points near good earlier points."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from advisor.stats.ranks import log_rank_scores
 
 SEED = 0
 PERMUTATIONS = 199
-"""Number of random orders of the points with which the observed order is compared."""
+"""Number of random orders of the points that are compared with the observed order."""
 MIN_POINTS = 10
 """Minimum number of points for the test."""
 MAX_POINTS = 128
 """Maximum number of points to test; later points are ignored."""
 _AXES_AT_ONCE = 100
-"""Number of axes whose distances are computed together, to limit memory."""
+"""Number of axes for which distances are computed at once, to limit memory."""
 _MIN_P_VALUE_OF_EVEN_AXIS = 0.1
-"""An axis counts as evenly covered if a test for uniform positions has at least this p-value. This p-value is high, because an
-adaptive sampler soon clusters positions on some axis."""
+"""An axis counts as evenly covered if a test of uniform positions has at least this p-value. The limit on this p-value is high,
+because an adaptive sampler soon clusters positions on some axis."""
 
 
 def p_value(positions: FloatArray, costs: FloatArray) -> float:
-    """Return the p-value of the hypothesis that the sampler chose points without regard to earlier costs; 1 for fewer than 10
+    """Return the p-value of the hypothesis that earlier costs did not influence the choice of later points; 1 for fewer than 10
     points.
 
     positions: (n, d) in the order of the trials, in 0..1, NaN if a point lacks the axis; costs: (n,), NaN for failed trials. A
-    permutation test uses two statistics, with a Bonferroni correction: the distance to the best earlier point, and the
-    difference between the distances to good and to bad earlier points. The test ignores axes that are evenly covered, because a
-    grid that is traversed in order would look adaptive.
+    permutation test uses two statistics (Bonferroni): nearness to the best earlier point, and nearness to good rather than bad
+    earlier points. Evenly covered axes are ignored, because a grid that is traversed in order would look adaptive.
     """
     u = positions[:MAX_POINTS]
     u = u[:, [_is_unevenly_covered(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]
@@ -47,7 +46,7 @@ def p_value(positions: FloatArray, costs: FloatArray) -> float:
 def _nearness_to_best_points(
     order: np.ndarray, values: FloatArray, distance: FloatArray, contrast: FloatArray
 ) -> tuple[float, float]:
-    """Return two statistics of the points in this order: how near they lie to the best earlier point, and to better earlier
+    """Return two statistics of the points in the given order: their nearness to the best earlier point and to better earlier
     points."""
     costs_in_order = values[order]
     best = np.minimum.accumulate(costs_in_order)
@@ -58,7 +57,7 @@ def _nearness_to_best_points(
 
 
 def _distances(positions: FloatArray) -> FloatArray:
-    """Return the mean distances between points, shape (n, n), over the axes on which both points have a position."""
+    """Return the mean distance between each two points, shape (n, n), over the axes on which both points have a position."""
     total = np.zeros((len(positions), len(positions)))
     shared = np.zeros(total.shape)
     for first in range(0, positions.shape[1], _AXES_AT_ONCE):
@@ -71,7 +70,8 @@ def _distances(positions: FloatArray) -> FloatArray:
 
 
 def _is_unevenly_covered(positions: FloatArray) -> bool:
-    """Return True if the positions on an axis cluster more than uniform draws (chi-squared or Kolmogorov-Smirnov test)."""
+    """Return True if the positions on an axis cluster more than uniform positions would (chi-squared or Kolmogorov-Smirnov
+    test)."""
     present = positions[np.isfinite(positions)]
     levels, counts = np.unique(present, return_counts=True)
     if len(levels) < 2:

@@ -1,5 +1,5 @@
-"""Computes the expected best cost of n trials exactly, as a function of n. Lower costs are better, and a NaN cost marks a
-failed trial."""
+"""Computes the exact expected cost of the best of n trials, as a function of n. Lower costs are better, and a cost of NaN marks
+a failed trial."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from advisor.model.space import FloatArray
 
 
 def chance_of_better_trial(costs: FloatArray, n: int, level: float) -> float:
-    """Return the probability that at least one of `n` costs, drawn without replacement from `costs`, shape (N,), is below
+    """Return the probability that the lowest of `n` costs, drawn without replacement from `costs`, shape (N,), is below
     `level`."""
     return 1 - chance_of_no_target(len(costs), min(n, len(costs)), int(np.sum(costs < level)))
 
 
 def expected_gain(costs: FloatArray, further_trials: int, margin: float = 0.0) -> tuple[float, float]:
-    """Return (probability, expected size) of an improvement by `further_trials` more trials, which are exchangeable with the n
-    >= 1 trials that have `costs`.
+    """Return (probability, expected size) of an improvement by `further_trials` more trials that are exchangeable with the
+    given ones.
 
-    An improvement is a cost that is more than `margin` below the best earlier cost; its size is this difference. Both results
-    are exact for a random subset of the trials that is extended to all n trials, by the factor by which the new trials extend
-    n. Improvements shrink with the number of trials, so the returned size tends to be too high.
+    An improvement is a cost more than `margin` below the lowest earlier cost; its size is the difference of these costs. The
+    results are exact for a random subset of the trials that is extended to all of them by the same factor. Improvements become
+    smaller with more trials, so the returned size tends to be too high.
     """
     ordered = _sorted_costs(costs)
     total, gaps = len(ordered), ordered - ordered[0]
@@ -50,8 +50,8 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def p_value_of_late_group(sizes: Sequence[int], ranks: Sequence[int], items_ahead: int) -> float:
-    """Return the p-value of a group that comes late in an order: the item whose rank in its group is in `ranks` follows
-    `items_ahead` items of all groups.
+    """Return the p-value that a group of items comes late in an order, because an item of the group follows `items_ahead` other
+    items.
 
     The p-value bounds the probability that, in a random order, some group has fewer items than this rank among the first
     `items_ahead` items (hypergeometric distribution, summed over groups). sizes, ranks: one value per group; rank 1 is the best
@@ -64,31 +64,31 @@ def p_value_of_late_group(sizes: Sequence[int], ranks: Sequence[int], items_ahea
 
 @dataclass(frozen=True)
 class HalvingLoss:
-    """Expected difference between the best of a random half of the trials and the best of all trials."""
+    """Expected difference between the best cost of a random half of the trials and the best cost of all trials."""
 
     loss: float
-    """This expected difference, computed exactly from the ranked costs of the trials."""
+    """The expected difference, computed exactly from the sorted costs of the trials."""
     shape: float
-    """Shape parameter of the gamma distribution of the loss, which varies between random studies of the same size and search
-    space."""
+    """Shape parameter of a gamma distribution of the loss over random studies of the same size and search space."""
 
     def interval(self, level: float) -> tuple[float, float]:
-        """Return (low, high) bounds of the expected loss in other studies of the search space; each bound is one-sided with
-        level `level`."""
+        """Return (low, high) one-sided bounds, each at level `level`, of the expected loss in other studies of the search
+        space."""
         if not self.loss > 0:
             return 0.0, 0.0
         high, low = stats.gamma.ppf([1 - level, level], self.shape) / self.shape
         return self.loss / float(low), self.loss / float(high)
 
     def chance_above(self, level: float) -> float:
-        """Return the probability that the expected loss in other studies of the search space exceeds `level`."""
+        """Return the probability that the expected loss in another study of the search space exceeds `level`."""
         if level <= 0 or not self.loss > 0:
             return float(self.loss > level)
         return float(stats.gamma.cdf(self.shape * (self.loss / level), self.shape))
 
 
 def expected_best(costs: FloatArray, n: float) -> float:
-    """Return the expected cost of the best of n trials drawn without replacement. Failed trials count as the worst result.
+    """Return the expected lowest cost of n trials that are drawn without replacement. A failed trial counts as the worst
+    result.
 
     n lies between 1 and the number of trials and may be fractional.
     """
@@ -97,36 +97,35 @@ def expected_best(costs: FloatArray, n: float) -> float:
 
 
 def quantiles_of_best(costs: FloatArray, n: int, levels: FloatArray) -> FloatArray:
-    """Return quantiles, shape (k,), at the given levels from 0 to 1, of the best of n trials drawn with replacement from costs,
+    """Return the quantiles, shape (k,), at `levels` from 0 to 1, of the lowest of n costs drawn with replacement from `costs`,
     shape (N,), N >= 1.
 
-    The quantiles are the limit of a bootstrap: the best drawn trial is among the k best trials with probability 1 - (1 -
-    k/N)^n. A quantile is infinite if it is the cost of a failed trial.
+    The quantiles are the limit of a bootstrap: one of the k best trials is drawn with probability 1 - (1 - k/N)^n. A quantile
+    is infinite if it falls on a failed trial.
     """
     ordered = np.sort(np.where(np.isnan(costs), np.inf, costs))
     return ordered[[rank_of_best(len(ordered), n, level) - 1 for level in levels.tolist()]]
 
 
 def rank_of_best(total: int, n: int, level: float) -> int:
-    """Return the rank, from 1 for the best, at the `level` quantile of the best of n trials drawn with replacement from `total`
-    trials."""
+    """Return the `level` quantile of the rank of the best of n trials drawn with replacement from `total` trials; rank 1 is the
+    best."""
     rank = math.ceil(-total * math.expm1(math.log1p(-level) / n) - 1e-9) if level < 1 else total
     return min(max(rank, 1), total)
 
 
 def loss_of_halving(costs: FloatArray) -> HalvingLoss:
-    """Return the expected loss from running half as many trials. costs: shape (n,), n >= 4, at least one of them not NaN.
+    """Return the expected loss if only half as many trials had run. costs: shape (n,), n >= 4, at least one of them not NaN.
 
-    The loss is a weighted sum of gaps between neighbouring ranks. Gaps between the best costs of many independent trials are
-    nearly independent and exponential (Renyi), so half the sum of their squared contributions estimates the variance of the
-    loss.
+    The loss is a weighted sum of the gaps between costs of neighbouring ranks. Gaps between the lowest of many costs are nearly
+    independent and exponential (Renyi), which yields the variance of the loss.
     """
     ordered = _sorted_costs(costs)
     n, gaps = len(ordered), np.diff(ordered)
     largest = gaps.max(initial=0.0)
     if not largest > 0:
         return HalvingLoss(0.0, 1.0)
-    gaps = gaps / largest  # prevents overflow for huge costs
+    gaps = gaps / largest  # huge costs would overflow otherwise
     terms = _chances_below_rank(n, n / 2) * gaps
     loss, variance = float(terms.sum()), float((terms**2).sum()) / 2
     shape = loss**2 / variance if variance > 0 else 1.0
@@ -138,8 +137,7 @@ def _sorted_costs(costs: FloatArray) -> FloatArray:
 
 
 def _chances_below_rank(total: int, number_drawn: float) -> FloatArray:
-    """Return the probabilities that the best of `number_drawn` trials out of `total` ranks below 1, 2, ..., total - 1; shape
-    (total - 1,)."""
+    """Return the probability that the best of `number_drawn` trials out of `total` has a rank worse than 1, 2, ..., total - 1."""
     left = total - np.arange(1, total, dtype=np.float64)
     possible = left >= number_drawn - 1e-9
     left = np.where(possible, left, total)

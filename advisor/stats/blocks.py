@@ -1,5 +1,5 @@
-"""Computes the mean of a part of a noisy curve, with its standard error. The error comes from means of blocks of points, so
-neighbouring points may be correlated."""
+"""Computes the mean of a part of a noisy curve, with its standard error. The standard error comes from means over blocks of
+points, so noise of neighbouring points may be correlated."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scipy import special
 from advisor.model.space import FloatArray
 
 BLOCKS = 5
-"""Maximum number of blocks into which a part of a curve is divided. Means of long blocks of points are nearly independent even
-if the points are not."""
+"""Maximum number of blocks into which a part of a curve is divided. Means over long blocks of points are nearly independent
+even if the points themselves are correlated."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeanLevel:
-    """The mean of a part of a curve, with its standard error."""
+    """The mean of one part of a curve, with the standard error of the mean."""
 
     mean: float
     error: float
@@ -27,15 +27,15 @@ class MeanLevel:
     """Degrees of freedom of the standard error."""
 
     def p_above(self, limit: float) -> float:
-        """Return the one-sided p-value that the mean is above `limit` (Student's t)."""
+        """Return the one-sided p-value of the claim that the mean is above `limit` (Student's t)."""
         return _compute_p_value(self.mean - limit, self.error, self.freedom)
 
     def p_below(self, limit: float) -> float:
-        """Return the one-sided p-value that the mean is below `limit` (Student's t)."""
+        """Return the one-sided p-value of the claim that the mean is below `limit` (Student's t)."""
         return _compute_p_value(limit - self.mean, self.error, self.freedom)
 
     def p_value_above_other(self, other: MeanLevel) -> float:
-        """Return the one-sided p-value that this mean is above another mean (Welch's test)."""
+        """Return the one-sided p-value of the claim that this mean is above the mean `other` (Welch's test)."""
         error = math.hypot(self.error, other.error)
         if error <= 0:
             return _compute_p_value(self.mean - other.mean, 0.0, 1.0)
@@ -51,9 +51,9 @@ def mean_level(values: FloatArray) -> MeanLevel:
 
 
 def level_with_trend(values: FloatArray) -> MeanLevel:
-    """Return the mean of finite values, shape (n,), n >= 3, with an error that ignores a linear trend.
+    """Return the mean of finite values, shape (n,), n >= 3, with a standard error that a linear trend does not increase.
 
-    The error comes from deviations of block means from a straight line.
+    The standard error comes from the deviations of block means from a straight line.
     """
     means = _block_means(values)
     at = np.arange(len(means)) - (len(means) - 1) / 2

@@ -1,5 +1,4 @@
-"""Tests where good trials lie in a search space: whether they cluster at an end of an axis, and where the response along an
-axis is best."""
+"""Tests whether good trials cluster at an end of a hyperparameter's range, and where in the range the response is best."""
 
 from __future__ import annotations
 
@@ -19,20 +18,21 @@ SEED = 0
 DRAWS = 2000
 """Number of draws from the posterior distribution of a fitted response."""
 SURFACE_SHARE = 0.25
-"""Share of the significance level for tests on the response surface, which models effects that single axes do not show."""
+"""Share of the significance level that is spent on tests on the response surface, which shows effects that single axes do not
+show."""
 TURN_PROBABILITY = 0.5
-"""An extended range includes the turning point of the fitted response with this probability. A probability of one half
-suffices, because the next round can extend the range again, and a wider range would be sampled less densely."""
+"""Probability with which an extended range includes the turning point of the fitted response. One half suffices, because the
+next round can extend the range again, and a wider range is sampled less densely."""
 MAX_P_VALUE_OF_CLUSTER = 0.2
-"""Significance level of a cluster of good trials at an end, tested among the successful trials alone. Successful trials are
-tested separately, because failures beyond a threshold make successful trials cluster at the opposite end."""
+"""Significance level of a cluster at an end among the successful trials alone. This separate test is needed, because failures
+at one end make successful trials cluster at the opposite end."""
 WITHIN = 0.9
-"""Probability that the interval `Response.optimum` contains the best position."""
+"""Probability that the interval for the optimum in `Response` contains the best position."""
 DEGREE = 3
-"""Degree of the polynomial that models the response along one axis."""
+"""Degree of the polynomial that models the response along one hyperparameter."""
 _PRIOR_VARIANCE_DECAY = 0.25
-"""Prior variance of each polynomial degree as a multiple of that of the next lower degree; below 1, because smooth responses
-are more likely."""
+"""Factor from each polynomial degree's prior variance to that of the next higher degree; below 1, because smooth responses are
+more likely."""
 _POSITIONS = np.linspace(0, 1, 41)
 
 
@@ -40,10 +40,9 @@ _POSITIONS = np.linspace(0, 1, 41)
 
 
 def truncated_costs(costs: FloatArray) -> FloatArray:
-    """Return the costs, shape (n,), truncated at their median and centred, so that only differences within the better half
-    remain.
+    """Return the costs, truncated at their median and centred, so that only differences within the better half remain.
 
-    NaN costs count as the worst cost. All results are zero if the costs are so large that subtracting them overflows.
+    A cost of NaN counts as the worst cost. All results are zero if subtracting such large costs overflows.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         good = np.minimum(np.where(np.isnan(costs), np.nanmax(costs), costs), np.nanmedian(costs))
@@ -52,13 +51,13 @@ def truncated_costs(costs: FloatArray) -> FloatArray:
 
 
 def p_values_of_clusters(positions: FloatArray, values: FloatArray) -> FloatArray:
-    """Return p-values, shape (d, 2), of clusters of low values at the low and high end of each of d axes, adjusted for testing
-    all 2 d ends.
+    """Return p-values, shape (d, 2), of clusters of low values at the low and the high end of d axes, adjusted for testing 2 *
+    d ends.
 
-    positions: (n, d), NaN if a point lacks the axis; values: (n,). The statistic is the correlation between the values of
-    points and the ranks of their positions. The null distribution is the maximum over the axes under permutations of the values
-    (Westfall and Young; all permutations for n <= 7), so the p-values hold for any distribution of positions. An axis on which
-    positions do not vary has p = 1.
+    positions: (n, d), NaN if a point lacks the axis; values: (n,). The test statistic is the correlation between values and
+    ranks of positions. The null distribution of the statistic is the maximum over the axes under permutations of the values
+    (Westfall and Young; all permutations for n <= 7), whatever the positions are. An axis on which all positions are equal has
+    p = 1.
     """
     n = len(values)
     ranks = np.apply_along_axis(_centred_ranks, 0, positions)
@@ -95,16 +94,16 @@ def _centred_ranks(positions: FloatArray) -> FloatArray:
 
 
 class EndWithCluster(NamedTuple):
-    """An end of an axis at which good trials cluster and the response is best."""
+    """An end of an axis at which good trials cluster, and at which the response is best."""
 
     axis: int
     side: Side
     probability: float
-    """Probability that the best value lies at this end of the axis."""
+    """Probability that the best position on the axis lies at this end."""
     p: float
-    """p-value: probability that good trials cluster at least this strongly at any end of any axis by chance."""
+    """p-value: probability of an equally strong cluster of good trials at any end of any axis by chance."""
     p_value_among_successful_trials: float = 0.0
-    """p-value of a cluster at this end among the successful trials alone; 0 if no trial failed."""
+    """p-value of the cluster among the successful trials alone; 0 if no trial failed."""
 
 
 def ends_with_clusters(
@@ -113,10 +112,10 @@ def ends_with_clusters(
     """Return the ends of axes at which good trials cluster, most significant end first. costs: shape (n,), NaN for failed
     trials.
 
-    numeric, choices: positions on each axis, from 0 to 1, shape (n,). An end is returned if its p-value is at most `level`, and
-    the best value lies within `edge` of this end with a probability of at least `certainty`. `p_values_of_clusters` and
-    `fit_responses` test each axis alone. If there are several axes, a test on the response surface (`surface`) gets a quarter
-    of the level; it detects effects that exist only at good values of a second hyperparameter.
+    numeric, choices: positions on each axis, from 0 to 1, shape (n,). An end is returned if its p-value is at most `level` and
+    the best position lies within `edge` of it with probability `certainty`. `p_values_of_clusters` and `fit_responses` test
+    each axis alone. With several axes, a quarter of the level is spent on a test on the response surface, which detects effects
+    that depend on a second axis.
     """
     values, several = log_rank_scores(costs), len(numeric) + len(choices) > 1
     p = p_values_of_clusters(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)
@@ -127,7 +126,7 @@ def ends_with_clusters(
             for column, side, probability in sides:
                 if probability >= certainty and p[axis, column] <= level:
                     ends_by_axis[axis] = EndWithCluster(axis, side, probability, float(p[axis, column]))
-    # With too many axes, even the smallest possible p-value of the permutation test would exceed the level.
+    # With too many axes, even the smallest p-value that a permutation test can reach would exceed the level.
     if several and len(numeric) / SURFACE_SHARE / (surface.PERMUTATIONS + 1) <= level:
         for end in surface.find_ends_with_optimum(numeric, choices, values, edge, certainty):
             chance = end.p * len(numeric) / SURFACE_SHARE
@@ -142,7 +141,7 @@ def ends_with_clusters(
 
 
 def _p_value_among_successful(positions: FloatArray, costs: FloatArray, side: Side) -> float:
-    """Return the p-value of a cluster of good trials at this end among the successful trials alone.
+    """Return the p-value of a cluster of good trials at one end among the successful trials alone.
 
     The p-value is 0 if no trial failed or if fewer than 3 trials succeeded.
     """
@@ -157,29 +156,29 @@ def _p_value_among_successful(positions: FloatArray, costs: FloatArray, side: Si
 
 
 class Response(NamedTuple):
-    """Position of the best value along one axis, from posterior draws of the response."""
+    """The position of the best value along one axis, from posterior draws of the response."""
 
     low: float
     """Probability that the best position lies at the low end of the axis."""
     high: float
     """Probability that the best position lies at the high end of the axis."""
     step_low: float
-    """Distance, in range widths, from the low end to the turning point of the response: the `TURN_PROBABILITY` of posterior draws,
-    extrapolated as parabolas; inf if too few draws turn."""
+    """Distance, in range widths, from the low end to the response's turning point, extrapolated by parabolas; inf if too few
+    draws turn."""
     step_high: float
     optimum: tuple[float, float] = (0.0, 1.0)
-    """Central interval that contains the best position with probability `WITHIN`."""
+    """Central interval in which the best position lies with probability `WITHIN`."""
 
 
 def fit_responses(
     numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float
 ) -> list[Response]:
-    """Return the response of `values`, shape (n,), along each numeric axis, adjusted for all other axes. Positions, shape (n,),
-    lie between 0 and 1.
+    """Return the response of `values`, shape (n,), along each numeric axis, adjusted for the effects of all other axes.
+    Positions, shape (n,), lie between 0 and 1.
 
-    The model is additive: a cubic polynomial for each numeric axis, and an effect for each choice. The prior variances and the
-    noise maximise the evidence (MacKay), so that effects of irrelevant axes shrink to zero. `edge` is the share of a range that
-    counts as one of its ends.
+    The model is a sum of a cubic polynomial for each numeric axis and an effect for each choice. Prior variances and noise
+    maximise the evidence (MacKay), so effects of irrelevant axes shrink to zero. edge: share of a range that counts as one of
+    its ends.
     """
     blocks = [_cubic_basis(p, _degree(p)) for p in numeric] + [_choice_indicators(p) for p in choices]
     groups = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks])
@@ -204,9 +203,9 @@ def _degree(positions: FloatArray) -> int:
 
 
 def _cubic_basis(positions: FloatArray, degree: int) -> FloatArray:
-    """Return the values of Legendre polynomials of the degrees 1 to `degree` at these positions, shape (n, degree).
+    """Return Legendre polynomials of the degrees 1 to `degree` at the positions, shape (n, degree).
 
-    The polynomials have unit variance over 0 to 1, and are 0 at missing positions.
+    The polynomials have unit variance over 0 to 1, and the value 0 at missing positions.
     """
     x = 2 * np.clip(np.nan_to_num(positions), 0, 1) - 1
     base = np.polynomial.legendre.legvander(x, max(degree, 0))[:, 1:] * np.sqrt(2 * np.arange(1, degree + 1) + 1)
@@ -222,9 +221,8 @@ def _choice_indicators(positions: FloatArray) -> FloatArray:
 def _fit_by_evidence(
     design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (mean, covariance) of the weights' posterior. Expectation maximisation estimates the noise variance and one prior
-    variance per group of weights.
-    """
+    """Return (mean, covariance) of the posterior of the weights. Expectation maximisation estimates the variance of the noise
+    and one prior variance per group of weights."""
     n, count = len(values), int(groups.max()) + 1
     scale, noise = np.full(count, 1.0 / count), 0.3
     gram, cross = design.T @ design, design.T @ values
@@ -247,7 +245,7 @@ def _fit_by_evidence(
 
 
 def _invert_matrix(matrix: FloatArray) -> FloatArray:
-    """Return the inverse of a symmetric positive definite matrix; this takes half the time of a general inversion."""
+    """Return the inverse of a symmetric positive definite matrix in half the time of a general inversion."""
     factor, status = lapack.dpotrf(matrix, lower=True)
     half, singular = lapack.dpotri(factor, lower=True)
     if status or singular:
@@ -264,10 +262,10 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
     best = _POSITIONS[(draws @ _cubic_basis(_POSITIONS, len(mean)).T).argmin(1)]
     steps = []
     for end, inward in ((0.0, 1.0), (1.0, -1.0)):
-        # One step of Newton's method leads from the end of the range to the turning point of each draw.
+        # One step of Newton's method from the end of the range leads to the turning point of each draw.
         f0, f1, f2 = (draws @ _cubic_basis(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
         slope, curvature = (-3 * f0 + 4 * f1 - f2) / 0.1, (f0 - 2 * f1 + f2) / 0.05**2
-        falls = slope > 0  # the cost decreases towards the end
+        falls = slope > 0  # the cost falls towards the end of the range
         with np.errstate(divide="ignore", invalid="ignore"):
             turns = np.where(falls, np.where(curvature > 0, slope / curvature, np.inf), 0.0)
         steps.append(float(np.quantile(turns, TURN_PROBABILITY, method="higher")))
@@ -277,21 +275,20 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
 
 
 MIN_TURN_CONFIDENCE = 0.95
-"""Minimum confidence that the outermost point is worse than its neighbours by more than noise."""
+"""Confidence that the outermost point is worse than its neighbours by more than noise, required to call it worse."""
 MIN_TURN_POINTS = 4
-"""Minimum number of points to test whether the response turns before the end of a range."""
+"""Minimum number of points to test whether the response turns before the end of the range."""
 MIN_PARABOLA_POINTS = 8
-"""Minimum number of points to fit a local parabola. The parabola is fitted to the better half of the points, or to all points
-if that half is smaller than this number."""
+"""Minimum number of points to which a local parabola is fitted. The parabola is fitted to the better half of the points, or to
+all points if their better half is too small."""
 
 
 def p_value_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
-    """Return the p-value of the claim that the response turns before position `at`, so that extending the range beyond `at`
-    gains nothing.
+    """Return the p-value of the claim that the response turns before position `at`, so that a range beyond `at` gains nothing.
 
     positions, costs: (n,), finite. A parabola is fitted to the better half of the points, because points far from the optimum
-    say little about the turning point. The p-value comes from a t-test of the parabola's slope at `at`; it is 1 if there are
-    too few points.
+    say little about the turning point. The p-value comes from a t-test of the parabola's slope at `at`; it is 1 for too few
+    points.
     """
     number = min(len(costs), max(MIN_PARABOLA_POINTS, math.ceil(len(costs) / 2)))
     local = np.argsort(costs, kind="stable")[:number]
@@ -308,12 +305,12 @@ def p_value_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> floa
 
 
 def response_turns_inside(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Return True if costs along the only searched axis rise again before the end of the range, so that the optimum lies
-    inside.
+    """Return True if costs along the only searched axis rise before the end of the range, so that the optimum lies inside the
+    range.
 
-    positions, costs: (n,), finite. The outermost point must not be the best point. In addition, the outermost point must be
-    worse than its neighbours by more than noise, or a parabola fitted to the better half of the points must turn before the
-    end. The noise is bounded by second differences between the better half of the points, without the outermost point.
+    positions, costs: (n,), finite. The outermost point must not be the best one. The outermost point must also be worse than
+    its neighbours by more than noise, or a parabola through the better half of the points must turn inside. The noise limit
+    comes from second differences between the better half of the points, without the outermost one.
     """
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     x, y = (positions if side == "high" else 1 - positions)[order], costs[order]
@@ -329,6 +326,7 @@ def response_turns_inside(positions: FloatArray, costs: FloatArray, side: Side) 
 
 
 def outermost_is_worse(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Return True if the point nearest to the end is worse than the two next points. positions, costs: shape (n,), finite."""
+    """Return True if the point nearest to the end is worse than the two points next to it. positions, costs: shape (n,),
+    finite."""
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     return len(order) > 2 and bool(costs[order[0]] > costs[order[1:3]].max())

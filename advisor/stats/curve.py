@@ -1,4 +1,4 @@
-"""Statistics of noisy curves: their noise, their best level, and rises above this level."""
+"""Measures noisy curves: their noise, their best level, and rises above their best level."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from scipy.linalg import blas
 from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
 
 MIN_POINTS = 6
-"""Minimum number of points of a curve to estimate its noise and to test for a rise."""
+"""Minimum number of points of a curve to estimate its noise and to test whether it rises."""
 _WINDOW = 0.1
-"""Width of a window, as a share of the curve's points; the median over the window is a level of the curve."""
+"""Width of a window, as a share of the curve's points; a level of the curve is the median over a window."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 _ROUNDING = 2 * float(np.finfo(np.float32).eps)
-"""Maximum second difference of a curve that counts as a rounding error, relative to the curve's values. This limit suits 32-bit
-floats, in which most metrics are logged."""
+"""Maximum second difference of a curve, relative to its values, that counts as a rounding error. This limit suits 32-bit
+floats, as which most metrics are logged."""
 MIN_LATE_POINTS = 5
-"""Minimum number of points in the second half of a curve, or at its end, to fit a line to them."""
+"""Minimum number of points at the end, or in the second half, of a curve to fit a line to them."""
 _DEFAULT_INFLATION = 2.0
-"""Variance inflation if there are too few evaluations to estimate it; it corresponds to a lag-1 autocorrelation of 1/3."""
+"""Factor on the variance for autocorrelation, if evaluations are too few to estimate it; it corresponds to a lag-1
+autocorrelation of 1/3."""
 
 
 def noise(values: FloatArray) -> float:
-    """Return a robust standard deviation of the noise from point to point. values: shape (n,), finite, evenly spaced; NaN for n
-    < 5.
+    """Return a robust standard deviation of the noise between neighbouring points. values: shape (n,), finite, evenly spaced;
+    NaN for n < 5.
 
-    A smooth trend cancels in second differences; their variance is 6 sigma^2 for white noise. The median of the second
-    differences ignores single jumps.
+    A smooth trend cancels in second differences, whose variance is 6 sigma^2 for white noise. The median of the second
+    differences is not affected by single jumps.
     """
     if len(values) < 5:
         return float("nan")
@@ -40,11 +41,11 @@ def noise(values: FloatArray) -> float:
 
 
 def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
-    """Return (standard deviation, variance inflation, degrees of freedom) of the residuals of a curve's second half from a
-    cubic.
+    """Return (standard deviation, variance inflation, degrees of freedom) of residuals from a cubic that is fitted to a curve's
+    second half.
 
-    t, y: (n,), n >= `MIN_LATE_POINTS`. The variance inflation is the factor by which autocorrelation raises the variance of a mean
-    or a slope.
+    t, y: (n,), n >= `MIN_LATE_POINTS`. The variance inflation is the factor by which autocorrelation increases the variance of
+    a mean or of a slope.
     """
     start = min(int(np.searchsorted(t, 0.5)), len(t) - MIN_LATE_POINTS)
     x, z = t[start:] - t[start:].mean(), y[start:]
@@ -56,7 +57,7 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     if n < 10 or squares == 0:
         return deviation, _DEFAULT_INFLATION, float(degrees_of_freedom)
     lag = float(residual[1:] @ residual[:-1]) / squares
-    # Fitting a line lowers the autocorrelation by about (1 + 4 lag) / n, and fitting a cubic by twice this amount.
+    # Fitting a line lowers the estimated autocorrelation by about (1 + 4 lag) / n, and fitting a cubic by twice as much.
     lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
     inflation = (1 + lag) / (1 - lag)
     deviation = math.sqrt(squares / max(n - _variance_absorbed_by_fit(x, degree, lag), 1.0))
@@ -64,9 +65,10 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
 
 
 def smoothed(y: FloatArray, window: int) -> FloatArray:
-    """Return a curve, shape (n,), n >= window, smoothed by a Savitzky-Golay filter of degree 2 with an odd window.
+    """Return a curve, shape (n,), that a Savitzky-Golay filter of degree 2 has smoothed over an odd number `window` of points.
 
-    The result equals that of `scipy.signal.savgol_filter`, whose import takes longer than judging most studies.
+    The result equals that of `scipy.signal.savgol_filter`, but importing SciPy's version takes longer than judging most
+    studies.
     """
     basis = np.linalg.qr(np.vander(np.linspace(-1.0, 1.0, window), 3))[0]
     projection, half = basis @ basis.T, window // 2
@@ -83,7 +85,7 @@ def _variance_absorbed_by_fit(x: FloatArray, degree: int, lag: float) -> float:
     if lag <= 0:
         return float(degree + 1)
     band = np.array([[1.0], [-lag]]) * np.ones(len(x))
-    # blas.dtbsv solves (1 - lag * shift) x = column, that is, applies an AR(1) filter.
+    # blas.dtbsv solves (1 - lag * shift) x = column, which applies an AR(1) filter.
     forward, backward = (
         np.stack([blas.dtbsv(1, band, column, lower=1) for column in columns], axis=1)
         for columns in (basis.T, basis[::-1].T)
@@ -93,50 +95,49 @@ def _variance_absorbed_by_fit(x: FloatArray, degree: int, lag: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LevelRise:
-    """A rise of a cost above the best level of its curve. A level of the curve is its median over a tenth of the curve."""
+    """A rise of a curve's cost above the best level of the curve. A level of a curve is the median over a tenth of its points."""
 
     best: int
-    """Index of the middle of the window with the lowest level."""
+    """Index of the middle point of the window with the lowest level."""
     best_level: float
     level: float
-    """The level that is compared with the best level: at the end of the curve, or the value of one point."""
+    """Level that is compared with the best level: at the end of the curve, or the value of a single point."""
     error: float
-    """Standard error of the difference between the two levels, including noise that lasts over a window."""
+    """Standard error of the difference between both levels, including noise that lasts over a whole window."""
     p: float
-    """p-value of the rise, under the hypothesis that the true curve never rises; corrected for selecting the lowest of many
-    levels."""
+    """p-value of the rise if the true curve never rises; corrected for choosing the lowest of many levels."""
     gain: float
-    """Highest minus lowest level of the curve; it is the unit of `share`."""
+    """Highest level minus lowest level of the curve."""
 
     @property
     def height(self) -> float:
-        """Size of the rise in the unit of the curve; negative if the end of the curve is its best level."""
+        """Size of the rise in the curve's unit; negative if the curve ends at its best level."""
         return self.level - self.best_level
 
     @property
     def share(self) -> float:
-        """Size of the rise as a share of `gain`; 0 for a constant curve."""
+        """Size of the rise as a share of the curve's range of levels; 0 for a constant curve."""
         return self.height / self.gain if self.gain > 0 else 0.0
 
 
 def end_rise(costs: FloatArray) -> LevelRise | None:
-    """Return the rise of a curve's end above its best level. costs: shape (n,), finite; None for fewer than 6 points."""
+    """Return the rise of the end of a curve above its best level. costs: shape (n,), finite; None for fewer than 6 points."""
     return _rise(costs, None)
 
 
 def point_rise(costs: FloatArray, at: int) -> LevelRise | None:
-    """Return the rise of the cost at index `at` above the best level. costs: shape (n,), finite; None for fewer than 6 points."""
+    """Return the rise of the cost at index `at` above the curve's best level. costs: shape (n,), finite; None for fewer than 6
+    points."""
     return _rise(costs, at)
 
 
 def rise_over_lowest(costs: FloatArray, level: float, error: float = 0.0) -> LevelRise | None:
-    """Return the rise of `level`, which has the standard error `error`, above the best level of the curve; None for fewer than
-    6 points."""
+    """Return the rise of `level`, with standard error `error`, above the best level of the curve; None for fewer than 6 points."""
     return _rise(costs, None, level, error)
 
 
 def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_error: float = 0.0) -> LevelRise | None:
-    """Return the rise of the end of the curve, of the point at index `at`, or of `level`, above the lowest level of the curve."""
+    """Return the rise above the best level of the curve: of its end, of the point at index `at`, or of `level`."""
     n = len(costs)
     if n < MIN_POINTS:
         return None
@@ -145,7 +146,7 @@ def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_e
     stride = _window_stride(width)
     levels = _window_medians(y, width)
     end = _median(y[-width:])
-    # The windows of the best level and of the end of the curve must not overlap.
+    # The window of the best level must not overlap the window at the end of the curve.
     candidates = levels[: (n - 2 * width) // stride + 1] if at is None and level is None else levels
     best = int(np.argmin(candidates))
     best_level = float(candidates[best])
@@ -166,19 +167,19 @@ def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_e
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of a curve's level from one point to the end of the curve."""
+    """The change of the level of a curve from one of its points to its end."""
 
     before: float
     after: float
     p_fall: float
-    """One-sided p-value that the level falls."""
+    """One-sided p-value of the claim that the level falls."""
     p_rise: float
-    """One-sided p-value that the level rises."""
+    """One-sided p-value of the claim that the level rises."""
 
 
 def change_since(values: FloatArray, index: int) -> Change | None:
-    """Return the change of a curve's level from around `index` to its end. values: shape (n,), finite; None for fewer than 6
-    points."""
+    """Return the change of a curve's level from around index `index` to the end. values: shape (n,), finite; None for fewer
+    than 6 points."""
     n = len(values)
     if n < MIN_POINTS:
         return None
@@ -206,13 +207,13 @@ def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
 
 
 def _window_width(n: int) -> int:
-    """Return the number of points in a window, over which the level of a curve is the median."""
+    """Return the number of points of a window over which a level of the curve is computed."""
     return max(1, round(_WINDOW * n))
 
 
 def _noise_or_resolution(y: FloatArray) -> float:
-    """Return `noise(y)`, or the root mean square of second differences if most of them are rounding errors, as for a coarse
-    metric."""
+    """Return `noise(y)`; if most second differences are rounding errors, as for a coarse metric, return their root mean square
+    instead."""
     robust_noise = noise(y)
     if robust_noise > _ROUNDING * np.abs(y).max():
         return robust_noise
@@ -221,22 +222,22 @@ def _noise_or_resolution(y: FloatArray) -> float:
 
 
 def _point_error(y: FloatArray, at: int, width: int) -> float:
-    """Return the standard deviation of single points, including autocorrelated noise; 0 for too few points.
+    """Return the standard deviation of single points, including autocorrelated noise; 0 if the curve has too few points.
 
-    The standard deviation comes from the second half of the curve. The window around index `at` is left out, because this point
-    is tested against the noise.
+    The standard deviation is estimated from the second half of the curve. The window around index `at` is left out, because the
+    point at this index is tested against the noise.
     """
     others = np.delete(y, slice(max(at - width, 0), at + width + 1))
     return late_scatter(np.arange(len(others)) / len(others), others)[0] if len(others) >= 2 * MIN_LATE_POINTS else 0.0
 
 
 def _window_stride(width: int) -> int:
-    """Return the number of points from the start of one window to the start of the next: a quarter of a window."""
+    """Return the number of points from the start of one window to the start of the next, which is a quarter of a window."""
     return max(1, width // 4)
 
 
 def _window_medians(y: FloatArray, width: int) -> FloatArray:
-    """Return the median of each window of a curve, where windows start one stride apart."""
+    """Return the medians of overlapping windows of a curve, whose starts are one stride apart."""
     half, odd = width // 2, width % 2
     windows = np.partition(
         sliding_window_view(y, width)[:: _window_stride(width)], half if odd else (half - 1, half), axis=1
@@ -245,18 +246,18 @@ def _window_medians(y: FloatArray, width: int) -> FloatArray:
 
 
 def _median(values: FloatArray) -> float:
-    """Return the median of finite values, shape (n,), n >= 1; for few points, this is several times faster than NumPy's median."""
+    """Return the median of finite values, shape (n,), several times faster than NumPy does for few values."""
     half, odd = len(values) // 2, len(values) % 2
     parts = np.partition(values, half if odd else (half - 1, half))
     return float(parts[half] if odd else (parts[half - 1] + parts[half]) / 2)
 
 
 def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
-    """Return the standard error of a curve's level: the larger one of two estimates, from noise between points and from the
-    scatter of levels.
+    """Return the standard error of a curve's level: the larger of two estimates, from the noise of points and from the scatter
+    of levels.
 
-    Only the scatter of levels includes noise that lasts over many points. The scatter is computed from third differences
-    between adjacent windows, in which trend and curvature cancel; their variance is 20 times that of a level.
+    Only the scatter of levels contains noise that lasts over many points. The scatter comes from third differences between
+    adjacent windows, which cancel trend and curvature and have 20 times the variance of a level.
     """
     error = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
     if width < 2:
@@ -267,7 +268,7 @@ def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
 
 
 def _one_sided_p_of_levels(difference: float, error: float, n: int, width: int) -> float:
-    """Return the one-sided p-value of a difference between two levels of a curve. The degrees of freedom of this t-test were
+    """Return the one-sided p-value of a difference between two levels of a curve. The degrees of freedom of the t-test were
     fitted to simulated white noise."""
     if error <= 0:
         return 0.0 if difference > 0 else 1.0
@@ -275,7 +276,8 @@ def _one_sided_p_of_levels(difference: float, error: float, n: int, width: int) 
 
 
 def diverged_at(values: FloatArray) -> int | None:
-    """Return the first index after which a curve, shape (n,), is always non-finite; None if it ends finite or is empty."""
+    """Return the first index from which on a curve, shape (n,), is always non-finite; None if the curve is empty or ends
+    finite."""
     if not len(values) or math.isfinite(values[-1]):
         return None
     finite = np.flatnonzero(np.isfinite(values))

@@ -1,5 +1,5 @@
-"""Estimates the difference between the costs of two settings from their repeats, and the number of repeats needed to detect it.
-A lower cost is better.
+"""Estimates the difference between the costs of two settings from their repeats, and the number of repeats that detect a
+difference. A lower cost is better.
 """
 
 from __future__ import annotations
@@ -15,33 +15,32 @@ from advisor.model.space import FloatArray
 
 SEED = 0
 _MAX_EXACT = 20_000
-"""Maximum number of permutations to enumerate; if there are more, a tenth of this number is drawn at random."""
+"""Maximum number of permutations to enumerate; otherwise, a tenth of this number of permutations is drawn at random."""
 _MIN_PERMUTATIONS = 40
-"""Minimum number of permutations for a permutation test; with fewer, even perfectly separated groups have a two-sided p-value
-above 5 %."""
+"""Minimum number of possible permutations for a permutation test; with fewer, no two-sided p-value can be below 5 %."""
 _MIN_REPEATS = 4
-"""Minimum number of repeats of a setting to test for a gap in their costs."""
+"""Minimum number of repeats of one setting to test for a gap between their costs."""
 _SIMULATIONS = 9_999
-"""Number of simulated samples for the p-value of a gap."""
+"""Number of simulated samples from which the p-value of a gap is computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference between the mean costs of the settings `one` and `other`, with its uncertainty."""
+    """Difference between the mean costs of two settings, `one` and `other`, with its uncertainty."""
 
     gain: float
-    """Difference: mean cost of `other` minus mean cost of `one`; positive if `one` is better."""
+    """Mean cost of the setting `other` minus mean cost of the setting `one`; positive if `one` is better."""
     sd: float
-    """Standard deviation of costs between repeats, as the root mean square over both settings; NaN without repeats."""
+    """Standard deviation of costs between repeats of a setting, pooled over both settings; NaN without repeats."""
     error: float
     """Standard error of the difference; NaN without repeats."""
     freedom: float
-    """Degrees of freedom of the standard error (Welch-Satterthwaite, or those of the pooled estimate)."""
+    """Degrees of freedom of the standard error (Welch-Satterthwaite, or from the pooled repeats)."""
     p: float
-    """Two-sided p-value under the hypothesis of no difference; NaN without repeats."""
+    """Two-sided p-value of the difference; NaN without repeats."""
 
     def chance_above(self, level: float = 0.0) -> float:
-        """Return the probability that the true difference exceeds `level` (Student's t); NaN without repeats."""
+        """Return the probability that the true difference is above `level` (Student's t); NaN without repeats."""
         if math.isnan(self.error):
             return math.nan
         if self.error <= 0:
@@ -49,7 +48,7 @@ class Difference:
         return float(special.stdtr(self.freedom, (self.gain - level) / self.error))
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
-        """Return the central confidence interval of the true difference."""
+        """Return the central confidence interval of the true difference at level `level`."""
         if math.isnan(self.error):
             return math.nan, math.nan
         half = float(special.stdtrit(self.freedom, 0.5 + level / 2)) * self.error if self.error > 0 else 0.0
@@ -57,12 +56,12 @@ class Difference:
 
 
 def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | None = None) -> Difference:
-    """Compare the costs of two settings' repeats, shapes (n,) and (m,), n, m >= 1, finite.
+    """Compare the costs of the repeats of two settings, finite, shapes (n,) and (m,), n >= 1, m >= 1.
 
-    If both settings have at least two repeats, the standard error is Welch's. The p-value then comes from a permutation test of
-    the studentised difference, or from Welch's t-test if there are too few permutations. If a setting has a single run, the
-    standard error comes from `pool`: (standard deviation, degrees of freedom) of the repeats of any settings. If `pool` is
-    None, the standard error comes from the repeats of the other setting.
+    If both settings have several repeats, the standard error is Welch's. The p-value then comes from a permutation test of the
+    studentised difference, or from Welch's t-test for few permutations. If a setting has a single run, the standard error comes
+    from `pool`: (standard deviation, degrees of freedom) of repeats of any settings. If `pool` is None, the repeats of the
+    other setting determine the standard error.
     """
     n, m = len(one), len(other)
     gain = float(np.mean(other) - np.mean(one))
@@ -99,8 +98,8 @@ def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
 
 
 def prediction_margin(variance: tuple[float, int], repeats: int, level: float) -> float:
-    """Return the largest difference between the cost of one new run and the mean of `repeats` runs of a setting that is not
-    significant (one-sided).
+    """Return the largest insignificant difference (one-sided) between the cost of one new run and the mean of `repeats` runs of
+    a setting.
 
     variance: (standard deviation, degrees of freedom), as `pooled` returns them.
     """
@@ -108,7 +107,7 @@ def prediction_margin(variance: tuple[float, int], repeats: int, level: float) -
 
 
 def _permutation_p_value(one: FloatArray, other: FloatArray) -> float:
-    """Return the two-sided permutation p-value of the studentised difference."""
+    """Return the two-sided p-value of the studentised difference from a permutation test."""
     values, n = np.concatenate([one, other]), len(one)
     total = len(values)
     if math.comb(total, n) <= _MAX_EXACT:
@@ -127,8 +126,7 @@ def _permutation_p_value(one: FloatArray, other: FloatArray) -> float:
 
 
 def _welch_t(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
-    """Return Welch's t for each row of `members`, shape (k, N), which marks the members of one group; inf for a difference
-    without variance."""
+    """Return Welch's t, shape (k,), for k assignments of the values to two groups; inf for a difference without variance."""
     centred = values - values.mean()
     m = len(values) - n
     sums, squares = members @ centred, members @ centred**2
@@ -144,10 +142,10 @@ def _welch_t(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
 
 
 def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float = 0.8, max_repeats: int = 1000) -> int:
-    """Return the number of repeats of each setting so that a one-sided t-test at `level` detects `gain` with probability
+    """Return the number of repeats of each setting with which a one-sided t-test at `level` detects `gain` with probability
     `power`.
 
-    The result is at least 2, and `max_repeats` + 1 if `max_repeats` repeats do not suffice or the gain is not positive.
+    The result is at least 2; it is `max_repeats` + 1 if the gain is not positive or needs more repeats.
     """
     if not gain > 0:
         return max_repeats + 1
@@ -172,9 +170,10 @@ def _power(size: float, n: int, level: float) -> float:
 
 
 def chance_of_replication(result: Difference, level: float) -> float:
-    """Return the probability that a repetition of the comparison is significant in the same direction (two-sided at `level`).
+    """Return the probability that the same comparison, if repeated, is significant in the same direction (two-sided at
+    `level`).
 
-    This assumes that the observed difference is the true one.
+    The observed difference is assumed to be the true one.
     """
     if not result.error > 0:
         return float(result.gain != 0)
@@ -187,20 +186,21 @@ def chance_of_replication(result: Difference, level: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CostGap:
-    """A split of the repeats of one setting into two groups, separated by a gap in their costs."""
+    """A gap in the costs of the repeats of one setting, which splits the repeats into two groups."""
 
     smaller_group: tuple[int, ...]
-    """Indices of the repeats in the smaller one of the two groups."""
+    """Indices of the repeats in the smaller group."""
     worse: bool
-    """True if the costs of the smaller group are worse."""
+    """True if the smaller group has the worse costs."""
     p: float
-    """p-value: probability that normally distributed repeats have a gap at least this wide."""
+    """p-value: probability of an equally wide gap if the repeats are normally distributed."""
 
 
 def widest_gap(costs: FloatArray) -> CostGap | None:
-    """Return the widest gap between costs of repeats, shape (n,), relative to the range of the larger group; None for n < 4.
+    """Return the widest gap between the costs of repeats, relative to the range of the larger group; None for fewer than 4
+    repeats.
 
-    The p-value is simulated, because the widest of several gaps is selected.
+    The p-value is simulated, because it must account for choosing the widest of several gaps.
     """
     n = len(costs)
     if n < _MIN_REPEATS or not np.ptp(costs) > 0:
@@ -215,9 +215,9 @@ def widest_gap(costs: FloatArray) -> CostGap | None:
 
 
 def _gap_ratios(ordered: FloatArray) -> FloatArray:
-    """Return the gap after each of the first n - 1 ordered values, divided by the range of the larger group, shape (k, n - 1).
+    """Return each gap between neighbouring ordered values, divided by the range of the larger group, shape (k, n - 1).
 
-    The smallest gap is added to the range, because values that look equal may differ by less than the metric's resolution.
+    The smallest gap is added to the range, because values that look equal may differ by less than the resolution of the metric.
     """
     n = ordered.shape[1]
     gaps = np.diff(ordered, axis=1)

@@ -1,9 +1,8 @@
-"""Extrapolates a quantity to a larger model or data set. The slope of the trend over log size may drift, so intervals grow with
-the distance of extrapolation.
+"""Extrapolates a quantity, such as a learning rate, to a larger model or data set. The slope of the trend over log size may
+drift, so intervals become wider with the distance of extrapolation.
 
-Two to five sizes cannot show how straight the trend is, so we average over several standard deviations of the slope's drift and
-of the deviations of single sizes. Real trends bend: towards larger sizes, the best learning rate falls faster, and losses fall
-more slowly.
+Two to five sizes do not show how straight a trend is, so we average over several assumed drifts and deviations. Real trends
+bend: for larger models, the best learning rate falls faster, and the loss falls more slowly.
 """
 
 from __future__ import annotations
@@ -20,39 +19,39 @@ from advisor.model.space import FloatArray
 SEED = 0
 DRAWS = 4000
 _RATE_DRIFTS, _RATE_DEVIATIONS = (0.03, 0.1, 0.3), (0.05, 0.1, 0.2)
-"""Standard deviations for log learning rates: of the change in slope when the size grows by a factor e, and of single sizes
-around the trend. We chose them on development seeds of `benchmarks/quality/ladder.py`."""
+"""Standard deviations for the log learning rate: of the slope's change when the size grows by a factor e, and of single sizes
+from the trend. We chose these values on the development seeds of `benchmarks/quality/ladder.py`."""
 _RATE_SLOPE_SD = 0.5
-"""Prior standard deviation of the slope of the log learning rate over log model size. The slope is -0.5 if the learning rate
-falls as 1 / width, -0.71 according to Step Law, and 0 with mup."""
+"""Prior standard deviation of the slope of the log learning rate over the log model size. The slope is -0.5 if the learning
+rate falls as 1 / width, -0.71 according to Step Law, and 0 with mup."""
 _COST_DRIFTS, _COST_DEVIATIONS = (0.03, 0.1, 0.3), (0.03, 0.1, 0.3)
-"""Standard deviations for costs, of the slope's change and of single sizes around the trend, in units of the range of known
+"""Standard deviations for costs: of the change of the slope, and of single sizes from the trend, in units of the range of known
 costs."""
 _COST_SLOPE_SD = 2.0
 _EXPONENTS = np.geomspace(0.02, 1.0, 6)
-"""Candidate exponents of a power law of the cost: cost = floor + factor * size ** -exponent."""
+"""Candidate exponents of a power law for the cost: cost = floor + factor * size ** -exponent."""
 
 Feature = Callable[[FloatArray], FloatArray]
 
 
 class Trend(NamedTuple):
-    """Draws from the posterior of a trend."""
+    """Posterior draws of a trend over model or data sizes."""
 
     known: FloatArray
     """Values of the trend at the known sizes, shape (DRAWS, K)."""
     new: FloatArray
-    """Value at the new size, shape (DRAWS,), including the random deviation of a single size from the trend."""
+    """Value at the new size, shape (DRAWS,), including the random deviation of one size from the trend."""
 
 
 def rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
-    """Return the trend of the logarithm of the best learning rate: a line whose slope drifts. log_sizes: ascending; all arrays
-    have shape (K,), K >= 2."""
+    """Return the trend of the log of the best learning rate over log size: a line with a drifting slope. log_sizes: ascending;
+    all arrays have shape (K,), K >= 2."""
     grid = list(itertools.product((_linear,), _RATE_DRIFTS, _RATE_DEVIATIONS))
     return _draw_mixture(log_sizes, means, variances, new_log_size, 1.0, _RATE_SLOPE_SD, grid)
 
 
 def cost_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
-    """Return the trend of the best cost: a power law with a floor, averaged over its exponent. All (K,), K >= 3."""
+    """Return the trend of the best cost over log size: a power law with a floor, averaged over its exponent. All (K,), K >= 3."""
     scale = max(float(np.ptp(means)), math.sqrt(float(variances.max())), 1e-12)
     powers = [_power_law(exponent) for exponent in _EXPONENTS]
     grid = list(itertools.product(powers, _COST_DRIFTS, _COST_DEVIATIONS))
@@ -64,7 +63,7 @@ def _linear(distance: FloatArray) -> FloatArray:
 
 
 def _power_law(exponent: float) -> Feature:
-    """Return a power law with this exponent, scaled to a slope of 1 at the smallest size."""
+    """Return a power law with the given exponent, scaled to a slope of 1 at the smallest size."""
     return lambda distance: -np.expm1(-exponent * distance) / exponent
 
 
@@ -77,8 +76,7 @@ def _draw_mixture(
     slope: float,
     grid: Sequence[tuple[Feature, float, float]],
 ) -> Trend:
-    """Return posterior draws from the models in `grid`, each given as (feature, drift, deviation), in proportion to their
-    likelihoods."""
+    """Return posterior draws from a mixture of the models (feature, drift, deviation) in `grid`, weighted by their likelihoods."""
     at, count = np.append(log_sizes, new_log_size) - log_sizes[0], len(log_sizes)
     centred = means - means.mean()
     models, likelihoods = [], []

@@ -1,11 +1,11 @@
-"""Estimates the difference between groups of settings, each at its best values of all other hyperparameters, with its
-uncertainty.
+"""Estimates, with its uncertainty, the difference between groups of settings, each at its best values of all other
+hyperparameters.
 
-A Gaussian process is fitted to the costs of all groups together. The response of a group is the sum of a response that all
-groups share, a constant, and a deviation of the group, so that groups may have different optima. If there is a single group,
-the fit estimates how much better untried settings may be. The shared response and each deviation are the sum of one function
-per hyperparameter (additive part) and one function of all hyperparameters (joint part). The fit also determines the shares of
-both parts in the variance. The best cost of a group is the minimum of its response near good settings. Sources of the model:
+One Gaussian process is fitted to the costs of all groups. Each group's response is the sum of a response common to all groups,
+a constant, and a deviation of its own, so groups may have different optima. With a single group, the process predicts how much
+better untried settings may be. The common response and each deviation are sums of one function per hyperparameter (additive
+part) and one function of all of them (joint part). The fit also estimates how much of the variance the additive part and the
+joint part explain. The best cost of a group is the minimum of the group's response near good settings. Sources of the model:
 Swersky, Snoek and Adams, "Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian
 processes".
 """
@@ -26,25 +26,25 @@ from advisor.stats.ranks import choose_evenly_by_rank
 
 SEED = 0
 MIN_GROUP_SIZE = 4
-"""Minimum number of settings with a result in each of the compared groups."""
+"""Minimum number of settings with a result in each compared group."""
 _PARAMETER_DRAWS = 20
 """Number of posterior draws of the Gaussian process's parameters: relevances (inverse squared length scales) and variances."""
 _RESPONSE_DRAWS = 40
-"""Number of responses to draw for each draw of the Gaussian process's parameters."""
+"""Number of responses that are drawn for each draw of the process's parameters."""
 _MAX_POINTS = 128
-"""Maximum number of settings to which the response is fitted; exceeded only so that each group keeps `MIN_GROUP_SIZE` settings."""
+"""Maximum number of settings to fit; exceeded only if groups would otherwise keep fewer than `MIN_GROUP_SIZE` settings."""
 _REPEAT_DRAWS = 20_000
 """Number of posterior draws of the mean costs of repeated settings."""
 MAX_DRAWN_POINTS = 240
-"""Maximum number of points in the search space, over all groups, at which responses are drawn."""
+"""Maximum number of points, over all groups, at which responses are drawn."""
 _CANDIDATES = 2400
-"""Number of random points near good settings. The most promising of these points are chosen for each group."""
+"""Number of random candidate points near good settings. The most promising candidate points are chosen for each group."""
 _MIN_GOOD_SETTINGS = 4
-"""Minimum number of settings of a group that count as good; the group's best cost is sought near them."""
+"""Minimum number of settings of a group that count as good; the group's best cost is searched near good settings."""
 _CONSTANT_VARIANCE = 4.0
-"""Prior variance of a group's constant offset, as a multiple of the variance of the costs."""
+"""Prior variance of the constant offset of a group, as a multiple of the variance of the costs."""
 _JITTER = 1e-4
-# Prior means, prior variances and bounds of the Gaussian process's parameters, in the order that `_Model.mode` documents.
+# Priors and bounds of the parameters of the Gaussian process, in the order that `_Model.mode` documents.
 _PRIOR_MEANS = (0.0, 0.0, 0.0, -1.0, -4.0)
 _PRIOR_VARIANCES = (4.0, 4.0, 2.25, 2.0, 4.0)
 _BOUNDS = ((-7.0, 5.0), (-5.0, 5.0), (-3.0, 5.0), (-12.0, 3.0), (-11.0, 1.0))
@@ -52,12 +52,12 @@ _BOUNDS = ((-7.0, 5.0), (-5.0, 5.0), (-3.0, 5.0), (-12.0, 3.0), (-11.0, 1.0))
 
 @dataclass(frozen=True)
 class GroupEffect:
-    """Best costs of groups of settings, as draws from their posterior distribution."""
+    """Posterior draws of the best cost of each group of settings."""
 
     best: FloatArray
     """Best cost of each group, shape (draws, groups)."""
     noise: float
-    """Standard deviation of results around the fitted response, near the best settings."""
+    """Standard deviation of the noise of results near the best settings."""
 
     @property
     def leader(self) -> int:
@@ -65,19 +65,19 @@ class GroupEffect:
         return int(self.best.mean(0).argmin())
 
     def behind(self, group: int, level: float) -> tuple[float, float, float]:
-        """Return (estimate, low, high) of the group's best cost minus the leading group's best cost; the interval has
-        probability `level`."""
+        """Return (estimate, low, high) of the group's best cost minus the leading group's, with an interval of probability
+        `level`."""
         gaps = self.best[:, group] - self.best[:, self.leader]
         low, middle, high = np.quantile(gaps, [(1 - level) / 2, 0.5, (1 + level) / 2])
         return float(middle), float(low), float(high)
 
 
 def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> GroupEffect:
-    """Compare groups of settings by their best costs.
+    """Compare groups of settings by the best cost of each group.
 
     groups: (n,) indices 0, 1, ...; numeric, choices: positions (n,) of the other hyperparameters, NaN if missing; costs: (n,),
-    finite. Responses are fitted on an asinh scale, which compresses bad costs, because a response with a cliff is not smooth on
-    the original scale.
+    finite. Responses are fitted on an asinh scale, which compresses bad costs, because a response with a cliff is not smooth in
+    the original costs.
     """
     subset = _choose_settings(groups, costs)
     groups, costs = groups[subset], costs[subset]
@@ -89,11 +89,9 @@ def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArra
 
 
 def compare_repeats(groups: Sequence[FloatArray]) -> GroupEffect:
-    """Compare groups that consist of one setting each, by the costs of its repeats, shape (n,); at least one group has two
-    repeats.
+    """Compare groups that each consist of the repeats of one setting; at least one group has two repeats.
 
-    All groups have the same variance, so the draws of their means follow Student's t with the degrees of freedom of all
-    repeats.
+    All groups are assumed to have the same variance, so draws of their means follow Student's t.
     """
     variance = difference.pooled(list(groups))
     assert variance is not None
@@ -105,7 +103,7 @@ def compare_repeats(groups: Sequence[FloatArray]) -> GroupEffect:
 
 
 class _AsinhScale:
-    """An asinh scale for costs, on which responses are fitted: linear near the best cost, and logarithmic far above it."""
+    """An asinh scale for costs: linear near the best cost, and logarithmic far above it."""
 
     def __init__(self, costs: FloatArray) -> None:
         self.zero, self.unit = float(costs.min()), max(float(np.median(costs) - costs.min()), 1e-12)
@@ -113,7 +111,7 @@ class _AsinhScale:
         self.centre, self.spread = float(y.mean()), float(y.std()) or 1.0
 
     def scores(self, costs: FloatArray) -> FloatArray:
-        """Convert costs to scores on the asinh scale; the costs that define the scale have mean 0 and variance 1."""
+        """Convert costs to scores on the asinh scale, with mean 0 and variance 1 over the costs that define the scale."""
         return np.asarray((np.arcsinh((costs - self.zero) / self.unit) - self.centre) / self.spread, dtype=np.float64)
 
     def costs(self, scores: FloatArray) -> FloatArray:
@@ -121,13 +119,13 @@ class _AsinhScale:
         return np.asarray(self.zero + self.unit * np.sinh(np.clip(self.centre + self.spread * scores, -20, 20)))
 
     def noise_factors(self, costs: FloatArray) -> FloatArray:
-        """Return the noise variance of each score as a multiple of that at the best cost; the asinh scale shrinks noise at high
+        """Return the noise variance of each score relative to that at the best cost; the asinh scale shrinks the noise of high
         costs."""
         return np.asarray(1 / (1 + ((costs - self.zero) / self.unit) ** 2), dtype=np.float64)
 
     def noise(self, log_variance: FloatArray) -> FloatArray:
-        """Return the standard deviation of the noise near the best cost, in units of the cost. log_variance: logarithm of the
-        noise variance of scores."""
+        """Return the standard deviation of the noise near the best cost, in costs. log_variance: log noise variance of the
+        scores."""
         return np.asarray(np.exp(log_variance / 2) * self.spread * self.unit, dtype=np.float64)
 
 
@@ -136,17 +134,17 @@ class FurtherResults:
     """Posterior draws of the results of further random settings; each array has shape (draws,)."""
 
     gains: FloatArray
-    """Noise-free response at the best tried setting minus the lowest noise-free response at new settings; at least 0."""
+    """Noise-free cost of the best tried setting minus the lowest noise-free cost of new settings; at least 0."""
     noise: FloatArray
-    """Standard deviation of the noise in one trial's result."""
+    """Standard deviation of the noise of one trial's result."""
     best: FloatArray
-    """Best result of the new settings, including noise."""
+    """Lowest cost of the new settings, including noise."""
 
 
 def draw_further_results(
     numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int
 ) -> FurtherResults:
-    """Draw the results of `number` further random settings, at most `MAX_DRAWN_POINTS`.
+    """Draw the results of `number` further random settings, but at most `MAX_DRAWN_POINTS`.
 
     numeric, choices: positions (n,) in 0..1, NaN if missing; costs: (n,), NaN for failed trials, which count as the worst.
     """
@@ -180,8 +178,8 @@ def draw_further_results(
 def _random_places(
     numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Return the coordinates of random new settings. Numeric hyperparameters are uniform between 0 and 1; choices and missing
-    values are those of tried settings."""
+    """Return the coordinates of new random settings. Numeric values are uniform between 0 and 1; categorical and missing values
+    are copied from tried settings."""
     old = rng.integers(len((*numeric, *choices)[0]), size=number)
     drawn_positions = [np.where(np.isfinite(u[old]), rng.random(number), np.nan) for u in numeric]
     whole = [np.concatenate([u, v]) for u, v in zip(numeric, drawn_positions, strict=True)]
@@ -193,7 +191,7 @@ def _coordinate_blocks(numeric: list[FloatArray], choices: list[FloatArray]) -> 
 
 
 def _choose_settings(groups: IntArray, costs: FloatArray) -> IntArray:
-    """Return the sorted indices of the settings to fit, evenly spaced in rank within each group.
+    """Return the sorted indices of the settings to fit, which are evenly spaced in rank within each group.
 
     A group keeps at least `MIN_GROUP_SIZE` settings, or all of its settings if it has fewer.
     """
@@ -205,11 +203,11 @@ def _choose_settings(groups: IntArray, costs: FloatArray) -> IntArray:
 
 
 def _candidate_places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
-    """Return the points, shape (m, coordinates), among which the lowest cost is sought: good settings, and random points
-    between and around them.
+    """Return the points, shape (m, coordinates), where the lowest cost is searched: good settings and random points around
+    them.
 
-    Half of the random points lie on lines through two good settings. For the other half of the random points, each coordinate
-    is drawn separately, because no tried setting need have the best values of all hyperparameters.
+    Half of the random points lie on lines through two good settings. The other half of the random points mix the coordinates of
+    two settings, because no tried setting need have the best values of all hyperparameters.
     """
     rng = np.random.default_rng(SEED)
     points = np.hstack(blocks) if blocks else np.zeros((len(costs), 1))
@@ -227,10 +225,9 @@ def _candidate_places(blocks: list[FloatArray], groups: IntArray, costs: FloatAr
 
 
 class _Model:
-    """A Gaussian process that is fitted to the scores of settings.
+    """A Gaussian process that is fitted to the scores of all settings.
 
-    `mode` contains the logarithms of the relevances, the logit of the additive share, and the logarithms of the shared
-    variance, of the variance of group deviations, and of the noise variance.
+    `mode` holds its fitted parameters: log relevances, logit of the additive share, and the logarithms of three variances.
     """
 
     def __init__(self, blocks: list[FloatArray], groups: IntArray, y: FloatArray, noise_factors: FloatArray) -> None:
@@ -280,7 +277,7 @@ class _Model:
         return float(loss), np.array(slopes) + deviation / self.variances
 
     def _fit(self) -> FloatArray:
-        """Return the better one of two local optima of the parameters. From a poor starting point, the fit mistakes the
+        """Return the better one of two local optima of the process's parameters. From a bad starting point, the fit takes the
         response for noise."""
         optima = []
         for noise in (-5.0, -1.0):
@@ -315,35 +312,34 @@ class _Model:
         return np.vstack(minima)
 
     def posterior(self, rng: np.random.Generator) -> FloatArray:
-        """Return draws of the Gaussian process's parameters from a normal approximation of their posterior, shape (draws,
-        parameters)."""
+        """Return draws of the process's parameters, shape (draws, parameters), from a normal approximation of the posterior."""
         spread, directions = np.linalg.eigh(self._curvature())
         spread = np.maximum(spread, 1 / self.variances.max())
         steps = rng.standard_normal((_PARAMETER_DRAWS, len(self.mode))) / np.sqrt(spread)
         return np.asarray(np.clip(self.mode + steps @ directions.T, *self.bounds.T), dtype=np.float64)
 
     def _order_by_promise(self, similarity: FloatArray, group: int) -> IntArray:
-        """Return the indices of points, sorted by the mean minus the standard deviation of the group's response, lowest first."""
+        """Return the indices of the points, sorted by the mean minus the standard deviation of the group's response, lowest
+        first."""
         mean, half = self._posterior_mean_and_reduction(self.mode, similarity, (self.groups == group)[:, None])
         shared, own = np.exp(self.mode[-3:-1])
         deviation = np.sqrt(np.maximum(shared + own + _CONSTANT_VARIANCE - (half**2).sum(0), 0))
         return np.argsort(mean - deviation, kind="stable")
 
     def distances_of(self, places: FloatArray) -> list[FloatArray]:
-        """Return squared distances along each axis from the settings to the points, shape (axes, n, m), and among the points,
-        shape (axes, m, m)."""
+        """Return squared distances along each axis between settings and points, shape (axes, n, m), and between points, shape
+        (axes, m, m)."""
         return [self._distances(self.points, places), self._distances(places, places)]
 
     def _distances(self, a: FloatArray, b: FloatArray) -> FloatArray:
-        """Return the squared distances along each axis, shape (axes, n, m)."""
+        """Return the squared distances between points along each axis, shape (axes, n, m)."""
         columns = [self.axis_of == axis for axis in range(len(self.distances))]
         return np.array([squared_distances(a[:, c], b[:, c]) for c in columns])
 
     def draw(
         self, model_parameters: FloatArray, distances: list[FloatArray], groups: IntArray, rng: np.random.Generator
     ) -> FloatArray:
-        """Return random responses of the groups `groups` at points with these distances (see `distances_of`), shape (draws,
-        places)."""
+        """Return draws of the responses of `groups` at points with the given distances, shape (draws, places)."""
         mean, half = self._posterior_mean_and_reduction(
             model_parameters, _response_correlation(model_parameters, distances[0]), self.groups[:, None] == groups
         )
@@ -360,8 +356,7 @@ class _Model:
     def _posterior_mean_and_reduction(
         self, model_parameters: FloatArray, similarity: FloatArray, same_group: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the posterior mean at m points, shape (m,), and a matrix R, shape (n, m), such that the data reduce the
-        covariance by R^T R.
+        """Return the posterior mean at m points, and a matrix R, shape (n, m): the data reduce the points' covariance by R^T R.
 
         similarity: similarity (n, m) of the settings to the places; same_group: True if the groups are equal.
         """
@@ -382,7 +377,8 @@ def _covariance(model_parameters: FloatArray, similarity: FloatArray, same_group
 
 
 def _response_correlation(model_parameters: FloatArray, distances: FloatArray) -> FloatArray:
-    """Return the correlation of responses within a group, shape (n, m), for squared distances of shape (axes, n, m)."""
+    """Return the correlation, shape (n, m), between responses of one group at points with squared distances of shape (axes, n,
+    m)."""
     scaled, additive = (
         np.exp(model_parameters[: len(distances), None, None]) * distances,
         float(expit(model_parameters[-4])),
@@ -392,9 +388,9 @@ def _response_correlation(model_parameters: FloatArray, distances: FloatArray) -
 
 
 def _kernel(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the Matérn correlation of order 5/2 at these squared distances, and its derivative by the squared distance.
+    """Return the Matérn correlation of order 5/2 at squared distances, and its derivative with respect to the squared distance.
 
-    A squared exponential kernel would understate the uncertainty between settings of a response with a sharp optimum or a
+    A squared exponential kernel would understate the uncertainty between settings if the response has a sharp optimum or a
     cliff.
     """
     distance = np.sqrt(5 * squared)

@@ -1,9 +1,9 @@
 """Computes the scrambled Halton sequence. The points are bit-identical to those of `scipy.stats.qmc.Halton` in SciPy 1.17.
 
-We do not call SciPy, because its scrambling may change, whereas `advisor sample` must yield the same trials with every version
-of SciPy.
+We do not call SciPy, because its scrambling may change, and `advisor sample` must draw the same trials with every version of
+SciPy.
 
-Source: A. B. Source: Owen, "A randomized Halton algorithm in R", 2017.
+Source: A. B. Owen, "A randomized Halton algorithm in R", 2017.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _digit_permutations(base: int, rng: np.random.Generator) -> IntArray:
 
 
 def _radical_inverse(numbers: IntArray, digits: IntArray) -> FloatArray:
-    """Permute the digits of integers, shape (n,), and mirror them at the radix point; the results lie in [0, 1)."""
+    """Return the scrambled digits of integers, mirrored at the radix point, as numbers in [0, 1)."""
     base = digits.shape[1]
     inverse, weight = np.zeros(len(numbers)), 1.0 / base
     for permutation in digits:

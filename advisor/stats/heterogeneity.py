@@ -1,4 +1,4 @@
-"""Tests whether several values with standard errors differ by more than chance."""
+"""Tests whether several values with known standard errors differ by more than chance."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from advisor.model.space import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Heterogeneity:
-    """The range of several values, and the range that their standard errors alone would cause."""
+    """The range of several values, and the range that their standard errors would cause by chance."""
 
     spread: float
-    """Largest minus smallest of the values."""
+    """Largest value minus smallest value."""
     error: float
     """Root mean square of the standard errors of the values."""
     critical_range: float
-    """Range (largest minus smallest value) that k estimates of one true value exceed with probability `level`."""
+    """Range that estimates of one true value exceed with probability `level`, given their standard errors."""
     p: float
-    """p-value: probability that estimates of one true value have a range at least this large."""
+    """p-value: probability that estimates of one true value have at least the observed range."""
 
     @property
     def examples_needed(self) -> float:
-        """Factor by which the number of examples must grow to make the observed range significant.
+        """Factor by which the number of examples must grow for the observed range to be significant.
 
-        We assume that standard errors fall with the square root of the number of examples. The factor is infinite if all values
+        Standard errors are assumed to fall with the square root of the number of examples. The factor is infinite if all values
         are equal.
         """
         return (self.critical_range / self.spread) ** 2 if self.spread > 0 else math.inf
 
     @property
     def chance_within(self) -> float:
-        """Probability that, if the study is repeated with the same standard errors, the range is below `critical_range`."""
+        """Probability that a repeated study with the same standard errors has a range below `critical_range`."""
         if not self.error > 0:
             return 0.0
         return float(stats.norm.cdf((self.critical_range - self.spread) / (math.sqrt(2) * self.error)))
 
 
 def heterogeneity(values: FloatArray, errors: FloatArray, level: float) -> Heterogeneity:
-    """Compare k >= 2 values by the studentized range distribution. values, errors: shape (k,), errors are standard errors."""
+    """Compare two or more values by the studentized range distribution. values, errors: the values and their standard errors,
+    shape (k,)."""
     spread, error, k = float(np.ptp(values)), float(np.sqrt(np.mean(errors**2))), len(values)
     if not error > 0:
         return Heterogeneity(spread, error, 0.0, float(spread == 0))
@@ -51,8 +52,8 @@ def heterogeneity(values: FloatArray, errors: FloatArray, level: float) -> Heter
 
 
 def p_value_of_equal_means(values: FloatArray) -> float:
-    """Return the two-sided p-value of a t-test that n >= 2 values, shape (n,), have mean zero; 0 for equal values other than
-    zero."""
+    """Return the two-sided p-value of a t-test of the hypothesis that values, shape (n,), n >= 2, have mean zero; 0 for equal
+    values other than zero."""
     if np.ptp(values) == 0:
         return float(values[0] == 0)
     return float(2 * stats.t.sf(abs(values.mean()) / (values.std(ddof=1) / math.sqrt(len(values))), len(values) - 1))

@@ -1,9 +1,9 @@
 """Estimates the importance of each hyperparameter, alone and in interactions, with its uncertainty.
 
-A Gaussian process with one relevance (inverse squared length scale) per axis, as in `surface`, is fitted to normal scores of
-the ranks of costs, so that neither their unit nor a few huge losses have an effect. Relevances and noise are drawn from a
-normal approximation of their posterior, and one response is drawn for each of these draws. The importance is Sobol's total
-index over the tried settings: a share of the variance between trials, including noise.
+A Gaussian process with one relevance (inverse squared length scale) per axis is fitted to normal scores of the costs' ranks, so
+huge losses have no effect. Relevances and noise are drawn from a normal approximation of their posterior, and each of these
+draws yields one response. The importance is Sobol's total index over the tried settings: a share of the variance between
+trials, including noise.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from advisor.stats.ranks import choose_evenly_by_rank, normal_scores
 
 SEED = 0
 MIN_TRIALS = 8
-"""Minimum number of trials to compute importances; with fewer, importances would only reflect the prior."""
+"""Minimum number of trials to compute importances; with fewer, importances only reflect the prior."""
 DRAWS = 40
-"""Number of responses to draw from the posterior."""
+"""Number of responses that are drawn from the posterior."""
 _FOURIER_FEATURES = 100
-"""Number of random Fourier features that form a function drawn from the prior."""
+"""Number of random Fourier features of which a function that is drawn from the prior consists."""
 _COMPARED_POINTS = 5000
-"""Approximate number of points at which responses are compared; exceeded only in studies with many axes."""
+"""Approximate number of points at which responses are compared; studies with many axes need more."""
 _MAX_NUMBERS = 4_000_000
-"""Maximum number of elements of an array of points whose responses are computed together."""
+"""Maximum number of elements of the arrays of points whose responses are computed at once."""
 _REPETITIONS = 4
-"""For each point and axis, the number of other trials whose positions replace the point's position, one after the other."""
+"""Number of other trials whose positions replace, one after the other, the position of a point on an axis."""
 _MIN_COMPARED_POINTS = 32
-"""Minimum number of points at which responses are compared, however many axes there are."""
+"""Minimum number of points at which responses are compared, even for many axes."""
 _DIFFERENCE_STEP = 0.1
-"""Step of the finite differences that approximate the curvature of the log-likelihood."""
+"""Step width of the finite differences that approximate the curvature of the log-likelihood."""
 _MAX_LOG_RELEVANCE_SD = 3.0
-"""Maximum posterior standard deviation of a log relevance; it equals the prior standard deviation."""
+"""Maximum posterior standard deviation of a log relevance, equal to its prior standard deviation."""
 _BOUNDS = ((-8.0, 6.0), (-4.0, 4.0), (-9.0, 1.5))
-"""Bounds of the log relevances, the log signal and the log noise."""
+"""Bounds (low, high) of the log relevances, of the log signal variance, and of the log noise variance."""
 _CHOICE_COORDINATE = 0.125**0.5
-"""Coordinate of a categorical value on its one-hot axis, chosen so that two different values are half a range apart."""
+"""Coordinate of a categorical value on its one-hot axis, such that different values are half a range apart."""
 _MISSING_COORDINATE = 0.4
 _JITTER = 1e-6
 _PERMUTATIONS = 999
 _TEST_RELEVANCES = (1.0, 16.0)
-"""Inverse squared length scales of the kernels of the permutation test: one for slow and one for fast changes along an axis."""
+"""Inverse squared length scales of the permutation test's kernels: one for slow and one for fast changes along an axis."""
 _MIN_P_VALUE = 0.01
-"""Smallest p-value that `Response.p` returns; also the significance level for the effect of a single axis."""
+"""Smallest p-value that `Response.p` returns, and significance level for the effect of a single axis."""
 _MAX_SHUFFLES = 19
 _MAX_SHUFFLED_TRIALS = 64
 
 
 @dataclass(frozen=True)
 class _ResponseDraw:
-    """A function drawn from the posterior: random Fourier features for the prior, plus a correction at the trials."""
+    """A function drawn from the posterior: random Fourier features, plus a correction that fits it to the trials."""
 
     points: FloatArray
     """Scaled positions of the trials, shape (n, coordinates)."""
@@ -67,12 +67,11 @@ class _ResponseDraw:
     noise: float
     weights: FloatArray
     features: tuple[FloatArray, FloatArray, FloatArray]
-    """(Frequencies, phases, amplitudes) of the Fourier features, of shapes (coordinates, features), (features,) and
+    """(Frequencies, phases, amplitudes) of the Fourier features, with shapes (coordinates, features), (features,) and
     (features,)."""
 
     def at(self, points: NDArray[np.float32]) -> FloatArray:
-        """Return the response at points of shape (m, coordinates), in single precision for speed, because errors of 0.001 are
-        negligible."""
+        """Return the response at points, shape (m, coordinates), in single precision, because errors of 0.001 are negligible."""
         scaled = points * self.scale.astype(np.float32)
         similar = squared_distances(scaled, self.points.astype(np.float32))
         similar *= np.float32(-0.5)
@@ -91,7 +90,7 @@ def _random_function(scaled: NDArray[Any], features: tuple[FloatArray, FloatArra
 
 
 class Response:
-    """Posterior draws of the response to all hyperparameters."""
+    """Posterior draws of the response of results to all hyperparameters together."""
 
     def __init__(self, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> None:
         """numeric, choices: positions (n,) of each axis, NaN if missing; costs: (n,), NaN for failed trials; n >= 2."""
@@ -109,12 +108,12 @@ class Response:
         self._draws = self._draw_responses()
 
     def p(self, others: Sequence[tuple[FloatArray, bool]] = ()) -> float:
-        """Return the p-value: the probability that shuffled results depend on the axes at least as strongly; never below 0.01.
+        """Return the p-value: the probability that shuffled results depend on the axes at least as strongly; at least 0.01.
 
         First, each axis is tested alone. If no axis is significant, the likelihood of the whole response is compared with that
         of up to 19 shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a numeric
-        axis) of each axis that is not in the response because its effect is weaker. If there are other axes, only single axes
-        are tested, including these, to correct the p-value for the selection of axes.
+        axis) of each axis that the response lacks because its effect is weaker. If there are other axes, only single axes are
+        tested, including these, to correct the p-value for the selection of axes.
         """
         rng = np.random.default_rng(SEED + 2)
         other_blocks = [coordinates(u[self.subset], numeric) for u, numeric in others]
@@ -132,10 +131,11 @@ class Response:
         return 1 / (_MAX_SHUFFLES + 1)
 
     def p_value_within(self, axis: int, selected_trials: BoolArray) -> float:
-        """Return the p-value of the effect of an axis among some of the trials; 1 for fewer than `MIN_TRIALS` trials.
+        """Return the p-value of the effect of one axis among the selected trials; 1 for fewer than `MIN_TRIALS` selected
+        trials.
 
-        selected_trials: mask of these trials, shape (n,). The effects of all other axes, fitted to all trials, are removed
-        first.
+        selected_trials: mask, shape (n,), of the selected trials. The effects of all other axes, as fitted to all trials, are
+        removed before the test.
         """
         members = selected_trials[self.subset]
         if members.sum() < MIN_TRIALS:
@@ -166,7 +166,7 @@ class Response:
         return np.asarray((curvature + curvature.T) / 2, dtype=np.float64)
 
     def _draw_response(self, parameters: FloatArray, rng: np.random.Generator) -> _ResponseDraw:
-        """Return a posterior draw of the response for these log relevances, log signal and log noise, by Matheron's rule."""
+        """Return a posterior draw of the response for the given log relevances, log signal and log noise, by Matheron's rule."""
         n, p = self.points.shape
         signal, noise = np.exp(parameters[-2:])
         scale = np.sqrt(np.exp(parameters[:-2]))[self.axis_of]
@@ -180,10 +180,9 @@ class Response:
         )
 
     def _replacement_trials(self) -> IntArray:
-        """Return, for each point and axis, the trials whose positions replace the position of the point, shape (axes, points,
-        repetitions).
+        """Return the trials whose positions replace a point's position on an axis, shape (axes, points, repetitions).
 
-        These trials are evenly spaced in rank along the axis, which reduces the sampling error.
+        The replacing trials are evenly spaced in rank along the axis, which lowers the sampling error.
         """
         rng, n = np.random.default_rng(SEED + 1), len(self.points)
         trials = []
@@ -195,12 +194,10 @@ class Response:
         return np.array(trials)
 
     def _responses_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return (responses at the trials, responses after the coordinates in each set of axes are replaced by those of other
-        trials, total variances).
+        """Return (responses at the trials, responses with the axes of each set taken from other trials, total variances).
 
-        The three results have the shapes (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). The total
-        variance is the noise variance plus the variance of the response over points whose coordinates come from different
-        trials.
+        The results have the shapes (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). The total variance
+        is the noise variance plus the variance of the response at points that mix the coordinates of different trials.
         """
         n = len(self.points)
         count = min(n, max(_COMPARED_POINTS // (_REPETITIONS * (len(sets) + 1)), _MIN_COMPARED_POINTS))
@@ -226,13 +223,13 @@ class Response:
         return unchanged, changed[:, :-1], changed[:, -1].var(axis=(1, 2)) + np.array([d.noise for d in self._draws])
 
     def total(self) -> FloatArray:
-        """Return the importance of each axis, including interactions, as a share of the variance between trials, shape (draws,
+        """Return the importance of each axis, with its interactions, as a share of the variance between trials, shape (draws,
         axes)."""
         base, swapped, variance = self._responses_at([(a,) for a in range(self.axes)])
         return np.asarray(0.5 * ((base - swapped) ** 2).mean((2, 3)) / variance[:, None], dtype=np.float64)
 
     def pairs(self, axes: Sequence[int]) -> dict[tuple[int, int], FloatArray]:
-        """Return the importance of the interaction of each pair of axes, as a share of the variance between trials, shape
+        """Return the importance of the interaction between each two axes, as a share of the variance between trials, shape
         (draws,)."""
         pairs = list(combinations(sorted(axes), 2))
         base, swapped, variance = self._responses_at([*((a,) for a in axes), *pairs])
@@ -242,8 +239,8 @@ class Response:
 
 
 def p_value_of_blocks(blocks: Iterable[FloatArray], values: FloatArray, rng: np.random.Generator) -> float:
-    """Return the p-value of the hypothesis that values, shape (n,), depend on no block of coordinates, shape (n, c) (HSIC with
-    smooth kernels)."""
+    """Return the p-value of the hypothesis that `values`, shape (n,), depend on none of the blocks of coordinates, shape (n, c)
+    (HSIC)."""
     rows = np.vstack([values, rng.permuted(np.tile(values, (_PERMUTATIONS, 1)), axis=1)])
     return p_value_of_kernels(
         rows, (kernel(block, relevance) for block, relevance in product(blocks, _TEST_RELEVANCES))
@@ -251,10 +248,10 @@ def p_value_of_blocks(blocks: Iterable[FloatArray], values: FloatArray, rng: np.
 
 
 def p_value_of_kernels(rows: FloatArray, kernels: Iterable[FloatArray]) -> float:
-    """Return the p-value of the hypothesis that the first row is unrelated to all kernels, each of shape (n, n).
+    """Return the p-value of the hypothesis that the first row is unrelated to each of the kernels, of shape (n, n).
 
-    The other k rows, each of shape (n,), are draws from the null distribution. The test statistic is the smallest p-value of a
-    row over all kernels.
+    The other rows, each of shape (n,), are draws from the null distribution. The test statistic of a row is its smallest
+    p-value over all kernels.
     """
     p = np.ones(len(rows))
     for k in kernels:
@@ -264,16 +261,16 @@ def p_value_of_kernels(rows: FloatArray, kernels: Iterable[FloatArray]) -> float
 
 
 def kernel(block: FloatArray, relevance: float) -> FloatArray:
-    """Return the similarity of points, shape (n, c), along an axis, as a doubly centred matrix of shape (n, n)."""
+    """Return the similarity of points, shape (n, c), along one axis, as a doubly centred matrix of shape (n, n)."""
     k = np.exp(-0.5 * relevance * squared_distances(block, block))
     return np.asarray(k - k.mean(0) - k.mean(1)[:, None] + k.mean(), dtype=np.float64)
 
 
 def coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
-    """Return the coordinates of an axis, shape (n, c). Distances between coordinates equal distances between positions; all
-    pairs of different choices have the same distance.
+    """Return the coordinates of points on one axis, shape (n, c). Distances between coordinates equal distances between
+    positions, and all different choices are equally far apart.
 
-    A point without a position on the axis is half a range away from all points with a position.
+    A point without a position on the axis is half a range away from every point with a position.
     """
     is_known = np.isfinite(positions)
     if numeric:
@@ -286,8 +283,7 @@ def coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
 
 
 def squared_distances(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """Return the squared distances between points a, shape (n, p), and b, shape (m, p), as an array of shape (n, m) with the
-    dtype of the inputs."""
+    """Return the squared distances between the points a, shape (n, p), and b, shape (m, p), as an array of shape (n, m)."""
     distances: NDArray[Any] = a @ (-2 * b.T)
     distances += (a**2).sum(1)[:, None]
     distances += (b**2).sum(1)

@@ -1,4 +1,4 @@
-"""Tests whether two hyperparameters interact. The null hypothesis is an additive response, that is, a sum of one function per
+"""Tests whether two hyperparameters interact. The null hypothesis is an additive response: a sum of one function per
 hyperparameter."""
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ SEED = 0
 DRAWS = 1999
 MAX_DRAWS = 19_999
 _RELEVANCES = (1.0, 16.0)
-"""Inverse squared length scales of the interaction's kernel: one for a response with a single bend over the range, and one for
-a sharp turn."""
+"""Inverse squared length scales of the interaction's kernel: one for a gentle bend over the range, and one for a sharp turn."""
 _MIN_RELEVANCE, _MAX_RELEVANCE = 1.0, 60.0
 
 
 def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAWS) -> dict[tuple[int, int], float]:
-    """Return the p-value of each pair of axes: the probability that an additive response with the fitted noise shows at least
-    as much interaction.
+    """Return, for each pair of axes, the p-value: the probability that an additive response with noise shows at least as much
+    interaction.
 
-    The additive model has one smooth function per axis. The relevances of these functions are those of `response`; restricted
-    maximum likelihood estimates their variances. The alternative hypothesis adds the variance of a product of smooth functions
-    of both axes; a score test is made for each of four pairs of relevances. The smallest of the four p-values is compared with
-    that of data simulated from the additive model. The p-values are not adjusted for the number of pairs.
+    The additive model has one smooth function per axis. The relevances of the functions are those of `response`, and restricted
+    maximum likelihood estimates their variances. The alternative adds a product of smooth functions of both axes; it is tested
+    with each of four pairs of relevances. The smallest of the four p-values is compared with that of data simulated from the
+    additive model. The p-values are not corrected for the number of pairs.
     """
     y = response.values - response.values.mean()
     n = len(y)
@@ -48,14 +47,13 @@ def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAW
 
 
 def draws_needed(level: float) -> int | None:
-    """Return a number of simulated draws that suffices for a p-value as small as `level`; None if even `MAX_DRAWS` do not
-    suffice."""
+    """Return a number of draws that suffices for p-values as small as `level`; None if even `MAX_DRAWS` are too few."""
     number = math.ceil(1 / level) - 1
     return None if number > MAX_DRAWS else DRAWS if number <= DRAWS else MAX_DRAWS
 
 
 def _fit_variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:
-    """Return the variances that maximise the penalised likelihood: one per kernel, and the noise variance last."""
+    """Return the variances of the kernels that maximise the penalised likelihood, followed by the noise variance."""
     n, prior = len(y), np.array([-1.0] * len(kernels) + [-2.0])
 
     def loss(log_variances: FloatArray) -> tuple[float, FloatArray]:

@@ -1,7 +1,7 @@
-"""Detects sudden changes of noisy losses: jumps, and rises early in training. The module `spikes` finds outliers of gradient
-norms.
+"""Detects sudden changes of noisy losses: jumps, and rises early in training. Outliers of gradient norms are detected by the
+module `spikes`.
 
-No test in this module assumes normal noise: the tail of the changes of the series itself (`tails`) bounds the largest change.
+No test assumes normal noise: the tail of the series' own changes (module `tails`) bounds the largest change by chance.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from advisor.stats.tails import MIN_CHANGES, MIN_POINTS, level_tail
 
 _TENFOLD = 10.0
 _MIN_BLOWUP_RATIO = 3.0
-"""A loss has blown up if it is at least this multiple of its first value."""
+"""A loss has blown up if it reaches at least this multiple of its first value."""
 _JUMP_WIDTHS = (2, 6, 18, 54)
-"""Minimum durations of the jumps to search for, in points. A duration of 1 is left out, because a single atypical minibatch is
-not a jump."""
+"""Minimum durations, in points, of the jumps that are searched. Jumps of one point are left out, because a single atypical
+minibatch is not a jump."""
 _PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
 _MIN_NORMAL_POINTS = 9
-"""Minimum number of points whose median has approximately normal noise; a median of fewer points is sensitive to atypical
-minibatches."""
+"""Minimum number of points whose median has nearly normal noise; atypical minibatches affect a median of fewer points."""
 _MIN_LOST_SHARE = 0.5
-"""A curve has collapsed if at least this share of the loss's earlier fall is undone at its end."""
+"""A loss has collapsed if its end undoes at least this share of its earlier fall."""
 _MIN_SHARE_ABOVE_NOISE = 0.9
-"""After a collapse, at least this share of the levels must lie above the noise."""
+"""Minimum share of the levels after a collapse that must lie above the noise."""
 _STEEPEST_SHARE = 0.05
-"""The largest changes of a loss, up to this share of all changes, count as its steepest rises."""
+"""Share of all changes of a loss, the largest ones, that count as its steepest rises."""
 _MIN_RATE_GROWTH = 1.5
-"""The schedule explains a rise of the loss if the learning rate grows by at least this factor."""
+"""A rise of the loss is due to the schedule if the learning rate grows by at least this factor across it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +46,28 @@ class Jump:
     index: int
     """Index of the first point after the rise of the loss."""
     before: float
-    """Level of the loss just before the jump."""
+    """Level of the loss just before its jump."""
     after: float
-    """Level of the loss just after the jump."""
+    """Level of the loss just after its jump."""
     points: int
-    """Minimum number of points for which the loss stays high."""
+    """Minimum number of points for which the loss stays high after its jump."""
     share: float
-    """Size of the jump as a share of the loss's fall since the start of training."""
+    """Size of the jump as a share of the fall of the loss since the start of training."""
     p: float
-    """p-value: probability that noise alone causes a jump at least this large anywhere in the series."""
+    """p-value: probability that noise alone causes an equally large jump anywhere in the series."""
     limit: float
-    """Level that noise alone would reach from `before` in one of 20 loss curves without jumps."""
+    """Level that noise alone would reach in one of 20 loss curves without jumps."""
     log: bool
-    """True if `share` refers to the logarithm of the loss, because the loss fell tenfold or blew up."""
+    """True if the jump is measured in the logarithm of the loss, because the loss fell tenfold or blew up."""
 
 
 def largest_jump(
     values: FloatArray, first: int, rates: FloatArray | None = None, explained_jumps: Sequence[Jump] = ()
 ) -> Jump | None:
-    """Return the most significant jump at index `first` or later in a finite loss, shape (n,).
+    """Return the most significant jump, at index `first` or later, of a finite loss, shape (n,).
 
     Return None for fewer than 20 points or if the loss never fell. rates: learning rate at each point, shape (n,). If the
-    learning rate grows by half or more across a rise, the schedule explains this rise. explained_jumps: jumps of the loss to
-    ignore.
+    learning rate grows by half or more across a rise, the schedule explains the rise. explained_jumps: jumps to ignore.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -79,12 +77,10 @@ def largest_jump(
 
 
 def lasting_jump(values: FloatArray, first: int, explained_jumps: Sequence[Jump] = ()) -> Jump | None:
-    """Return a rise at index `first` or later in a finite loss, shape (n,), that undoes half of the earlier fall and lasts to
-    the end of the curve.
+    """Return a rise, at index `first` or later, that undoes half of the loss's earlier fall and lasts to the end of the curve.
 
-    Return None if there is no such rise. explained_jumps: jumps of the loss to ignore. The noise is estimated from points
-    before the rise, because a collapsed loss scatters more. Noise that grows does not undo half of the earlier fall, so it does
-    not count as a collapse.
+    Return None if there is no such rise. explained_jumps: jumps of the loss to ignore. The noise is estimated before the rise,
+    because a collapsed loss scatters more. Growing noise is no collapse, because it does not undo half of the earlier fall.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -96,8 +92,7 @@ def lasting_jump(values: FloatArray, first: int, explained_jumps: Sequence[Jump]
 def _most_significant_rise(
     rises: Sequence[tuple[float, int, float, float, float, int, float]], *, log: bool
 ) -> Jump | None:
-    """Return the rise with the lowest p-value, corrected for the number of rises, in the unit of the loss; None if there are no
-    rises."""
+    """Return the rise with the lowest p-value, corrected for the number of rises, in the unit of the loss; None without rises."""
     if not rises:
         return None
     p, index, level_before, level_after, limit, width, share = min(rises)
@@ -118,7 +113,7 @@ def _lasting_rise(
     y: FloatArray, width: int, first: int, explained_jumps: Sequence[Jump]
 ) -> tuple[float, int, float, float, float, int, float] | None:
     back = width + 1
-    # Skip these levels, because levels just after an explained jump would count as a collapse.
+    # Levels just after an explained jump would count as a collapse, so they are skipped.
     first_clear = max((jump.index + jump.points + back for jump in explained_jumps), default=0)
     at = np.arange(max(back + width + MIN_POINTS // 2, first, first_clear), len(y) - width + 1)
     if not len(at):
@@ -131,7 +126,7 @@ def _lasting_rise(
     final = float(np.median(y[index:]))
     if final - level < _MIN_LOST_SHARE * fall:
         return None
-    # Only changes shortly before the rise count, because the steeper trend earlier in training would count as noise.
+    # Only changes shortly before the rise count as noise, because the loss falls more steeply earlier in training.
     moves = levels_after[back : index - width + 1] - levels_before[: index - width + 1 - back]
     moves = moves[-max(len(moves) // 2, MIN_POINTS // 2) :]
     tail = level_tail(moves, width)
@@ -143,11 +138,10 @@ def _lasting_rise(
 
 
 def steep_rises(values: FloatArray, width: int) -> BoolArray:
-    """Return a mask, shape (n,), of the points of a finite loss that are at most one point away from its steepest rises (the
-    steepest 5 % of all changes).
+    """Return a mask, shape (n,), of the points of a finite loss within one point of its steepest rises (5 % of all changes).
 
-    width: number of points whose median is a level; levels are compared with each other. The mask is all False for fewer than
-    20 points.
+    width: number of points whose median is a level of the loss; a change is a difference between levels. The mask is all False
+    for a loss with fewer than 20 points.
     """
     steep = np.zeros(len(values), dtype=np.bool_)
     if len(values) < MIN_POINTS or len(values) < 2 * width + 2:
@@ -159,10 +153,10 @@ def steep_rises(values: FloatArray, width: int) -> BoolArray:
 
 
 def _choose_scale(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
-    """Return (loss on the scale for measuring its changes, True if this scale is logarithmic).
+    """Return (loss on the scale on which its changes are measured, True if the scale is logarithmic).
 
-    Values are clipped so that their squares are finite. The scale is logarithmic if the loss fell tenfold or blew up after
-    index `first`: after a blow-up, noise is proportional to the loss, and would hide the earlier fall on a linear scale.
+    Values are clipped, so that their squares are finite. The scale is logarithmic if the loss fell tenfold, or blew up after
+    index `first` so that its noise grew with it.
     """
     start, known = max(float(values[0]), float(np.median(values[:3]))), levels(values, 3)
     fell, blew_up = (
@@ -212,8 +206,7 @@ def _largest_rise(
 
 
 def _spans_explained_jump(explained_jumps: Sequence[Jump], at: IntArray, width: int) -> BoolArray:
-    """Return a mask of the indices in `at` for which an explained jump lies between the `width` points before and the `width`
-    points after."""
+    """Return a mask of the indices in `at` with an explained jump within `width` points before or after them."""
     mask = np.zeros(len(at), dtype=np.bool_)
     for jump in explained_jumps:
         mask |= np.abs(at - jump.index) <= width + jump.points + 1
@@ -221,15 +214,14 @@ def _spans_explained_jump(explained_jumps: Sequence[Jump], at: IntArray, width: 
 
 
 def _learning_rate_grew(rates: FloatArray, points_before: int, width: int) -> BoolArray:
-    """Return a mask of pairs of windows; True if the learning rate grew from the first window of `points_before` points to the
-    next window of `width` points."""
+    """Return a mask of pairs of neighbouring windows, True where the learning rate grew from the first window to the second."""
     min_before = sliding_window_view(rates, points_before).min(axis=1)[: len(rates) - points_before - width + 1]
     max_after = sliding_window_view(rates, width).max(axis=1)[points_before:]
     return np.asarray(max_after > _MIN_RATE_GROWTH * np.maximum(min_before, 1e-300))
 
 
 def levels(values: FloatArray, width: int) -> FloatArray:
-    """Return the lower median of each window of `width` points, shape (n - width + 1,); item k belongs to values[k : k +
+    """Return the lower median of each window of `width` points, shape (n - width + 1,); item k is that of values[k : k +
     width]."""
     width = min(width, len(values))
     middle = (width - 1) // 2
@@ -245,15 +237,15 @@ class EarlyRise:
     """A rise of the loss above its first value, early in training."""
 
     index: int
-    """Index of the first point of the window with the highest level."""
+    """Index of the first point in the window with the highest level of the loss."""
     start: float
-    """First value of the loss curve."""
+    """First value of the loss."""
     level: float
     """Highest level of the loss early in training."""
     share: float
-    """Size of the rise as a share of the loss's later fall below its first value; infinite if it never falls below."""
+    """Size of the rise as a share of the later fall of the loss below its first value; infinite if it never falls below."""
     p: float
-    """p-value: probability that noise in the first loss and in the highest level causes a rise at least this large."""
+    """p-value: probability that noise in the first value and in the highest level causes an equally large rise."""
     limit: float
     """Level of the loss that noise alone exceeds in one of 20 runs."""
 
@@ -261,11 +253,11 @@ class EarlyRise:
 def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise | None:
     """Return the largest rise of a finite loss, shape (n,), above its first value within the first `early_points` points.
 
-    Return None if there are too few points. width: number of points whose median is a level. The noise is estimated from the
-    early part of the curve or from the later part, whichever is quieter, because an unstable start is itself noisy. If all
-    losses are positive, a log scale is used, because noise grows with the loss. Noise may lower the first value (with a normal
-    tail, because this value is the mean over a batch) or raise the highest level. The p-value is at least that of
-    `wandering.p_value_of_unusual_start`, because autocorrelated noise may rise as far.
+    Return None if there are too few points. width: number of points whose median is a level of the loss. The noise is estimated
+    from the quieter part of the curve, early or late, because an unstable start is itself noisy. If all losses are positive,
+    their logarithms are compared, because noise grows with the loss. Noise may lower the first value (with a normal tail,
+    because it is a mean over a batch) or raise the highest level. The p-value is at least that of
+    `wandering.p_value_of_unusual_start`, because autocorrelated noise may cause an equal rise.
     """
     if early_points < 2 or len(values) < 8:
         return None
@@ -296,11 +288,11 @@ def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise |
 
 
 def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
-    """For each probability in `_PROBABILITIES`, return the rise above the first value that the highest of `tries` levels
-    exceeds by chance with this probability.
+    """Return, for each probability in `_PROBABILITIES`, the rise that the highest of `tries` levels exceeds by chance with this
+    probability.
 
-    The median of many points is approximately normal. The median of few points may contain atypical minibatches, so half of the
-    probability is then assigned to an exponential tail of the median, and half to the first value.
+    The median of many points has nearly normal noise. The median of few points may contain atypical minibatches, so it gets an
+    exponential tail and half of the probability.
     """
     deviation, freedom = _noise_scale(noise)
     tail = level_tail(-noise, 1) if len(noise) >= MIN_CHANGES else None
@@ -320,7 +312,7 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
 
 
 def _quieter_series(one: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the longer one of two noise series, or the shorter one if it has enough points and less than half the scatter."""
+    """Return the longer of two noise series, or the shorter one if it has enough points and less than half of the scatter."""
     long, short = (one, other) if len(one) > len(other) else (other, one)
     if len(long) < MIN_POINTS:
         return np.concatenate([one, other])
@@ -328,15 +320,15 @@ def _quieter_series(one: FloatArray, other: FloatArray) -> FloatArray:
 
 
 def _noise_scale(noise: FloatArray) -> tuple[float, float]:
-    """Return (standard deviation, degrees of freedom) of noise, estimated from its lower half, or from all points if there are
-    few."""
+    """Return (standard deviation, degrees of freedom) of noise, from its lower half or, for few points, from all points."""
     if len(noise) < MIN_POINTS:
         return float(noise.std(ddof=1)), len(noise) - 1.0
     return (float(np.median(noise)) - float(np.quantile(noise, 0.25))) / _NORMAL_QUARTILE, 0.37 * len(noise)
 
 
 def residuals(values: FloatArray, width: int = 9) -> FloatArray:
-    """Return each value minus the median of its `width` - 1 neighbours, shape (n,); a smooth trend cancels out."""
+    """Return the difference between each value and the median of its `width` - 1 neighbours, shape (n,), which cancels a smooth
+    trend."""
     neighbours = np.ones(width, dtype=np.bool_)
     neighbours[width // 2] = False
     return np.asarray(values - median_filter(values, footprint=neighbours, mode="mirror"), dtype=np.float64)

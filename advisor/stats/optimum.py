@@ -1,10 +1,9 @@
-"""Estimates the best position on one axis, with its uncertainty, by a Gaussian process whose parameters are averaged over
-instead of fitted.
+"""Estimates the best position on one axis, with its uncertainty, by a Gaussian process that is averaged over its parameters.
 
-A sweep has about eight positions, so fitted parameters would understate the uncertainty: a response that passes through every
-point seems to have no noise. Sweeps of one training task at several model or data sizes have similar responses, so they share
-the parameters of the response's shape, but not of the noise. The credible intervals are valid if the response is smooth. A kink
-at the lowest point shifts the estimate by up to a third of the distance between positions.
+A sweep has only about eight positions, so a fit of the parameters would understate the uncertainty, and often find no noise.
+Sweeps of one task at several model or data sizes have similar responses, so their responses have common shape parameters, but
+different noise. The credible intervals are valid if the response is smooth. A kink at the lowest point shifts the estimate by
+up to a third of the distance between neighbouring positions.
 """
 
 from __future__ import annotations
@@ -22,48 +21,48 @@ from advisor.stats.surface import compress_costs
 
 SEED = 0
 DRAWS = 1000
-"""Number of draws of the optimum from its posterior distribution."""
+"""Number of draws of the optimum from its posterior."""
 _GRID_SIZE = 101
 _LENGTH_SCALES = np.geomspace(1.0, 6.0, 6) * math.log(2)
-"""Length scales of the response on the natural-log scale, corresponding to factors of 2 to 64."""
+"""Length scales of the response in natural logarithms, which correspond to factors of 2 to 64."""
 _SIGNALS = np.geomspace(0.1, 3.0, 4)
 _NOISES = np.geomspace(0.02, 1.0, 8)
-"""Standard deviations of the noise of one value, and of the response's deviation from a parabola, for values with standard
-deviation 1."""
+"""Standard deviations of the noise, and of the response's deviation from a parabola, relative to the standard deviation of the
+values."""
 _PARABOLA_VARIANCE = 4.0
-"""Prior variance of the coefficients of the parabola, with positions scaled to -1 to 1."""
+"""Prior variance of the parabola's coefficients, for positions scaled to -1 to 1."""
 _NOISE_PRIOR = (math.log(0.2), 1.0)
-"""Mean and standard deviation of the normal prior of the logarithm of the noise."""
+"""Mean and standard deviation of the normal prior of the log noise."""
 _MAX_COST_DISTANCE = 10.0
-"""Maximum distance of a drawn value from the best value, on the compressed scale of costs."""
+"""Maximum distance of a drawn value from the best value, on the compressed scale of the costs."""
 
 Parameters = tuple[float, float, float]
 """(Length scale, signal, noise) of a Gaussian process."""
 
 
 class Optimum(NamedTuple):
-    """Posterior draws of the lowest point of one sweep's response; each array has shape (DRAWS,)."""
+    """Posterior draws of the lowest point of the response in one sweep; each array has shape (DRAWS,)."""
 
     positions: FloatArray
     costs: FloatArray
-    """Noise-free cost at the drawn best position."""
+    """Noise-free cost at each drawn best position."""
 
 
 class _Sweep(NamedTuple):
     positions: FloatArray
     values: FloatArray
-    """Costs, compressed and standardised."""
+    """Costs on a compressed scale, standardised."""
     costs: FloatArray
     mean: float
     spread: float
 
 
 def optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
-    """Return the optimum of each sweep. A sweep is (positions, costs), both of shape (n,) and finite, with at least three
+    """Return the optimum of each sweep. A sweep is (positions, costs), both finite and of shape (n,), with at least three
     different positions.
 
-    The positions are natural logarithms, such as those of learning rates. Positions outside the sweep are not considered, so if
-    many draws lie at an end, the optimum may lie beyond this end.
+    The positions are natural logarithms, such as those of learning rates. Positions outside the sweep are not considered: if
+    many draws lie at an end of the sweep, the optimum may lie beyond it.
     """
     known = [_standardise_sweep(*sweep) for sweep in sweeps]
     shapes = list(itertools.product(_LENGTH_SCALES, _SIGNALS))
@@ -108,7 +107,7 @@ def _noisy_covariance(sweep: _Sweep, at: Parameters) -> FloatArray:
 
 
 def _covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: Parameters) -> FloatArray:
-    """Return the covariance, shape (len(a), len(b)), of a response that is the sum of a parabola and a smooth deviation."""
+    """Return the covariance, shape (len(a), len(b)), of a response that is a parabola plus a smooth deviation."""
     length, signal, _ = at
     middle, half = sweep.positions.mean(), np.ptp(sweep.positions) / 2
     parabola = [np.vander((p - middle) / half, 3) for p in (a, b)]
@@ -117,7 +116,7 @@ def _covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: Parameters) -> 
 
 
 def _draws(sweep: _Sweep, at: Parameters, points: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
-    """Return draws of the standardised response at these points, shape (count, points)."""
+    """Return draws of the standardised response at the points, shape (count, points)."""
     cross = _covariance(sweep, sweep.positions, points, at)
     gain = np.linalg.solve(_noisy_covariance(sweep, at), cross)
     variance, axes = np.linalg.eigh(_covariance(sweep, points, points, at) - cross.T @ gain)

@@ -1,4 +1,4 @@
-"""Finds the values of a hyperparameter beyond which trials fail."""
+"""Finds thresholds of hyperparameters beyond which trials fail."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from advisor.model.space import BoolArray, FloatArray, IntArray, Side
 
 _Labels: TypeAlias = NDArray[np.int8]
 """Label of each trial: 1 for a failed trial, -1 for the best trial, 0 for any other. Eight bits per label save memory, because
-there are thousands of permutations of thousands of trials."""
+thousands of permutations of thousands of trials are stored."""
 
 SEED = 0
 PERMUTATIONS = 4999
 _BOTH_SIDES: tuple[Side, ...] = ("low", "high")
 _MAX_EXACT = 6000
-"""Maximum number of label permutations to enumerate."""
+"""Maximum number of permutations of the labels to enumerate."""
 
 
 def chance_of_failed_share(failed: float, total: float, share: float) -> float:
-    """Return the probability that the true failure rate is at least `share` if `failed` of `total` trials failed (Jeffreys
-    prior)."""
+    """Return the probability that the true failure rate is at least `share`, given that `failed` of `total` trials failed
+    (Jeffreys prior)."""
     return float(special.betaincc(failed + 0.5, total - failed + 0.5, share))
 
 
 @dataclass(frozen=True)
 class FailureRegion:
-    """All values of a hyperparameter beyond a threshold, where trials fail."""
+    """All values of a hyperparameter beyond a threshold, at which trials fail."""
 
     axis: int
     side: Side
-    """End of the axis, low or high, that lies in the region."""
+    """End of the hyperparameter's range, low or high, that lies in the region."""
     edge: float
-    """Position of the failed trial in the region that is closest to the trials outside the region."""
+    """Position of the region's failed trial that is closest to the trials outside of the region."""
     inside: float
-    """Position of the closest trial outside the region; NaN if all trials are in the region."""
+    """Position of the trial outside of the region that is closest to it; NaN if all trials are in the region."""
     failed: int
     """Number of failed trials in the region."""
     total: int
     """Number of all trials in the region."""
     p: float
-    """p-value: probability that any axis and end has, by chance, a region that separates failed trials as clearly as this one."""
+    """p-value: probability that labels at random yield a region, on any axis, that separates failed trials equally well."""
 
 
 def find_failure_regions(
@@ -58,14 +58,14 @@ def find_failure_regions(
     near: FloatArray | None = None,
     sides: tuple[tuple[Side, ...], ...] | None = None,
 ) -> list[FailureRegion]:
-    """Return the regions beyond a threshold where trials fail, lowest p-value first, at most one per axis and end.
+    """Return the regions beyond a threshold in which trials fail, lowest p-value first, at most one region per axis and end.
 
-    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed trials from
-    the others as well as possible (Kolmogorov-Smirnov statistic). If `purity` is set, the region contains as many failed trials
-    as possible, provided that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2)
-    distances. If `best` and `near` are set, a region counts only if the best trial lies within the first distance in `near` of
-    its edge, or is the nearest trial outside it and within the second distance. sides: ends of each axis to examine. The
-    p-value is the share of permutations of the labels for which any region scores as high.
+    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). Without `purity`, a region separates failed trials from the
+    others as well as possible (Kolmogorov-Smirnov statistic). If `purity` is set, the region contains as many failed trials as
+    possible, provided that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2)
+    distances. With `best` and `near`, a region counts only if the best trial lies within `near[:, 0]` of its edge, or is the
+    nearest trial outside and lies within `near[:, 1]`. sides: ends of each axis to examine. The p-value is the share of
+    permutations of the labels for which any region scores as high.
     """
     n, d = positions.shape
     m = int(failed.sum())
@@ -99,7 +99,7 @@ def _label_trials(failed: BoolArray, best: int | None) -> _Labels:
 
 
 def _ascending_order(positions: FloatArray) -> IntArray:
-    """Return the indices of the finite positions, shape (n,), in ascending order of position."""
+    """Return the indices of the finite positions, shape (n,), sorted by position."""
     order = np.argsort(np.where(np.isnan(positions), -np.inf, positions), kind="stable")
     return order[np.isfinite(positions[order])]
 
@@ -140,8 +140,7 @@ def _failure_region(axis: int, side: Side, positions: FloatArray, has_failed: Bo
 
 
 def _label_permutations(labels: _Labels) -> _Labels:
-    """Return permutations of the labels, shape (rows, n): all permutations if they are few, else the observed order and random
-    orders."""
+    """Return permutations of the labels, shape (rows, n): all of them if they are few, else the observed order and random ones."""
     n, m = len(labels), int((labels == 1).sum())
     has_best = 1 if (labels == -1).any() else 0
     places = n if has_best else 1

@@ -1,8 +1,8 @@
-"""Computes the power of the test for a hyperparameter's effect: the smallest detectable effect, and the number of trials needed
-for a given effect.
+"""Computes the power of the test for a hyperparameter's effect: the smallest detectable effect, and the number of trials that
+detect a given effect.
 
-An effect is the difference of the response between the ends of a range, in standard deviations of the noise. The test is an
-F-test of a quadratic response along one of several ranges, in which trials are spread uniformly. An effect x in n trials has
+An effect is the difference of the response between both ends of a range, in standard deviations of the noise. The test is an
+F-test of a quadratic response along one of several ranges over which trials are spread uniformly. An effect x in n trials has
 noncentrality n x² / 12, because a straight line that rises by x has the variance x² / 12.
 """
 
@@ -13,11 +13,11 @@ import math
 from scipy import optimize, stats
 
 LEVEL = 0.01
-"""Significance level of `importance.Response.p` for the effect of a single hyperparameter."""
+"""Significance level that `importance.Response.p` uses for the effect of a single hyperparameter."""
 POWER = 0.8
-"""Probability with which a study should detect an effect."""
+"""Probability with which a study should detect an existing effect."""
 _RESPONSE_TERMS = 2
-"""Number of terms (linear and quadratic) of the fitted response along one range."""
+"""Number of terms, linear and quadratic, of the response that is fitted along one range."""
 _MAX_TRIALS = 100_000
 
 
@@ -42,7 +42,7 @@ def detectable_effect(trials: int, axes: int) -> float:
 
 
 def trials_needed(effect: float, axes: int) -> int:
-    """Return the smallest number of trials that detects this effect with probability `POWER`; at most 100,000."""
+    """Return the smallest number of trials that detects the effect with probability `POWER`, but at most 100,000."""
     low, high = _RESPONSE_TERMS + 2, 8
     while high < _MAX_TRIALS and detectable_effect(high, axes) > effect:
         low, high = high, 2 * high

@@ -1,4 +1,4 @@
-"""Functions on ranks of costs: normal scores, and a selection of trials that is evenly spaced in rank."""
+"""Computes functions of the ranks of costs: normal scores, and a selection of trials that is evenly spaced in rank."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from scipy import stats
 from advisor.model.space import FloatArray, IntArray
 
 MAX_TRIALS = 128
-"""Maximum number of trials to which a response is fitted; they are evenly spaced in rank."""
+"""Maximum number of trials to which a response is fitted; more trials are thinned out evenly by rank."""
 
 
 def normal_scores(costs: FloatArray) -> FloatArray:
-    """Convert the ranks of costs, shape (n,), to quantiles of the standard normal distribution; NaN costs tie as the worst."""
+    """Return the costs' ranks, converted to quantiles of the standard normal distribution; NaN costs tie as the worst."""
     ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
     scores = stats.norm.ppf((ranks - 0.5) / len(ranks))
     spread = scores.std()
@@ -20,7 +20,7 @@ def normal_scores(costs: FloatArray) -> FloatArray:
 
 
 def choose_evenly_by_rank(costs: FloatArray, max_number: int = MAX_TRIALS) -> IntArray:
-    """Return the indices of at most `max_number` of the costs, shape (n,), evenly spaced in rank."""
+    """Return the indices of at most `max_number` of the costs, evenly spaced in rank."""
     order = np.argsort(costs, kind="stable")
     return (
         order
@@ -30,9 +30,9 @@ def choose_evenly_by_rank(costs: FloatArray, max_number: int = MAX_TRIALS) -> In
 
 
 def log_rank_scores(costs: FloatArray) -> FloatArray:
-    """Return the centred logarithms (n,) of each cost's rank divided by n; NaN costs tie as the worst.
+    """Return the logarithms of the costs' relative ranks, centred, shape (n,); NaN costs tie as the worst.
 
-    The logarithm spreads good trials out and compresses bad ones.
+    The logarithm spreads good trials and compresses bad trials.
     """
     ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
     logs = np.log((ranks - 0.5) / len(ranks))
@@ -40,12 +40,12 @@ def log_rank_scores(costs: FloatArray) -> FloatArray:
 
 
 def log_p_values(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> FloatArray:
-    """Return the logarithm of the p-value of each axis, numeric axes first. The hypothesis is that costs do not depend on the axis
-    (F-test).
+    """Return the log p-value of each axis, numeric axes first. The hypothesis of each F-test is that costs do not depend on the
+    axis.
 
-    numeric, choices: positions (n,), NaN if missing; costs: (n,), NaN for failed trials, which count as the worst. Only the ranks
-    of the costs affect the result. The model has a linear and a squared term in the ranks of each numeric hyperparameter, and one
-    term for each value of a choice; a missing position counts as a value.
+    numeric, choices: positions (n,), NaN if missing; costs: (n,), NaN for failed trials, which count as the worst. Only the
+    ranks of the costs matter. The model is quadratic in the ranks of a numeric hyperparameter, and has one term per value of a
+    choice or of a missing position.
     """
     values = normal_scores(costs)
     logs = [_log_p_value(_quadratic_features(u), values) for u in numeric] + [
@@ -87,9 +87,8 @@ def _log_p_value_of_choice(positions: FloatArray, values: FloatArray) -> float:
 
 
 def _log_p_value_of_fit(explained_share: float, terms: int, values: FloatArray) -> float:
-    """Return the log p-value of the F-test of a fit that explains this sum of squares; 0 if the fit has no terms or leaves no
-    degrees of freedom.
-    """
+    """Return the log p-value of the F-test of a fit that explains the given sum of squares; 0 if it has no terms or no degrees
+    of freedom."""
     total, freedom = float(values @ values), len(values) - terms - 1
     if terms < 1 or freedom < 1 or total <= 0:
         return 0.0

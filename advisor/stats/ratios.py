@@ -11,12 +11,13 @@ from scipy import special
 from advisor.model.space import FloatArray
 
 _BLOCKS = 10
-"""Maximum number of segments of a series. The jackknife leaves out one segment at a time."""
+"""Maximum number of segments into which a series is divided for the jackknife. The jackknife leaves out one segment of the
+series at a time."""
 
 
 def p_value_of_share(share: float, points: int, limit: float) -> float:
-    """Return the binomial probability that at least the share `share` of `points` independent points has a property if the true
-    share is `limit`.
+    """Return the binomial probability that at least the share `share` of the points has a property if its true share is
+    `limit`.
 
     `share` * `points` is rounded, because a weighted share need not be a whole number of points.
     """
@@ -34,17 +35,17 @@ def chance_of_at_least(hits: int, chances: FloatArray) -> float:
 
 
 def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
-    """Return the standard errors, shape (k,), of shares of right answers, each computed from n examples.
+    """Return the standard error, shape (k,), of shares of right answers, each among n examples.
 
-    Half an example is added to the right and to the wrong answers, so that the standard error is positive even for a share of 0
-    or 1.
+    Half an example is added to the right and to the wrong answers, so that even shares of 0 and 1 have positive standard
+    errors.
     """
     p = (share * n + 0.5) / (n + 1)
     return np.asarray(np.sqrt(p * (1 - p) / n), dtype=np.float64)
 
 
 class Ratio(NamedTuple):
-    """A ratio of two sums over a series, with its uncertainty."""
+    """A ratio of the sums of two series, with its uncertainty."""
 
     value: float
     error: float
@@ -53,7 +54,7 @@ class Ratio(NamedTuple):
     """Degrees of freedom of the standard error."""
 
     def chance_above(self, limit: float) -> float:
-        """Return the probability that the ratio exceeds `limit` in an infinitely long series; 0 if the error is unknown."""
+        """Return the probability that the true ratio exceeds `limit`; 0 if its standard error is unknown."""
         if not math.isfinite(self.error):
             return 0.0
         if self.error <= 0:
@@ -62,11 +63,10 @@ class Ratio(NamedTuple):
 
 
 def ratio(numerators: FloatArray, denominators: FloatArray, weights: FloatArray) -> Ratio:
-    """Return the weighted sum of `numerators` divided by that of `denominators`, with a jackknife error. Arrays have shape
-    (n,), n >= 1; the sum of denominators is positive.
+    """Return the weighted sum of `numerators` divided by the weighted sum of `denominators`, with a jackknife standard error.
+    All arrays have shape (n,), n >= 1, and the sum of the denominators is positive.
 
-    This jackknife leaves out one of up to 10 segments instead of single points, so that drift and autocorrelation count as
-    noise.
+    The jackknife leaves out segments, up to 10, instead of single points, so that drift and autocorrelation count as noise.
     """
     above, below = numerators * weights, denominators * weights
     value = float(above.sum() / below.sum())

@@ -1,7 +1,7 @@
-"""Estimates how far the cost of a running trial can still fall, from its own recent slope and from the later falls of completed
+"""Estimates how far the cost of a running trial can still fall, from its own recent slope and from the falls of completed
 trials.
 
-A lower cost is better; costs may be infinite or NaN. Steps increase strictly.
+Lower costs are better; costs may be infinite or NaN. Steps increase strictly.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 from advisor.model.space import FloatArray, IntArray
 
 MIN_POINTS = 3
-"""Minimum number of points to estimate the slope of a cost curve, and number of points whose median is a level of the curve."""
+"""Minimum number of points to estimate the slope of a cost curve; also the number of points whose median is a level."""
 RECENT_SHARE = 1 / 3
-"""Share of the steps so far, at the end, that counts as recent. This share was chosen on the curves of
+"""Share of the steps so far, counted back from the latest step, that counts as recent. We chose this share on the curves of
 `benchmarks/quality/guard.py`."""
 _MIN_SLOPE_SPAN = 0.1
-"""Minimum distance of the two points that determine a slope, as a share of the points so far; closer points differ mostly by
-noise."""
+"""Minimum distance between the two points that determine a slope, as a share of the points so far; closer points differ mostly
+by noise."""
 
 
 def best_so_far(costs: FloatArray) -> FloatArray:
@@ -28,17 +28,16 @@ def best_so_far(costs: FloatArray) -> FloatArray:
 
 
 def levels(costs: FloatArray) -> FloatArray:
-    """Return the median of the last three costs at each point, shape (n,); a non-finite cost counts as inf."""
+    """Return, for each point, the median of the last three costs, shape (n,); a non-finite cost counts as inf."""
     finite = np.where(np.isfinite(costs), costs, np.inf)
     padded = np.concatenate([np.full(2, finite[0]), finite])
     return np.asarray(np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0))
 
 
 def extrapolated_gain(steps: IntArray | FloatArray, level: FloatArray, end_step: float, at: int) -> float:
-    """Extrapolate the fall of the cost from point `at` to step `end_step` at the steepest recent slope; return inf if no slope
-    is known.
+    """Return the fall of the cost from point `at` to step `end_step` at the steepest recent slope; inf if no slope is known.
 
-    level: level of the curve at each point, as `levels` returns it. The extrapolated fall is never negative.
+    level: level of the curve at each point, as returned by `levels`. The returned fall is never negative.
     """
     if at + 1 < MIN_POINTS:
         return np.inf
@@ -53,7 +52,7 @@ def extrapolated_gain(steps: IntArray | FloatArray, level: FloatArray, end_step:
 
 
 def lowest_costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, FloatArray]]) -> FloatArray:
-    """Return the lowest cost of each curve up to a step, shape (curves,); inf for a curve without a cost by then.
+    """Return the lowest cost of each curve up to a step, shape (curves,); inf for a curve that has no cost up to this step.
 
     curves: (steps, `best_so_far`) of each curve.
     """
@@ -62,11 +61,11 @@ def lowest_costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, F
 
 
 def later_gain(best: float, costs: FloatArray, final_costs: FloatArray) -> float:
-    """Return the largest fall of any completed curve after a step, measured from `best` or, if lower, from that curve's own
-    cost at the step.
+    """Return the largest fall of any completed curve after a step, measured from `best` or, if lower, from its own cost at the
+    step.
 
-    costs: the result of `lowest_costs_by` at this step. final_costs: lowest cost of each whole curve. Return inf if a curve has
-    no cost up to this step.
+    costs: result of `lowest_costs_by` for the step. final_costs: lowest cost of each whole curve. Return inf if a curve has no
+    cost up to the step.
     """
     if not np.isfinite(costs).all():
         return np.inf

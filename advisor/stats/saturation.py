@@ -1,5 +1,5 @@
 """Tests how a quantity grows with a size, such as throughput with batch size, and at which size it stops growing. The quantity
-is the mean of a noisy series, compared on a log scale."""
+is given as means of noisy series, which are compared on a log scale."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scipy import stats
 from advisor.model.space import FloatArray
 
 _BLOCKS = 10
-"""Maximum number of segments of a series; their scatter yields the standard error of its mean."""
+"""Maximum number of segments of a series, whose scatter yields the standard error of the series' mean."""
 
 
 class Mean(NamedTuple):
-    """A mean with its standard error and the degrees of freedom of this error; the error is NaN for a single value."""
+    """A mean with its standard error and the error's degrees of freedom; the error is NaN for a single value."""
 
     value: float
     error: float
@@ -33,13 +33,13 @@ class Mean(NamedTuple):
 
 
 def series_mean(values: FloatArray) -> Mean:
-    """Return the median of a finite series, shape (n,), n >= 1. Its error comes from the scatter of segments of the series, so
-    that drift counts as noise."""
+    """Return the median of a finite series, shape (n,), n >= 1, with a standard error. The standard error comes from the
+    scatter of segments of the series, so that drift counts as noise."""
     blocks = min(_BLOCKS, len(values))
     if blocks < 3:
         return Mean(float(np.median(values)), math.nan, 0)
     short_length, long_blocks = divmod(len(values), blocks)
-    split = long_blocks * (short_length + 1)  # segments as np.array_split makes them: the first ones are longer
+    split = long_blocks * (short_length + 1)  # np.array_split puts the longer segments first
     parts = np.median(values[split:].reshape(-1, short_length), axis=1)
     if long_blocks:
         parts = np.concatenate([np.median(values[:split].reshape(long_blocks, -1), axis=1), parts])
@@ -47,8 +47,8 @@ def series_mean(values: FloatArray) -> Mean:
 
 
 def pooled_mean(means: Sequence[Mean]) -> Mean:
-    """Return the mean of several means, with its standard error. The standard error is the larger one of two estimates: from
-    the errors of the means, and from their scatter."""
+    """Return the mean of several means, with its standard error. The standard error is the larger of two estimates: from the
+    means' own errors, and from the scatter of the means."""
     if len(means) == 1:
         return means[0]
     values = np.array([m.value for m in means])
@@ -65,7 +65,7 @@ def pooled_mean(means: Sequence[Mean]) -> Mean:
 
 
 def difference(one: Mean, other: Mean) -> Mean:
-    """Return `one` minus `other`, with Welch-Satterthwaite degrees of freedom."""
+    """Return the difference `one` minus `other`, with Welch-Satterthwaite degrees of freedom."""
     variance = one.error**2 + other.error**2
     if not variance > 0:
         return Mean(one.value - other.value, math.sqrt(variance), 1.0)  # 0, or NaN
@@ -74,18 +74,16 @@ def difference(one: Mean, other: Mean) -> Mean:
 
 
 class Growth(NamedTuple):
-    """How a quantity grows with a size, up to its saturation."""
+    """Result of a test of how a quantity grows with a size."""
 
     chosen: int
-    """Index of the chosen size; larger sizes no longer increase the quantity enough to matter."""
+    """Index of the chosen size; no larger size increases the quantity by a relevant amount."""
     saturated: float
-    """Probability of saturation, that is, that doubling the chosen size does not nearly double the quantity; NaN if no larger
-    size was measured."""
+    """Probability that doubling the chosen size does not nearly double the quantity; NaN if no larger size was measured."""
     max_factor: float
-    """Largest factor by which the quantity grows per doubling of the size, up to the size after the chosen one."""
+    """Largest growth factor of the quantity per doubling of the size, up to the size after the chosen one."""
     never: float
-    """Probability that, between any two neighbouring sizes up to the one after the chosen size, the quantity did not nearly
-    double per doubling of the size."""
+    """Probability that the quantity never nearly doubles per doubling of the size, up to the size after the chosen one."""
 
 
 def growth(sizes: FloatArray, log_means: Sequence[Mean], *, material: float, doubling: float, alpha: float) -> Growth:
@@ -118,7 +116,7 @@ def growth(sizes: FloatArray, log_means: Sequence[Mean], *, material: float, dou
 
 
 def _p_of_slow_growth(log_means: Sequence[Mean], octaves: FloatArray, a: int, b: int, doubling: float) -> float:
-    """Return the probability that, from size a to size b, the quantity grows by less than the factor `doubling` per doubling of
-    the size."""
+    """Return the probability that the quantity grows by less than the factor `doubling` per doubling of the size from size a to
+    size b."""
     gain = difference(log_means[b], log_means[a])
     return 1 - gain.chance_above(math.log(doubling) * float(octaves[b] - octaves[a]))

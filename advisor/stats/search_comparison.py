@@ -1,4 +1,4 @@
-"""Comparison of two hyperparameter searches by their best settings; allows for the random choice of settings in each search."""
+"""Compares two hyperparameter searches by their best settings, with the uncertainty from the random choice of settings."""
 
 from __future__ import annotations
 
@@ -13,40 +13,38 @@ from advisor.model.space import FloatArray
 SEED = 0
 DRAWS = 2000
 _MAX_NUMBERS = 10_000_000
-"""Maximum number of random numbers to draw; searches with thousands of settings therefore get fewer draws."""
+"""Maximum number of random numbers to draw; searches with thousands of settings get fewer draws."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchComparison:
-    """The best costs in random halves of two searches; all halves have the same number of settings."""
+    """The best costs in random halves of the settings of two searches; all halves have equally many settings."""
 
     gains: FloatArray
-    """Best cost in the other search's half minus best cost in the first search's half, shape (draws,)."""
+    """Best cost in a half of the other search minus best cost in a half of the first search, shape (draws,)."""
     sd: tuple[float, float]
-    """For each search, the standard deviation of the best cost in a random half: tends to overestimate the variation between
-    repeated searches.
-    """
+    """Standard deviation of the best cost in a random half, for each search; it overestimates the variation between repeated
+    searches."""
     budget: int
-    """Number of settings in a half."""
+    """Number of settings in each half."""
     max_chance: float
-    """Maximum value of `chance_above`: 1 minus the probability that, for two equally good searches, all settings of one search rank
-    ahead of all settings of the other.
-    """
+    """Maximum of `chance_above`, because with two equally good searches, one search may rank entirely ahead of the other by
+    chance."""
 
     def chance_above(self, level: float = 0.0) -> float:
-        """Return the share of draws in which the gain exceeds `level`; ties count half."""
+        """Return the share of the draws in which the gain exceeds `level`; ties count half."""
         return min(float(np.mean(self.gains > level) + np.mean(self.gains == level) / 2), self.max_chance)
 
 
 def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> SearchComparison:
-    """Compare the costs of two searches by subsampling: draw random halves of the settings without replacement, and one run of
-    each setting.
+    """Compare two searches by subsampling: draw random halves of the settings without replacement, with one run of each
+    setting.
 
-    one, other: for each setting the costs of its runs; lower is better. Both halves have the same size. If a search has only
-    one setting, each half contains it. The test uses halves, because the bootstrap fails for extremes: 63 % of its samples
-    contain the best trial. The best setting's value is the mean of its other runs, if any, without the run that led to its
-    selection: that run probably had a low cost by chance. In simulations of two equal searches of 3 to 100 settings,
-    `chance_above` exceeds 0.95 in 5 to 7 % of cases, or in almost none if the sizes differ.
+    one, other: costs of the runs of each setting; lower is better. Both halves have the same size. A search with a single
+    setting contributes this setting to each half. Halves are used, because the bootstrap fails for extremes: 63 % of bootstrap
+    samples contain the best trial. The best setting is valued by its other runs, if any: the run that selected it probably had
+    a low cost by chance. In simulations of two equal searches of 3 to 100 settings, `chance_above` exceeds 0.95 in 5 to 7 % of
+    cases, or hardly ever if sizes differ.
     """
     sizes = [len(s) for s in (one, other) if len(s) > 1]
     budget = max(1, min(sizes, default=1) // 2)
@@ -60,7 +58,7 @@ def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> 
 
 
 def _best_in_draws(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Return the value of the best of `budget` settings in each draw, shape (draws,)."""
+    """Return the value of the best of `budget` random settings in each draw, shape (draws,)."""
     count = len(settings)
     runs = np.array([len(s) for s in settings])
     table = np.full((count, int(runs.max())), np.nan)

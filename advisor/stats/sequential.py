@@ -1,35 +1,35 @@
-"""Evidence for a gain that stays valid however often it is looked at and however many candidates are compared. Lower costs are
-better.
+"""Measures the evidence for a gain such that it stays valid for any number of looks and any number of candidates. Lower costs
+are better.
 
 **One candidate, any number of looks.** The runs y of a setting are normally distributed around its mean, with a standard
 deviation of the setting. The setting's deviation is drawn around the noise floor s (the pooled deviation of all repeats, with d
-degrees of freedom: sigma^2 ~ d s^2 / chi^2_d). With flat priors on both means, the gain g (incumbent mean minus candidate mean)
-has a posterior density h. It is close to Student's t with variance V = v_c / n + v_i / m, v = (d s^2 + sum of squares) / (d + n
-- 1), and Satterthwaite's degrees of freedom. Because the prior is flat, the likelihood ratio of gain x against gain 0 is h(x) /
-h(0), and
+degrees of freedom: sigma^2 ~ d s^2 / chi^2_d). With flat priors on the mean costs of both settings, the gain g (incumbent mean
+minus candidate mean) has a posterior density h. The density h is close to Student's t with variance V = v_c / n + v_i / m, v =
+(d s^2 + sum of squares) / (d + n - 1), and Satterthwaite's degrees of freedom. Because the prior is flat, the likelihood ratio
+of gain x against gain 0 is h(x) / h(0), and
 
 E = mean of h(x) / h(0) over a half-Cauchy prior on x > 0
 
-is a Bayes factor whose nuisance parameters are integrated out under the same prior on both sides. Such a ratio is an e-process:
-under the hypothesis of no gain its mean is at most 1 at every stopping rule, and P(E ever >= 1/a) <= a (Ville's inequality).
-Where E exceeds 1, it grows with the observed gain, so with a negative true gain E exceeds 1/a even less often. Mirrored at the
-smallest worthwhile gain, the same ratio is the evidence to discard a candidate. Sources: Grünwald, de Heide and Koolen, "Safe
+is a Bayes factor: both hypotheses have the same prior on the nuisance parameters, which are integrated out. The ratio E is an
+e-process: without a gain, its mean is at most 1 at every stopping rule, and P(E ever >= 1/a) <= a (Ville's inequality). Above
+1, E grows with the observed gain, so a negative true gain makes E exceed 1/a even less often. Mirrored at the smallest
+worthwhile gain, the same ratio measures the evidence for discarding a candidate. Sources: Grünwald, de Heide and Koolen, "Safe
 testing", JRSS B 2024; Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown
 variance", 2023 (arXiv 2310.03722); deviations drawn around a pooled one: Smyth, "Linear models and empirical Bayes methods",
 2004.
 
 **Many candidates.** e-LOND (Xu and Ramdas, "Online multiple testing with e-values", AISTATS 2024) keeps candidate t if E >= 1 /
-(a c_t (R + 1)), where the weights c_t sum to at most 1 and R is the number of other candidates kept. Under arbitrary dependence
-between the questions, on average at most the share a of the kept candidates are no better than what they replaced. The reason:
-each candidate t that is wrongly kept adds at most a c_t E to that share, and the mean of E is at most 1. Here each candidate
-has two e-values, from all its runs and from its runs after the first, each with half of the weight. The e-value from all runs
-numbers the candidates among all settings ever tried, so the best-looking setting may be selected. The e-value from later runs
-numbers them among repeated settings only, because a selection by first runs does not bias later runs.
+(a c_t (R + 1)), where the weights c_t sum to at most 1 and R is the number of other candidates kept. Even if the decisions
+depend on each other, on average at most the share a of the kept candidates are no better than the settings that they replaced.
+The reason is that each wrongly kept candidate t adds at most a c_t E to this share, and the mean of E is at most 1. Each
+candidate has two e-values, one from all its runs and one from its runs after the first; each gets half of the weight. For the
+e-value from all runs, t counts all settings ever tried, so the setting with the best look may be selected. For the e-value from
+later runs, t counts only repeated settings, because a selection by first runs does not bias later runs.
 
-Assumptions: runs are normal and independent, and deviations scatter around the floor with at most `MAX_PRIOR_FREEDOM` degrees of
-freedom. Two steps are approximate: Student's t for the difference of two such means, and the floor, which is itself estimated
-(its degrees of freedom replace d if they are fewer). A candidate with fewer than `MIN_RUNS` runs is never kept. These two
-limits protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
+We assume that runs are normal and independent, and that deviations scatter around the floor with at most `MAX_PRIOR_FREEDOM`
+degrees of freedom. Two steps are approximate: Student's t for a difference of two such means, and the noise floor, which is
+estimated from few repeats. A candidate with fewer than `MIN_RUNS` runs is never kept. `MIN_RUNS` and `MAX_PRIOR_FREEDOM`
+protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
 """
 
 from __future__ import annotations
@@ -46,43 +46,43 @@ from advisor.model.space import FloatArray
 from advisor.stats.difference import Difference
 
 HALF_WEIGHT_CANDIDATES = 30
-"""Number of first candidates that together get half of the total weight 1. A low number favours loops with few candidates, a high
-number long loops.
-"""
+"""Number of first candidates that together get half of the total weight, which is 1. A low number favours loops with few
+candidates, and a high number favours long loops."""
 MAX_PRIOR_FREEDOM = 10
-"""Maximum degrees of freedom of the noise floor when it serves as the prior for the deviation of one setting. With 10, the
-setting's deviation lies within about 0.7 to 1.8 times the floor (95 %). We chose 10, because deviations of settings differ and runs
-have heavier tails than the normal distribution.
+"""Maximum degrees of freedom of the noise floor as a prior for the deviation of one setting. With 10 degrees of freedom, the
+setting's deviation lies within about 0.7 to 1.8 times the noise floor (95 %). We chose 10, because deviations differ between
+settings, and runs have heavier tails than the normal distribution.
 """
 MIN_RUNS = 2
-"""Minimum number of runs of a candidate before it is kept. We require a repeat, because a single result may be an accident."""
+"""Minimum number of runs of a candidate before it can be kept. At least one repeat is required, because a single good result
+may be luck."""
 _PRIOR_EDGES = np.append(0.0, np.geomspace(0.1, 1e7, 25))
-"""Edges of the cells over which the prior on gains is integrated, in units of the prior's scale; the cells cover huge gains."""
+"""Edges of the cells over which the prior on gains is integrated, relative to the prior's scale; they extend to huge gains."""
 _EDGES_AROUND_GAIN = np.linspace(-6, 6, 25)
-"""Edges of further cells around the observed gain, where the likelihood changes fast, in standard errors of the gain."""
+"""Edges of further cells around the observed gain, where the likelihood changes fast, in standard errors."""
 _MAX_LOG_EVIDENCE = 600.0
-"""Maximum logarithm of an e-value, which avoids overflow."""
+"""Maximum logarithm of an e-value; higher values would overflow."""
 MAX_HALF_WIDTH = 1e12
 """Maximum half width of an interval, in standard errors of the gain; a wider interval counts as infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """The noise floor: the deviation between repeats of one setting, pooled over settings."""
+    """The noise floor: the standard deviation between repeats of one setting, pooled over all settings."""
 
     sd: float
     freedom: int
-    """Degrees of freedom of `sd`, at least 1."""
+    """Degrees of freedom of the pooled standard deviation, at least 1."""
 
     @property
     def prior(self) -> int:
-        """Degrees of freedom with which the floor predicts the deviation of one setting."""
+        """Degrees of freedom with which the noise floor predicts the deviation of one setting."""
         return min(self.freedom, MAX_PRIOR_FREEDOM)
 
 
 @dataclass(frozen=True, slots=True)
 class RunSample:
-    """The runs of one setting: their number, mean cost and sum of squared deviations."""
+    """The runs of one setting: number of runs, mean cost, and sum of squared deviations from the mean."""
 
     size: int
     mean: float
@@ -90,24 +90,24 @@ class RunSample:
 
     @staticmethod
     def of(costs: FloatArray) -> RunSample:
-        """Return the sample with these costs, shape (n,), n >= 1."""
+        """Return the sample of runs with the given costs, shape (n,), n >= 1."""
         return RunSample(len(costs), float(np.mean(costs)), float(np.sum((costs - np.mean(costs)) ** 2)))
 
     def freedom(self, floor: NoiseFloor) -> int:
-        """Return the degrees of freedom of `variance`."""
+        """Return the degrees of freedom of the variance between runs."""
         return floor.prior + self.size - 1
 
     def variance(self, floor: NoiseFloor) -> float:
-        """Return the variance between runs: a weighted mean of the setting's variance and the noise floor's."""
+        """Return the variance between runs: a weighted mean of the setting's own variance and the variance of the noise floor."""
         return (floor.prior * floor.sd**2 + self.squares) / self.freedom(floor)
 
     def with_more_runs(self, runs: int, floor: NoiseFloor) -> RunSample:
-        """Return the expected sample after further runs if the mean and the variance do not change."""
+        """Return the sample after `runs` further runs, if mean and variance do not change."""
         return RunSample(self.size + runs, self.mean, self.squares + runs * self.variance(floor))
 
 
 def lead(candidate: RunSample, incumbent: RunSample, floor: NoiseFloor) -> Difference:
-    """Return the candidate's gain over the incumbent; its error follows from the noise floor and both samples."""
+    """Return the candidate's gain over the incumbent, with an error that follows from the noise floor and the runs of both."""
     parts = [(s.variance(floor) / s.size, s.freedom(floor)) for s in (candidate, incumbent)]
     variance = sum(v for v, _ in parts)
     freedom = 1 / sum((v / variance) ** 2 / f for v, f in parts)
@@ -117,7 +117,8 @@ def lead(candidate: RunSample, incumbent: RunSample, floor: NoiseFloor) -> Diffe
 
 
 def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
-    """Return the evidence E that the true gain is positive; see the module's docstring. scale: scale of the half-Cauchy prior."""
+    """Return the evidence E that the true gain is positive, as the module's docstring defines it. scale: scale of the
+    half-Cauchy prior."""
 
     def log_density(distance: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):  # the density of an infinite distance is 0
@@ -132,10 +133,11 @@ def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
 
 
 def half_width(error: float, freedom: float, scale: float, level: float) -> float:
-    """Return the half width of an interval around the observed gain that contains the true gain however often it is computed.
+    """Return the half width of an interval around the observed gain that contains the true gain, even if it is computed after
+    every run.
 
-    level: probability of this. The half width is infinite if it exceeds `MAX_HALF_WIDTH`, which happens if the scale of the prior
-    is far from the error.
+    level: probability with which the interval contains the true gain. The half width is infinite if the scale of the prior is
+    too far from the error.
     """
     limit = 2 / (1 - level)
     low, high, scale = 0.0, 1.0, scale / error
@@ -150,59 +152,61 @@ def half_width(error: float, freedom: float, scale: float, level: float) -> floa
 
 
 def weight(number: int) -> float:
-    """Return the weight c_t of candidate number t = 1, 2, ...; all weights sum to 1."""
+    """Return the weight c_t of the candidate with number t = 1, 2, ...; the weights of all candidates sum to 1."""
     return HALF_WEIGHT_CANDIDATES / ((number + HALF_WEIGHT_CANDIDATES - 1) * (number + HALF_WEIGHT_CANDIDATES))
 
 
 @dataclass(frozen=True, slots=True)
 class SignificanceLevels:
-    """Significance levels of one question. The question is decided when a level multiplied by its evidence reaches 1."""
+    """Significance levels for the question whether to keep or discard one candidate. The question is decided when one of the
+    levels times its evidence reaches 1."""
 
     every: float
-    """Level of the evidence from all runs of the candidate."""
+    """Level for the evidence from all runs of the candidate."""
     fresh: float
-    """Level of the evidence from its runs after the first."""
+    """Level for the evidence from the candidate's runs after its first run."""
     discard: float
-    """Probability of discarding a candidate with a worthwhile gain, over all looks."""
+    """Probability, over all looks, of discarding a candidate that has a worthwhile gain."""
 
     @staticmethod
     def levels_in_loop(
         number: int, repeat_number: int, number_kept: int, *, error: float, miss: float
     ) -> SignificanceLevels:
-        """Return the levels of the candidate `number` of a loop.
+        """Return the significance levels of candidate `number` in a loop over many candidates.
 
-        repeat_number: the candidate's position among the repeated ones. number_kept: number of other candidates kept so far.
+        repeat_number: position of the candidate among the repeated candidates. number_kept: number of other candidates kept so
+        far.
         """
         half = error * (number_kept + 1) / 2
         return SignificanceLevels(half * weight(number), half * weight(repeat_number), miss)
 
     @staticmethod
     def alone(*, error: float, miss: float) -> SignificanceLevels:
-        """Return the levels of a single question outside a loop."""
+        """Return the significance levels for a single candidate, outside of a loop."""
         return SignificanceLevels(error, 0.0, miss)
 
 
 @dataclass(frozen=True, slots=True)
 class SequentialTest:
-    """The runs of a candidate and its incumbent."""
+    """A test whether a candidate is better than its incumbent, from the runs of both."""
 
     candidate: RunSample
     fresh: RunSample | None
-    """The candidate's runs after its first; None if there is only one run."""
+    """Runs of the candidate after its first run; None if it has only one run."""
     incumbent: RunSample
     floor: NoiseFloor
     worthwhile: float
-    """Smallest gain worth finding; also the scale of the prior on gains."""
+    """Smallest gain that is worth finding, which is also the scale of the prior on gains."""
     levels: SignificanceLevels
 
     @property
     def lead(self) -> Difference:
-        """The candidate's gain over the incumbent from all runs."""
+        """Gain of the candidate over the incumbent, from all runs."""
         return lead(self.candidate, self.incumbent, self.floor)
 
     @property
     def keep(self) -> float:
-        """Evidence to keep the candidate; 1 or more suffices."""
+        """Evidence for keeping the candidate; 1 or more suffices."""
         total = self.levels.every * self._evidence(self.lead)
         if self.fresh is not None and self.levels.fresh > 0:
             total += self.levels.fresh * self._evidence(lead(self.fresh, self.incumbent, self.floor))
@@ -210,13 +214,13 @@ class SequentialTest:
 
     @property
     def discard(self) -> float:
-        """Evidence that the gain is below the smallest gain worth finding; 1 or more suffices to discard the candidate."""
+        """Evidence that the gain is below the smallest worthwhile gain; 1 or more suffices to discard the candidate."""
         gain = self.lead
         return self.levels.discard * e_value(self.worthwhile - gain.gain, gain.error, gain.freedom, self.worthwhile)
 
     @property
     def decision(self) -> Literal["keep", "discard", "not decided"]:
-        """Decision by the evidence alone, without regard to cost."""
+        """Decision that the evidence alone implies, without regard to the cost of runs."""
         if self.keep >= 1 and self.candidate.size >= MIN_RUNS:
             return "keep"
         return "discard" if self.discard >= 1 else "not decided"
@@ -225,9 +229,8 @@ class SequentialTest:
         return e_value(gain.gain, gain.error, gain.freedom, self.worthwhile)
 
     def next_run(self, max_runs: int) -> tuple[int, int]:
-        """Return (1, 0) if a run of the candidate lowers the error most, (0, 1) if a run of the incumbent does, (0, 0) if both have
-        `max_runs` runs.
-        """
+        """Return (1, 0) if a further run of the candidate lowers the error most, (0, 1) for the incumbent, (0, 0) if both have
+        `max_runs` runs."""
         if self.keep >= 1 and self.candidate.size < MIN_RUNS:
             return 1, 0
         drops = [
@@ -239,7 +242,7 @@ class SequentialTest:
         return (1, 0) if drops[0] >= drops[1] else (0, 1)
 
     def with_more_runs(self, runs: tuple[int, int]) -> SequentialTest:
-        """Predict the test after more runs (of the candidate, of the incumbent), for an unchanged gain."""
+        """Return the expected test after further runs (of the candidate, of the incumbent), for an unchanged gain."""
         fresh = self.fresh.with_more_runs(runs[0], self.floor) if self.fresh is not None else None
         if fresh is None and runs[0]:
             fresh = RunSample(1, self.candidate.mean, 0.0).with_more_runs(runs[0] - 1, self.floor)
@@ -253,10 +256,10 @@ class SequentialTest:
         )
 
     def plan(self, max_runs: int) -> tuple[int, int] | None:
-        """Return the minimum number of further runs (of the candidate, of the incumbent) that decide the question, for an unchanged
-        gain.
+        """Return the smallest number of further runs (of the candidate, of the incumbent) that decides the question, for an
+        unchanged gain.
 
-        Return None if even `max_runs` runs of each are too few to decide.
+        Return None if `max_runs` runs of each do not decide the question.
         """
         for runs, test in self._predicted_sample(max_runs):
             if test.decision != "not decided":

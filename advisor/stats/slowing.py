@@ -1,10 +1,11 @@
-"""Tests whether curves fall like curves at a constant learning rate.
+"""Tests whether curves fall as curves at a constant learning rate do.
 
-At a constant rate, a loss is nearly a sum of decaying exponentials, both in noisy quadratic models and under power laws. A sum of
-decaying exponentials falls more and more slowly, and slows gradually: the logarithm of its rate of fall is convex (Bernstein's
-theorem, completely monotone functions). A decay of the learning rate breaks this pattern: the fall of the loss speeds up, keeps its
-rate to the end, or stops abruptly. A linear or cosine decay may still look like a constant rate, because the noise of training
-falls with the rate. If a decay without a gain from longer training fits the curves as well, the curves do not show such a gain.
+At a constant learning rate, a loss is nearly a sum of decaying exponentials, in noisy quadratic models and under power laws. A
+sum of decaying exponentials falls more and more slowly, and gradually so: the logarithm of its rate of fall is convex
+(Bernstein's theorem, completely monotone functions). A decay of the learning rate breaks this pattern: the loss falls faster,
+falls evenly to the end, or stops falling abruptly. A linear or cosine decay may still look like a constant learning rate,
+because training noise falls with the learning rate. If a decay without any gain from longer training fits the curves as well,
+the curves do not show that longer training helps.
 """
 
 from __future__ import annotations
@@ -20,39 +21,38 @@ from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
 from advisor.stats.curve import MIN_LATE_POINTS, late_scatter
 
 START = 0.15
-"""Share of the steps after the highest cost to leave out, because they contain warmup and the first fall."""
+"""Share of the steps, after the highest cost, that is left out because it contains warmup and the first fall of the cost."""
 _WINDOWS = 4
-"""Number of windows in which the rate of fall is measured."""
+"""Number of windows of a curve in which its rate of fall is measured."""
 _MIN_GAIN = 6.0
-"""Minimum gain of a run for its curve to be analysed, in standard deviations of the curve's noise."""
+"""Minimum gain of a run for the analysis of its curve, in standard deviations of the curve's noise."""
 _CONSTANT_RATE_LEVEL = 0.01
-"""Significance level of each of five tests that the curves fall as at a constant learning rate; the sum is 5 %."""
+"""Significance level of each of five tests whether curves fall as at a constant learning rate; the five levels sum to 5 %."""
 _NO_GAIN_LEVEL = 0.01
-"""Significance level of the test that the learning rate decays and longer training gains nothing."""
+"""Significance level of the test whether the learning rate decays so that longer training gains nothing."""
 _DECAY_RATES = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 7.0, 12.0, 20.0, 35.0])
-"""Decay rates of the exponentials whose sum models the progress of training. At rate 1, the exponential decays by a factor e
-over a whole training at the peak learning rate.
-"""
+"""Decay rates of the exponentials whose sum models the progress of training. An exponential with decay rate 1 falls by a factor
+e over a whole training at the peak learning rate."""
 _MIN_RELATIVE_ERROR = 0.005
-"""Minimum standard error of a rate of fall, as a share of the largest rate."""
+"""Minimum standard error of a rate of fall, as a share of the largest rate of fall."""
 _POINTS_PER_WINDOW = 40
-"""Number of points of a window at which models of the fall are evaluated."""
+"""Number of points per window at which models of the fall are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class FallRates:
-    """Mean rates of fall of several curves in equal windows of the steps, as shares of each curve's gain."""
+    """Mean rates at which several curves fall, in equal windows of the steps, as shares of each curve's gain."""
 
     rates: FloatArray
-    """Rates of fall, shape (4,): for each window, the gain of a whole training at the window's rate."""
+    """Rates of fall, shape (4,): the gain that a whole training would have at the rate of each window."""
     errors: FloatArray
-    """Standard error of each rate, shape (4,)."""
+    """Standard error of each rate of fall, shape (4,)."""
     start: float = START
-    """Share of the steps before the first window."""
+    """Share of the steps that lies before the first window."""
 
     @property
     def broken(self) -> bool:
-        """True if the curves speed up or stop abruptly, which is impossible at a constant learning rate."""
+        """True if curves fall faster or stop falling abruptly, which a constant learning rate cannot explain."""
         r, variance = self.rates, self.errors**2
         tests = [_z_score(r[i + 1] - r[i], variance[i + 1] + variance[i]) for i in range(_WINDOWS - 1)]
         for a, b, c in zip(range(_WINDOWS), range(1, _WINDOWS), range(2, _WINDOWS), strict=False):
@@ -62,21 +62,23 @@ class FallRates:
         return max(tests) > float(stats.norm.isf(_CONSTANT_RATE_LEVEL))
 
     def longer_training_helps(self, material: float) -> bool:
-        """Return True if training twice as long gains more than `material`, a share of the gain so far, under any likely schedule.
+        """Return True if training twice as long gains more than the share `material` of the gain so far, under any likely
+        schedule.
 
-        At a constant rate, curves that still fall gain from longer training. The test is therefore whether a linear or cosine
-        decay without a gain from longer training fits worse than a constant rate.
+        At a constant learning rate, a curve that still falls gains from longer training. The test is therefore whether a
+        constant learning rate fits better than a linear or cosine decay without a gain from longer training.
         """
         constant = self._schedule_misfit("constant")
         decayed = min(self._schedule_misfit(kind, material) for kind in ("linear", "cosine"))
         return decayed - constant > float(stats.norm.isf(_NO_GAIN_LEVEL)) ** 2
 
     def _schedule_misfit(self, kind: str, material: float | None = None) -> float:
-        """Return the sum of squared errors, in standard errors, of the best model of the rates of fall under a schedule.
+        """Return the sum of squared errors, in standard errors, of the best model of the rates of fall under the schedule
+        `kind`.
 
-        Progress is a sum of decaying exponentials in the summed learning rate. A decaying learning rate also lowers the noise of
-        training in proportion to the rate. material: if set, the gain from doubling the training is assumed to be 0 with this
-        standard deviation.
+        The model's progress is a sum of exponentials that decay in the sum of the learning rates so far. A decaying learning
+        rate also lowers training noise in proportion. material: if set, the gain from doubling the training is assumed to be 0
+        with this standard deviation.
         """
         at = self.start + (1 - self.start) * (np.arange(_WINDOWS * _POINTS_PER_WINDOW) + 0.5) / (
             _WINDOWS * _POINTS_PER_WINDOW
@@ -99,7 +101,8 @@ class FallRates:
 
 
 def _schedule(kind: str, at: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the learning rate, its integral so far and its rate of decrease at shares `at` of the steps, relative to the peak."""
+    """Return (learning rate, its integral, its rate of decrease) at the shares `at` of the steps, relative to the peak learning
+    rate."""
     if kind == "linear":
         return 1 - at, at - at**2 / 2, np.ones_like(at)
     if kind == "cosine":
@@ -113,7 +116,7 @@ def _z_score(value: float, variance: float) -> float:
 
 
 def pooled_fall_rates(curves: Sequence[tuple[IntArray, FloatArray]]) -> FallRates | None:
-    """Return the pooled fall of curves of (steps, costs); None if none of them has enough points or gained beyond its noise."""
+    """Return the pooled rates of fall of curves (steps, costs); None if no curve has enough points and a gain above its noise."""
     peaks = [steps[int(np.argmax(costs))] / max(float(steps[-1]), 1.0) for steps, costs in curves if len(costs)]
     start = min(START + float(np.median(peaks)), 0.5) if peaks else START
     falls = [fall for steps, costs in curves if (fall := _fall_rates(steps, costs, start)) is not None]
@@ -126,7 +129,7 @@ def pooled_fall_rates(curves: Sequence[tuple[IntArray, FloatArray]]) -> FallRate
 
 
 def _fall_rates(steps: IntArray, costs: FloatArray, start: float) -> tuple[FloatArray, FloatArray] | None:
-    """Return the rates of fall of one curve and their variances, as shares of its gain."""
+    """Return (rates of fall of one curve, variances of these rates), as shares of the curve's gain."""
     if len(costs) < max(MIN_LATE_POINTS, 2 * _WINDOWS) or steps[-1] <= 0:
         return None
     t, y = steps / float(steps[-1]), np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
@@ -135,7 +138,7 @@ def _fall_rates(steps: IntArray, costs: FloatArray, start: float) -> tuple[Float
     gain = float(y[: int(np.argmin(y)) + 1].max() - y.min())
     if not gain > _MIN_GAIN * scatter:
         return None
-    # With windows of unequal width even an exact exponential would seem bent, so the curve is interpolated on a regular grid.
+    # Windows of unequal width would make even an exact exponential look bent, so interpolate the curve on a regular grid.
     intervals = int((t >= start).sum()) // _WINDOWS
     if intervals < 2:
         return None

@@ -1,4 +1,4 @@
-"""Outliers of a positive series such as gradient norms: values beyond the exponential tail that fits most of the series."""
+"""Finds outliers of a positive series such as gradient norms: values beyond the exponential tail that fits most of the series."""
 
 from __future__ import annotations
 
@@ -17,40 +17,39 @@ from advisor.stats.tails import MIN_POINTS, ExponentialTail, upper_tail
 _MAX_WINDOW = 31
 """Maximum width of the running median, in points."""
 _TESTED_RANKS = (1, 2, 4, 8, 16)
-"""Ranks of the ratios, largest first, that are tested for outliers."""
+"""Ranks of the ratios, counted from the largest, at which outliers are tested."""
 _NODES, _QUADRATURE_WEIGHTS = np.polynomial.hermite_e.hermegauss(48)
 _QUADRATURE_WEIGHTS = _QUADRATURE_WEIGHTS / _QUADRATURE_WEIGHTS.sum()
 
 
 @dataclass(frozen=True, slots=True)
 class Outliers:
-    """Outliers of a positive series: points far above its running median."""
+    """Outliers of a positive series, which are points far above the running median of the series."""
 
     indices: IntArray
-    """Indices of the outliers, largest ratio first."""
+    """Indices of the outliers, in order of their ratio to the running median, largest first."""
     ratios: FloatArray
-    """Ratio of each point to the running median, shape (n,)."""
+    """Ratio of each point to the running median of the series, shape (n,)."""
     limit: float
-    """Ratio that the `count` largest ratios all exceed by chance with the probability passed to `outliers`."""
+    """Ratio that the largest ratios all exceed by chance with the requested probability."""
     count: int
-    """Number of largest ratios that together have the lowest p-value; one of `_TESTED_RANKS`."""
+    """Number of largest ratios that are jointly most significant; one of `_TESTED_RANKS`."""
     p: float
-    """p-value: probability that `count` ratios distributed like most of the series are as large as these."""
+    """p-value: probability that equally many ratios, distributed like most of the series, are as large as the largest ones."""
 
     @property
     def largest(self) -> float:
-        """Largest ratio of a point to the running median."""
+        """Largest ratio of a point to the running median of the series."""
         return float(self.ratios.max())
 
 
 def outliers(values: FloatArray, chance: float, factor: float) -> Outliers | None:
-    """Return the values (n,), positive and finite, that exceed `factor` times their running median and the limit for `chance`.
+    """Return the values, positive and finite, that exceed `factor` times their running median and the limit for `chance`.
 
-    Return None for fewer than 20 points. Logarithms of ratios are compared: gradient norms of healthy runs are approximately
-    log-normal, with a lighter tail than the exponential tail of the limit. Two tests share `chance`. One test extrapolates the tail
-    from the median, which overestimates all but very heavy tails. The other test extrapolates the tail from the upper quartile and,
-    because heavy tails of log ratios are symmetric, also tests whether more ratios exceed the largest fall than symmetric noise
-    explains.
+    Return None for fewer than 20 values. Logarithms of the ratios are compared: gradient norms of healthy runs are nearly
+    log-normal, and thus have a lighter than exponential tail. Two tests share `chance` equally. One test extrapolates the tail
+    from the median, which overestimates all tails except very heavy ones. The other test extrapolates from the upper quartile,
+    and tests if more ratios exceed the largest fall than symmetric noise explains.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -71,19 +70,19 @@ def outliers(values: FloatArray, chance: float, factor: float) -> Outliers | Non
 
 
 def joint_p_values(tested: Sequence[Outliers | None]) -> FloatArray:
-    """Return the p-value of each series, (n,), corrected for testing all of them (Benjamini and Hochberg); 1 for None."""
+    """Return the p-value of each series, shape (n,), corrected for the number of series (Benjamini and Hochberg); 1 for None."""
     return np.asarray(stats.false_discovery_control([1.0 if o is None else o.p for o in tested]), dtype=np.float64)
 
 
 class _OutlierTest(NamedTuple):
-    """A test of the largest log ratios."""
+    """A test whether the largest logarithms of ratios are outliers."""
 
     p: float
     rank: int
-    """Number of largest log ratios that together have the lowest p-value."""
+    """Number of largest log ratios that are jointly most significant."""
     tail: ExponentialTail
     floor: float = 0.0
-    """Minimum log ratio of an outlier."""
+    """Minimum log ratio that counts as an outlier."""
 
 
 def _test_from_median(largest_first: FloatArray) -> _OutlierTest | None:
@@ -100,29 +99,31 @@ def _test_from_quartile(largest_first: FloatArray) -> _OutlierTest | None:
 
 
 def _lowest_p_value(largest_first: FloatArray, tail: ExponentialTail) -> tuple[float, int]:
-    """Return (p-value, rank) of the rank with the lowest p-value (Bonferroni)."""
+    """Return (p-value, rank) of the most significant rank, with a Bonferroni correction."""
     n, ranks = len(largest_first), [k for k in _TESTED_RANKS if k <= len(largest_first)]
     return min((len(ranks) * _chance_of_reaching(tail, float(largest_first[k - 1]), k, n), k) for k in ranks)
 
 
 def _chance_of_reaching(tail: ExponentialTail, value: float, count: int, n: int) -> float:
-    """Return the probability that `count` of n values with this tail reach `value`, averaged over the uncertainty of its scale."""
+    """Return the probability that `count` of n values with the tail reach `value`, averaged over the uncertainty of the tail's
+    scale."""
     excess = max(value - tail.base, 0.0) / tail.scale
     shares = tail.tries / n * np.exp(-np.minimum(excess * _possible_scale_ratios(tail.freedom), 700.0))
     return float(_QUADRATURE_WEIGHTS @ stats.binom.sf(count - 1, n, np.minimum(shares, 1.0)))
 
 
 def _possible_scale_ratios(freedom: float) -> FloatArray:
-    """Return possible ratios of the estimated to the true scale, at the nodes of the normal distribution.
+    """Return possible ratios of the estimated scale to the true scale, at quadrature nodes of the normal distribution.
 
-    The scale is a mean of `freedom` exponential excesses, so the ratio is gamma-distributed (Wilson and Hilferty, 1931).
+    The estimated scale is a mean of `freedom` exponential excesses, so the ratio has a gamma distribution (Wilson and Hilferty,
+    1931).
     """
     spread = 1 / (9 * freedom)
     return np.asarray(np.maximum(1 - spread + np.sqrt(spread) * _NODES, 0.0) ** 3, dtype=np.float64)
 
 
 def _threshold_reached(tail: ExponentialTail, count: int, n: int, chance: float) -> float:
-    """Return the threshold that at least `count` of n values with this tail exceed with probability `chance`."""
+    """Return the threshold that at least `count` of n values with the tail exceed with probability `chance`."""
     low, high = tail.base, tail.base + tail.scale
     if _chance_of_reaching(tail, low, count, n) <= chance:
         return low

@@ -1,4 +1,4 @@
-"""A permutation test of whether the number of steps to reach a target grows with a size."""
+"""Tests by permutations whether the number of steps to reach a target grows with a size, such as the batch size."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from advisor.model.space import FloatArray
 Statistic = Literal["median", "least"]
 _MAX_PERMUTATIONS = 999
 _MAX_NUMBERS = 200_000
-"""Maximum number of random numbers to draw, which bounds the time for thousands of repeats."""
+"""Maximum number of random numbers to draw, which limits the run time for thousands of repeats."""
 
 
 class StepsComparison(NamedTuple):
-    """Steps that each group needs to reach the target, compared with the first group."""
+    """Numbers of steps that groups need to reach a target, compared with the first group."""
 
     levels: FloatArray
-    """Median or minimum of each group, shape (groups,); infinite if the target was not reached."""
+    """Median or minimum number of steps of each group, shape (groups,); infinite if the group did not reach the target."""
     ratio: float
-    """Ratio of the largest level to the level of the first group."""
+    """Largest number of steps of any group divided by that of the first group."""
     p: float
-    """p-value: probability that groups that need equally many steps differ at least as much."""
+    """p-value: probability of an equally large difference between groups that truly need equally many steps."""
 
 
 def compare_steps(groups: Sequence[FloatArray], statistic: Statistic) -> StepsComparison:
     """Test whether later groups need more steps than the first group.
 
-    groups: positive values, shape (n,), n >= 1 each; infinite if the target was not reached. The test uses random permutations of
-    the values over the groups, with a fixed seed.
+    groups: positive numbers of steps, shape (n,), n >= 1, for each group; infinite if the target was not reached. The test
+    permutes the values randomly over the groups, with a fixed seed.
     """
     values = np.concatenate(groups)
     ends = np.cumsum([len(g) for g in groups]).tolist()
@@ -45,18 +45,19 @@ def compare_steps(groups: Sequence[FloatArray], statistic: Statistic) -> StepsCo
 
 
 def _largest_ratio(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatArray:
-    """Return the largest ratio of a later group to the first, shape (rows,), of minimum values or mean ranks."""
+    """Return the largest ratio of a later group to the first group, shape (rows,), of their minimum values or mean ranks."""
     if statistic == "least":
         return _growth(_group_levels(values, ends, statistic))
     return _growth(np.stack([part.mean(axis=1) for part in np.split(values, ends[:-1], axis=1)], axis=1))
 
 
 def _group_levels(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatArray:
-    """Return the median or minimum of each group, shape (rows, groups), for values (rows, n) in groups that end before `ends`."""
+    """Return the median or minimum of each group, shape (rows, groups), for values of shape (rows, n) whose groups end before
+    `ends`."""
     parts = np.split(values, ends[:-1], axis=1)
     if statistic == "least":
         return np.stack([part.min(axis=1) for part in parts], axis=1)
-    # The lower median, because the mean of a finite and an infinite value is infinite.
+    # Use the lower median, because the mean of a finite and an infinite value would be infinite.
     return np.stack([np.partition(p, (p.shape[1] - 1) // 2, axis=1)[:, (p.shape[1] - 1) // 2] for p in parts], axis=1)
 
 

@@ -1,4 +1,4 @@
-"""The response over all hyperparameters together: a Gaussian process, which models interactions that additive models miss."""
+"""Models the response to all hyperparameters by a Gaussian process, which includes interactions that additive models miss."""
 
 from __future__ import annotations
 
@@ -13,47 +13,46 @@ from advisor.model.space import FloatArray, IntArray, Side
 
 SEED = 0
 MAX_POINTS = 80
-"""Maximum number of points to fit. The points with the lowest values are used, because the region around the best point matters
-most.
-"""
+"""Maximum number of points to which the response is fitted. The points with the lowest values are fitted, because the region
+around the best point matters most."""
 DRAWS = 500
-"""Number of draws from the posterior of the response."""
+"""Number of posterior draws of the response."""
 PERMUTATIONS = 2999
 _POSITIONS = np.linspace(0, 1, 21)
 _CHOICE_DISTANCE = 0.25
-"""Squared distance between two choices, and between a present and a missing position: half a range, squared."""
+"""Squared distance between two choices, or between a present and a missing position, which is half a range."""
 _JITTER = 1e-6
 TREND_VARIANCE = 0.3
-"""Variance of the slopes of a linear trend, for values with variance 1 and axes of length 1. With this variance, forecasts of
-the next study were calibrated on development seeds of the closed loop.
-"""
+"""Variance of the slopes of a linear trend, if values have variance 1 and axes have length 1. With a variance of 0.3, forecasts
+of the next study were calibrated on development seeds of the closed loop."""
 _NOISE_STARTS = (-2.0, -5.0)
-"""Log noise at which the fit of a `Surface` starts."""
-# Means and variances of the normal priors of the log relevance of an axis (inverse squared length), log signal and log noise.
+"""Log noise values from which the fit of a response surface starts."""
+# Means and variances of the normal priors of an axis's log relevance (inverse squared length scale), of the log signal and of
+# the log noise.
 _PRIOR_MEAN = (0.0, 0.0, math.log(0.05))
 _PRIOR_VARIANCE = (9.0, 2.25, 2.25)
 
 
 class End(NamedTuple):
-    """An end of an axis at which the best value lies if the other hyperparameters are near the best points."""
+    """An end of an axis at which the best value lies, with the other hyperparameters near the best points."""
 
     axis: int
     side: Side
     probability: float
     p: float
-    """p-value: probability that shuffled positions on this axis fit as well by chance; not adjusted for other axes."""
+    """p-value: probability that shuffled positions on the axis fit equally well; not corrected for the number of axes."""
 
 
 def find_ends_with_optimum(
     numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float, certainty: float
 ) -> list[End]:
-    """Return the ends of numeric axes, positions (n,) in 0..1, at which the best value lies with probability `certainty` or more.
+    """Return the ends of numeric axes at which the best value lies with probability `certainty` or more.
 
-    values: (n,), lower is better. The kernel is a squared exponential with one relevance per axis (automatic relevance
-    determination), fitted by penalised maximum likelihood. The probability refers to this event: the lowest value along the axis
-    lies within `edge` of the end, with the other hyperparameters as in the best few points. The p-value is from a permutation
-    test; its statistic is the slope of the likelihood with respect to the axis's relevance, for the model fitted without the
-    axis. The test is exact if the axis was sampled independently of the others.
+    values: shape (n,), lower is better. The squared exponential kernel has one relevance per axis (automatic relevance
+    determination), fitted by penalised maximum likelihood. The probability is that the lowest value along the axis lies within
+    `edge` of the end, with other hyperparameters as in the best few points. The p-value comes from a permutation test whose
+    statistic is the slope of the likelihood in the axis's relevance, in a fit without the axis. The permutation test is exact
+    if positions on the axis were drawn independently of the other axes.
     """
     order = np.argsort(values, kind="stable")[:MAX_POINTS]
     y = values[order] - values[order].mean()
@@ -79,11 +78,11 @@ def find_ends_with_optimum(
 def draw_results_at(
     numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, new: list[FloatArray]
 ) -> FloatArray:
-    """Return draws of the results, with noise, of trials at m other points, shape (DRAWS, m).
+    """Return draws of the noisy results of trials at m other points, shape (DRAWS, m).
 
-    Return an empty array if the values carry no information. The response includes a linear trend, because a model without trend
-    expects average results beyond an end even if results improve towards that end. numeric, choices, values: n known points, as
-    for `find_ends_with_optimum`; new: positions (m,) of the other points, numeric axes first, possibly outside 0..1.
+    Return an empty array if the values carry no information. The response includes a linear trend, because a model without
+    trend expects average results beyond an end even if results improve towards that end. numeric, choices, values: n known
+    points, as for `find_ends_with_optimum`; new: positions (m,) of the other points, numeric axes first, possibly outside 0..1.
     """
     centre, spread = float(values.mean()), float(values.std())
     columns = [*numeric, *choices]
@@ -101,9 +100,9 @@ def draw_results_at(
 
 
 def compress_costs(costs: FloatArray) -> FloatArray:
-    """Return the costs (n,) in units of the median's distance from the best, on an asinh scale.
+    """Return the costs on an asinh scale, in units of the distance between their median and the lowest cost.
 
-    A few bad trials would otherwise hide the differences between good ones.
+    On a linear scale, a few bad trials would hide the differences between good trials.
     """
     best = float(costs.min())
     unit = float(np.median(costs)) - best
@@ -111,7 +110,7 @@ def compress_costs(costs: FloatArray) -> FloatArray:
 
 
 class ResponseSurface:
-    """The response fitted to known points: predicts its value at other points, also outside 0..1."""
+    """A response that is fitted to known points and predicts values at other points, also outside of 0..1."""
 
     def __init__(self, numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> None:
         """numeric, choices, values: n >= 1 known points, as for `find_ends_with_optimum`."""
@@ -119,7 +118,7 @@ class ResponseSurface:
         self._centre, self._spread = float(values.mean()), float(values.std()) or 1.0
         y = (values - self._centre) / self._spread
         distances = np.array([_distances(u, u, i < self._numeric) for i, u in enumerate(self._columns)])
-        # From a poor start, the fit mistakes the response for noise.
+        # From a bad starting point, the fit takes the response for noise, so several starting points are tried.
         starts = [np.array([*np.zeros(len(distances)), 0.0, noise]) for noise in _NOISE_STARTS]
         self._at = min((fit(y, distances, s) for s in starts), key=lambda at: loss_and_slopes(at, y, distances)[0])
         self._precision = _kernel(distances, self._at, len(y))[1]
@@ -127,20 +126,20 @@ class ResponseSurface:
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the noise of a value."""
+        """Standard deviation of the noise of one value."""
         return self._spread * math.sqrt(math.exp(self._at[-1]))
 
     def draws(self, columns: list[FloatArray]) -> FloatArray:
-        """Return draws of the noise-free response at m points, shape (DRAWS, m).
+        """Return draws of the response without noise at m points, shape (DRAWS, m).
 
-        columns: positions of the points, numeric axes first.
+        columns: positions of the m points on each axis, numeric axes first.
         """
         mean, root = _prediction(self._at, self._columns, self._numeric, self._precision, self._y, columns)
         normal = np.random.default_rng(SEED).standard_normal((DRAWS, len(mean)))
         return np.asarray(self._centre + self._spread * (mean + normal @ root.T), dtype=np.float64)
 
     def lowest(self, columns: list[FloatArray]) -> IntArray:
-        """Return the index of the lowest of m points in each draw of the response, without noise, shape (DRAWS,)."""
+        """Return the index of the lowest of m points in each noise-free draw of the response, shape (DRAWS,)."""
         return np.asarray(self.draws(columns).argmin(1), dtype=np.int64)
 
     def predict(self, columns: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -163,7 +162,7 @@ def _prediction(
     new: list[FloatArray],
     trend: float = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the mean (m,) of the response at m new points, and a root (m, m) of its covariance there.
+    """Return the mean, shape (m,), of the response at m new points, and a square root, shape (m, m), of its covariance.
 
     at: fitted parameters; columns, y: the known points and their standardised values; the first `numeric` columns are numbers;
     trend: variance of the slopes of a linear trend along these.
@@ -182,26 +181,25 @@ def _prediction(
 
 
 def _linear_kernel(a: list[FloatArray], b: list[FloatArray]) -> FloatArray | float:
-    """Return the linear kernel: scalar products of positions relative to the middle. Missing positions count as the middle."""
+    """Return the linear kernel, which is the scalar product of positions relative to the middle of each axis. A missing
+    position counts as the middle of the axis."""
     pairs = [(np.nan_to_num(u, nan=0.5) - 0.5, np.nan_to_num(v, nan=0.5) - 0.5) for u, v in zip(a, b, strict=True)]
     return sum((np.outer(u, v) for u, v in pairs), 0.0)
 
 
 def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
-    """Return squared distances along one axis, shape (len(a), len(b))."""
+    """Return squared distances between the positions a and b on one axis, shape (len(a), len(b))."""
     one_missing = np.isfinite(a)[:, None] != np.isfinite(b)[None, :]
     if not numeric:
         both_known = np.isfinite(a)[:, None] & np.isfinite(b)[None, :]
         return np.where(one_missing | (both_known & (a[:, None] != b[None, :])), _CHOICE_DISTANCE, 0.0)
-    # A missing value is placed beside the middle of the axis, because no point on the axis is equally far from all values.
+    # No point of the axis is equally far from all values, so a missing value is placed beside the middle of the axis.
     x, z = np.nan_to_num(a, nan=0.5), np.nan_to_num(b, nan=0.5)
     return np.asarray((x[:, None] - z[None, :]) ** 2 + np.where(one_missing, _CHOICE_DISTANCE, 0.0))
 
 
 def _p_value_of_axis(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:
-    """Return the p-value of an axis that the fitted model lacks: the probability that a shuffled axis raises the likelihood as
-    much.
-    """
+    """Return the p-value of an axis that the model lacks: the probability that a shuffled axis raises the likelihood equally."""
     at = fit(y, distances, start)
     similar, precision = _kernel(distances, at, len(y))
     weights = precision @ y
@@ -213,7 +211,7 @@ def _p_value_of_axis(y: FloatArray, distances: FloatArray, start: FloatArray, po
 
 
 def _kernel(distances: FloatArray, at: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
-    """Return the covariance of the response at n points and the inverse covariance of the noisy values; both (n, n)."""
+    """Return (covariance of the response at n points, inverse covariance of the noisy values), both of shape (n, n)."""
     similar = _similarity_of(distances, at, n)
     return similar, _root_and_inverse(similar, np.exp(at[-1]) + _JITTER)[1]
 
@@ -249,16 +247,17 @@ def fit(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -
 
 
 def residuals(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
-    """Return the leave-one-out residuals: each value minus the prediction from all other values. Arguments are as for `fit`.
+    """Return the leave-one-out residuals, which are the values minus their predictions from all other values. The arguments are
+    those of `fit`.
 
-    The model's parameters are fitted once, to all values.
+    The parameters of the model are fitted only once, to all values.
     """
     precision = _kernel(distances, fit(y, distances, start), len(y))[1]
     return np.asarray(precision @ y / precision.diagonal(), dtype=np.float64)
 
 
 def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tuple[float, FloatArray]:
-    """Return (minus the logarithm of the penalised likelihood, its gradient)."""
+    """Return (negative logarithm of the penalised likelihood, its gradient)."""
     n, relevance, noise = len(y), np.exp(at[:-2]), np.exp(at[-1])
     similar = _similarity_of(distances, at, n)
     root, precision = _root_and_inverse(similar, noise + _JITTER)
@@ -273,10 +272,10 @@ def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tup
 
 
 def _root_and_inverse(similarity: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
-    """Return (lower triangular root, inverse) of a covariance with this noise variance added; both (n, n).
+    """Return (lower triangular root, inverse) of the covariance to which the noise variance was added, both of shape (n, n).
 
-    LAPACK's routines for symmetric matrices take half the time of a general inverse. Raises LinAlgError if the matrix is not
-    positive definite.
+    LAPACK's routines for symmetric matrices need half the time of a general inversion. Raises LinAlgError if the covariance is
+    not positive definite.
     """
     noisy = similarity.copy()
     noisy[np.diag_indices(len(noisy))] += noise
@@ -292,7 +291,8 @@ def _root_and_inverse(similarity: FloatArray, noise: float) -> tuple[FloatArray,
 def _chances_of_ends(
     y: FloatArray, columns: list[FloatArray], distances: FloatArray, at: FloatArray, axis: int, edge: float
 ) -> tuple[float, float]:
-    """Return the probabilities that the best value lies at the low and the high end of the axis, averaged over the best points."""
+    """Return the probabilities that the best value lies at the low end and at the high end of the axis, averaged over the best
+    points."""
     n, relevance, signal = len(y), np.exp(at[:-2]), math.exp(at[-2])
     precision = _kernel(distances, at, n)[1]
     along = relevance[axis] * _distances(_POSITIONS, columns[axis], True)
@@ -300,7 +300,7 @@ def _chances_of_ends(
     normal = np.random.default_rng(SEED).standard_normal((DRAWS, len(_POSITIONS)))
     others = np.delete(np.arange(len(columns)), axis)
     low = high = 0.0
-    best = range(max(3, n // 8))  # y is sorted in ascending order
+    best = range(max(3, n // 8))  # y is in ascending order
     for point in best:
         fixed = sum((relevance[k] * distances[k][point] for k in others), np.zeros(n))
         cross = signal * np.exp(-0.5 * (along + fixed[None, :]))
@@ -313,6 +313,6 @@ def _chances_of_ends(
 
 
 def _matrix_root(covariance: FloatArray) -> FloatArray:
-    """Return a square root of a covariance matrix that rounding may have made slightly indefinite."""
+    """Return a square root of a covariance matrix, even if rounding made it slightly indefinite."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0)), dtype=np.float64)

@@ -1,8 +1,8 @@
-"""The upper tail of a series' values or changes, against which the largest value or change is tested.
+"""Models the upper tail of the values or changes of a series, to test whether the largest one is due to chance.
 
-The scale of random changes is estimated from the smaller half of the series' changes; an exponential tail with this scale bounds
-the largest change due to chance. For noise with lighter tails (normal, or log-normal on a log scale) the bound is conservative. At
-most a quarter of the series may be outliers; more outliers would inflate the scale.
+The scale of random changes is estimated from the smaller half of the changes; an exponential tail with this scale bounds the
+largest change by chance. The bound is conservative for noise with lighter tails, such as normal noise. Up to a quarter of the
+series may be outliers; more outliers would inflate the estimated scale.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from advisor.model.space import FloatArray
 MIN_POINTS = 20
 """Minimum number of points of a series to estimate the size of its random changes."""
 MIN_CHANGES = 80
-"""Minimum number of independent changes for the tail to begin at their upper quartile instead of their median."""
+"""Minimum number of independent changes for their tail to begin at the upper quartile instead of the median."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExponentialTail:
-    """The upper tail of a series' values: an exponential tail whose scale comes from the bulk of the values."""
+    """An exponential upper tail of the values of a series, with a scale that comes from most of the values."""
 
     base: float
-    """Value at which the tail begins."""
+    """Value above which the tail begins."""
     scale: float
-    """Mean excess over the base, estimated from the smaller half of the excesses."""
+    """Mean excess over the start of the tail, estimated from the smaller half of the excesses."""
     tries: float
-    """Number of values above the base; the largest of them is tested."""
+    """Number of values in the tail, of which the largest is tested."""
     freedom: float
     """Number of independent excesses from which the scale is estimated."""
 
     def p(self, value: float) -> float:
-        """Return the probability that the largest of the values reaches `value` by chance; exact for an exponential tail."""
+        """Return the probability that the largest value reaches `value` by chance; exact for an exponential tail."""
         excess = value - self.base
         if not excess > 0:
             return 1.0
@@ -47,19 +47,19 @@ class ExponentialTail:
 
 
 def upper_tail(values: FloatArray, begin: float = 0.5) -> ExponentialTail | None:
-    """Return the upper tail of finite values (n,) above their quantile `begin`; None if fewer than 4 values lie above it."""
+    """Return the upper tail of finite values, shape (n,), above their quantile `begin`; None for fewer than 4 values above it."""
     base = float(np.quantile(values, begin)) if len(values) else 0.0
     excesses = np.sort(values[values > base]) - base
     return _tail(excesses, base, len(excesses), 1.0) if len(excesses) >= 4 else None
 
 
 def level_tail(moves: FloatArray, width: int) -> ExponentialTail | None:
-    """Return the upper tail of changes (n,) between levels of `width` points; None if fewer than 4 lie above their median.
+    """Return the upper tail of changes between levels of `width` points; None for fewer than 4 changes above the median.
 
-    The scale is estimated from falls and rises together, because noise causes both alike. If there are many changes, the tail
-    begins at their upper quartile, where tails lighter than exponential give a lower bound. Neighbouring changes share points, so
-    we treat only changes half a width apart as independent. With this rule, error rates were never above the nominal level in
-    simulated noise, including heavy-tailed and autocorrelated noise.
+    Falls and rises together determine the scale, because noise causes both alike. The tail of many changes begins at their
+    upper quartile, where tails that are lighter than exponential yield a lower bound. Neighbouring changes have points in
+    common, so only changes half a width apart count as independent. With half a width between independent changes, error rates
+    never exceeded the nominal level in simulated noise, even if it was heavy-tailed or autocorrelated.
     """
     centre = float(np.median(moves)) if len(moves) else 0.0
     above = int(np.count_nonzero(moves > centre))
@@ -74,9 +74,8 @@ def level_tail(moves: FloatArray, width: int) -> ExponentialTail | None:
 
 
 def _tail(excess: FloatArray, base: float, tries: float, overlap: float) -> ExponentialTail:
-    """Return the tail of sorted excesses (n,). Of the excesses above the median, only the number counts, so that outliers have no
-    effect.
-    """
+    """Return the tail of sorted excesses, shape (n,). Only the number of the excesses above the median counts, so that outliers
+    have no effect."""
     half = max(len(excess) // 2, 1)
     scale = (float(excess[:half].sum()) + (len(excess) - half) * float(excess[half - 1])) / half
     return ExponentialTail(base, max(scale, 1e-300), tries, max(half / overlap, 1.0))

@@ -1,9 +1,9 @@
-"""Analyses the end of a training curve: the forecast gain from doubling the training if the curve still falls, or else the start of
-its plateau.
+"""Analyses the end of a training curve: the forecast gain from doubling the training if the curve still falls, or else where
+its plateau starts.
 
-All quantities are shares: steps are shares of the run's steps, costs are shares of the run's gain (highest cost before the best,
-minus the best). A log scale is used if a curve starts at ten times the level of its second half or more; on a linear scale, a first
-cost in the thousands would make all later costs look flat.
+Steps are expressed as shares of the run's steps, and costs as shares of the run's gain: highest cost before the best one, minus
+the best cost. A curve that starts at ten or more times the level of its second half is analysed on a log scale, because its
+later costs would look flat on a linear scale.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ from advisor.model.space import MAX_FINITE_VALUE, BoolArray, FloatArray, IntArra
 from advisor.stats.curve import MIN_LATE_POINTS, late_scatter, noise
 
 MIN_POINTS = 8
-"""Minimum number of evaluations to separate the end of a curve from its noise."""
+"""Minimum number of evaluations of a curve to distinguish its end from noise."""
 LOW_SHAPE = 1 / 4
 HIGH_SHAPE = 2.6
-"""Bounds of the gain from doubling the training at a constant learning rate, as multiples of its forecast. The bounds hold for
-nine of ten curves without noise, measured on real curves truncated at half their length: `benchmarks/quality/forecasts.py`.
-"""
+"""Bounds of the gain from doubling the training at a constant learning rate, as multiples of the forecast gain. The bounds hold
+for nine of ten noise-free curves, measured on real curves that were truncated at half their length:
+`benchmarks/quality/forecasts.py`."""
 _NORMAL_QUANTILE_90 = 1.645
-"""Quantile of the standard normal distribution for central 90 % intervals."""
+"""Quantile of the standard normal distribution that bounds central 90 % intervals."""
 _MAX_BINS = 200
 _TENFOLD = 10.0
 _MIN_GAIN = 6.0
-"""Minimum gain of a run for its curve to be analysed, in standard deviations of the curve's noise."""
+"""Minimum gain of a run for the analysis of its curve, in standard deviations of the curve's noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of one curve. Costs are shares of the run's gain, steps are shares of its steps."""
+    """The end of one training curve. Costs are given as shares of the run's gain, and steps as shares of the run's steps."""
 
     points: int
-    """Number of evaluations in the window, the last part of the curve."""
+    """Number of evaluations in the window, which is the last part of the curve."""
     window: float
-    """Share of the run's steps that the window covers."""
+    """Share of the run's steps that lies in the window."""
     gain: float
-    """Gain over the window, from a straight line fitted to it; negative if the cost rose."""
+    """Gain over the window, from a straight line that is fitted to it; negative if the cost rose."""
     error: float
-    """Standard error of the gain, widened for autocorrelated noise."""
+    """Standard error of the gain, which includes autocorrelated noise."""
     scatter: float
     """Standard deviation of the noise of one evaluation."""
     freedom: float
     """Degrees of freedom of the standard error."""
     slowing: float
-    """Ratio of the gain over the window to the gain over the previous window; below 1, the curve levels off."""
+    """Gain over the window divided by the gain over the preceding window; below 1 if the curve levels off."""
     p: float
-    """One-sided p-value of the gain over the window under the hypothesis of a flat curve with this noise.
+    """One-sided p-value of the gain over the window, under the hypothesis of a flat curve with noise.
 
-    The value is twice the smaller p-value of two tests: a t-test of the slope, and a sign test of the differences between
-    evaluations. The sign test is valid for any autocorrelation, and it detects a fall that is smooth but far from a straight line.
+    The p-value is twice the smaller p-value of two tests: a t-test of the slope, and a sign test of successive differences. The
+    sign test is valid for any autocorrelation, and detects a smooth fall even if it is far from a straight line.
     """
 
     @property
     def reach(self) -> float:
-        """Forecast gain from doubling the training, as a multiple of the gain over the window.
+        """Forecast gain from doubling the training, as a multiple of the gain over the last window.
 
-        The gain shrinks by the factor `slowing` from window to window, as in an exponential decay. The forecast assumes at most
-        growth with the logarithm of the steps, as in a power law. This limit also reduces the effect of a drop of the curve due to
-        learning-rate decay.
+        The gain is assumed to shrink by the same factor from window to window, as in an exponential decay. The forecast gain is
+        at most that of a curve that falls with the logarithm of the steps, as a power law nearly does. Limiting the forecast
+        gain also reduces the effect of a drop of the curve when the learning rate decays.
         """
         max_ratio = math.log(2) / -math.log1p(-self.window)
         ratio = max(self.slowing, 0.0)
@@ -78,10 +78,10 @@ class End:
         return self.gain * self.reach
 
     def forecast_interval(self, level: float = 0.9) -> tuple[float, float]:
-        """Return (low, high) bounds at probability `level` of the gain of the best evaluation from doubling the training.
+        """Return (low, high) bounds, at probability `level`, of the gain in the best evaluation from doubling the training.
 
-        Two errors add up: the noise of the evaluations, and the unknown shape of the curve, which `LOW_SHAPE` and `HIGH_SHAPE`
-        describe. The low bound is at least 0, because longer training cannot lose the best evaluation so far.
+        The bounds combine evaluation noise with the unknown shape of the curve, which `LOW_SHAPE` and `HIGH_SHAPE` describe.
+        The low bound is at least 0, because the best evaluation so far remains if training goes on.
         """
         forecast, z_score = max(self.forecast, 0.0), float(stats.norm.ppf(0.5 + level / 2))
         noise = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error * self.reach
@@ -92,14 +92,15 @@ class End:
         return max(low, 0.0), high
 
     def part_of_forecast(self, times: float) -> float:
-        """Return the share of the forecast gain that training `times` as long brings: 0 for `times` = 1, and 1 for 2 or more."""
+        """Return the share of the forecast gain from training `times` as long: 0 for `times` = 1, and 1 for `times` = 2 or
+        more."""
         extra = min(max(times - 1, 0.0), 1.0)
         if self.slowing <= 0 or self.slowing >= 1:
             return extra
         return (1 - math.pow(self.slowing, extra / self.window)) / (1 - math.pow(self.slowing, 1 / self.window))
 
     def chance_above(self, material: float) -> float:
-        """Return the probability that the forecast gain exceeds `material`; only the noise is taken into account."""
+        """Return the probability that the forecast gain exceeds `material`, if noise is the only uncertainty."""
         if self.reach <= 0:
             return 0.0
         if self.error <= 0:
@@ -107,14 +108,13 @@ class End:
         return float(stats.t.sf((material / self.reach - self.gain) / self.error, self.freedom))
 
     def improving(self, material: float, alpha: float) -> bool:
-        """Return True if the curve falls significantly at level `alpha` and the forecast gain exceeds `material`."""
+        """Return True if the curve falls significantly at level `alpha`, and its forecast gain exceeds `material`."""
         return self.p <= alpha and self.forecast > material
 
     @property
     def stretch(self) -> float:
-        """Factor on the number of steps, 1.5 to 3, after which an exponentially decaying curve has made four fifths of its
-        remaining gain.
-        """
+        """Factor on the number of steps, from 1.5 to 3, after which an exponentially decaying curve has made 80 % of its
+        remaining gain."""
         if self.slowing >= 1:
             return 3.0
         windows = math.log(0.2) / math.log(max(self.slowing, 1e-3))
@@ -123,31 +123,30 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """The flat end of one curve. Costs are shares of the run's gain, steps are shares of its steps."""
+    """The flat end of one training curve. Costs are given as shares of the run's gain, and steps as shares of the run's steps."""
 
     settled: float
-    """Share of the steps after which the smoothed curve is at most `tolerance` above its final level."""
+    """Share of the steps after which the smoothed curve is at most the tolerance above its final level."""
     tolerance: float
-    """The requested tolerance, or twice the scatter of the evaluations if that is larger."""
+    """The requested tolerance, or twice the scatter of the evaluations if this is larger."""
     rise: float
-    """Rise of the smoothed curve: its final level minus its lowest point."""
+    """Final level of the smoothed curve minus its lowest point."""
     rest: float
-    """Upper 95 % confidence bound of the gain after the share `settled` * `margin` of the steps; infinite if no steps remain."""
+    """Upper 95 % bound of the gain in the steps after the curve has settled, with a margin; infinite if no such steps remain."""
     loss: float
-    """Upper 95 % confidence bound of the rise of the curve after the same share of the steps."""
+    """Upper 95 % bound of the rise of the curve in the steps after it has settled, with the same margin."""
 
     def flat(self, max_change: float) -> bool:
-        """Return True if the curve changes by at most `max_change` after the start of its plateau, and its final level is close to
-        its lowest.
-        """
+        """Return True if the curve changes by at most `max_change` on its plateau, and its final level is close to its lowest
+        level."""
         return max(self.rest, self.loss) <= max_change and self.rise <= 2 * self.tolerance
 
 
 def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | None:
-    """Return the end of the curve of finite `costs` (n,) at increasing `steps` (n,).
+    """Return the end of the curve with finite `costs`, shape (n,), at increasing `steps`, shape (n,).
 
-    Return None if the curve is too short or gained nothing. The window is the last share `tail` of the steps. A window with
-    fewer than 5 evaluations is extended to at most half of the steps.
+    Return None if the curve is too short or has no gain. The window contains the last share `tail` of the steps. A window with
+    fewer than 5 evaluations is widened, to at most half of the steps.
     """
     curve = _normalise_curve(steps, costs)
     if curve is None:
@@ -170,10 +169,11 @@ def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | 
 
 
 def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin: float) -> Plateau | None:
-    """Return the plateau of finite `costs` (n,) at increasing `steps` (n,); None if the curve is too short or gained nothing.
+    """Return the plateau of the curve with finite `costs`, shape (n,), at increasing `steps`; None if the curve is too short or
+    has no gain.
 
-    The final level is the median over the last fifth of the steps. margin: factor on `Plateau.settled` after which the remaining
-    gain is measured.
+    The final level is the median over the last fifth of the steps. margin: factor on the settling time after which the
+    remaining gain is measured.
     """
     curve = _normalise_curve(steps, costs)
     if curve is None:
@@ -197,11 +197,12 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
 
 
 def distance_from_perfect(costs: FloatArray) -> float:
-    """Return the final distance of `costs` (n,) from a perfect score, as a share of the initial distance; NaN if unknown.
+    """Return the final distance of `costs`, shape (n,), from a perfect score, as a share of the initial distance; NaN if
+    unknown.
 
-    A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other costs
-    have no known minimum. The initial cost is the first cost, or the median of the first tenth if this median is lower, because a
-    loss may blow up at first. The final cost is the median of the last tenth.
+    A perfect score has cost 0 if costs are never negative (losses, error rates), and cost -1 for maximised shares (accuracy).
+    The initial cost is the first cost, or the median of the first tenth if this is lower, because a loss may blow up at first.
+    The final cost is the median of the last tenth of the costs.
     """
     if len(costs) < 2:
         return math.nan
@@ -218,9 +219,7 @@ def distance_from_perfect(costs: FloatArray) -> float:
 
 
 def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
-    """Return the cost after the best cost falls further by `share` times the run's gain, measured on the scale (log or linear) of
-    `read_end`.
-    """
+    """Return the cost after a further fall by `share` times the run's gain, on the same scale (log or linear) as `read_end`."""
     y = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     best = int(np.argmin(y))
     if _starts_tenfold_higher(steps / max(float(steps[-1]), 1.0), y):
@@ -229,21 +228,21 @@ def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
 
 
 def _starts_tenfold_higher(t: FloatArray, y: FloatArray) -> bool:
-    """Return True if the curve starts at ten times the level of its second half or more."""
+    """Return True if the curve starts at ten or more times the level of its second half."""
     best = int(np.argmin(y))
     return bool(y[best] > 0 and y[: best + 1].max() >= _TENFOLD * y[best] and y[t >= 0.5].max() <= 2 * y[best])
 
 
 @dataclass(frozen=True, slots=True)
 class _NormalisedCurve:
-    """A curve in shares of the run's steps (`t`) and of the run's gain (`y`, `smooth`, `scatter`)."""
+    """A curve with steps as shares of the run's steps, and costs as shares of the run's gain."""
 
     t: FloatArray
     y: FloatArray
     smooth: FloatArray
     scatter: float
     inflation: float
-    """Factor by which autocorrelation increases the variance of a mean or a slope."""
+    """Factor by which autocorrelation raises the variance of a mean or of a slope."""
     freedom: float
 
 
@@ -255,8 +254,7 @@ def _normalise_curve(steps: IntArray, costs: FloatArray) -> _NormalisedCurve | N
     if _starts_tenfold_higher(t, y):
         y = np.log(y)
     y = y / (float(np.abs(y).max()) or 1.0)
-    # A window of a twentieth of the curve is long enough to remove a single bad evaluation, and too short to shift the start of the
-    # plateau.
+    # A median over a twentieth of the curve removes a single bad evaluation, but does not shift the start of the plateau.
     smooth = np.asarray(median_filter(y, size=max(3, len(y) // 20) | 1, mode="nearest"), dtype=np.float64)
     gain = max(float(smooth[: best + 1].max()), float(y[0])) - float(y[best])
     scatter, inflation, freedom = late_scatter(t, y)
@@ -266,7 +264,8 @@ def _normalise_curve(steps: IntArray, costs: FloatArray) -> _NormalisedCurve | N
 
 
 def _bin_means(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return means over `_MAX_BINS` bins of equal size if there are more than 400 points; the end of `t` stays 1."""
+    """Return the curve's means over `_MAX_BINS` bins with equally many points, if it has more than 400 points; the last `t`
+    stays 1."""
     if len(y) <= 2 * _MAX_BINS:
         return t, y
     bins = np.arange(len(y)) * _MAX_BINS // len(y)
@@ -282,14 +281,14 @@ def _t_test_p_value(gain: float, error: float, freedom: float) -> float:
 
 
 def _sign_test_p_value(y: FloatArray) -> float:
-    """Return the p-value of a sign test that falls of the values outnumber rises."""
+    """Return the p-value of a sign test of whether the values fall more often than they rise."""
     steps = np.diff(y)
     falls, moves = int(np.sum(steps < 0)), int(np.sum(steps != 0))
     return float(stats.binom.sf(falls - 1, moves, 0.5)) if moves else 1.0
 
 
 def _gain_of_line(curve: _NormalisedCurve, part: BoolArray, window: float) -> tuple[float, float]:
-    """Return (gain over the window, its standard error) of a line fitted to the points of `part`."""
+    """Return (gain over the window, its standard error) from a line that is fitted to the points in the mask `part`."""
     if part.sum() < 2:
         return 0.0, math.inf
     x, y = curve.t[part] - curve.t[part].mean(), curve.y[part]
@@ -298,11 +297,10 @@ def _gain_of_line(curve: _NormalisedCurve, part: BoolArray, window: float) -> tu
 
 
 def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[float, float]:
-    """Return the steps of the best evaluation and of the first evaluation that equals it within noise, as shares of `total` steps.
+    """Return the steps, as shares of `total`, of the best evaluation and of the first evaluation that equals it within noise.
 
-    costs: (n,), finite, n >= 1. Two costs are equal within noise if they differ by at most 3 standard deviations of the noise,
-    which is estimated from the second half or the last ten evaluations, whichever is longer. If the noise cannot be estimated, the
-    costs must be identical.
+    costs: (n,), finite, n >= 1. Two costs are equal within noise if they differ by at most 3 standard deviations of noise,
+    estimated from later evaluations. If the noise cannot be estimated, only identical costs are equal.
     """
     best = int(np.argmin(costs))
     first_late = max(min(len(costs) // 2, len(costs) - 10), 0)

@@ -10,26 +10,24 @@ from scipy import stats
 from advisor.model.space import FloatArray
 
 _MIN_POINTS = 10
-"""Minimum number of points in the second half to estimate the autocorrelation."""
+"""Minimum number of points in the second half of a curve to estimate its autocorrelation."""
 _LEVEL_POINTS = 5
-"""Number of the highest early values whose mean measures the height of a rise."""
+"""Number of highest early values whose mean is the height of an early rise."""
 _MAX_INDEPENDENT_SHARE = 1 / 3
-"""Maximum number of independent values, as a share of all values, at which noise counts as strongly autocorrelated; corresponds to
-a lag-1 autocorrelation of one half.
-"""
+"""Maximum share of independent values in strongly autocorrelated noise; it corresponds to a lag-1 autocorrelation of one half."""
 _MAX_AUTOCORRELATION = 0.97
-"""Maximum lag-1 autocorrelation that counts as noise; a higher autocorrelation means that the curve drifts."""
+"""Maximum lag-1 autocorrelation of noise; with a higher autocorrelation, the curve counts as drifting."""
 
 
 def p_value_of_unusual_start(values: FloatArray, early_points: int) -> float:
-    """Return the probability that a curve without trend starts as low, or rises as high within its first `early_points` points
-    (p-value).
+    """Return the p-value: the probability that a curve without trend starts as low, or rises as high among its first
+    `early_points` points.
 
-    values: (n,), finite. A line is fitted to the second half and extrapolated to the start; its residuals give the noise. The
-    first half is left out, because the loss may have blown up there. The number of independent values follows from the lag-1
-    autocorrelation. If a curve falls below its start, it has a trend, which makes a rise less likely. For such a curve, return
-    the probability that strongly autocorrelated noise alone rises as far; 0 for other noise, or if the second half is too
-    short.
+    values: (n,), finite. A line is fitted to the second half of the curve and extrapolated to its start; the residuals of the
+    line are the noise. The first half of the curve is left out of the fit, because the loss may blow up there. The lag-1
+    autocorrelation determines the number of independent values. A curve that falls below its start has a trend, which makes a
+    rise less likely. For a curve with a trend, return the probability that strongly autocorrelated noise alone rises as high; 0
+    for other noise, or if the second half is too short.
     """
     second_half = values[max(early_points, len(values) // 2) :]
     if early_points < 2 or len(second_half) < _MIN_POINTS:
@@ -48,8 +46,7 @@ def p_value_of_unusual_start(values: FloatArray, early_points: int) -> float:
         tries = max(early_points * independent / len(second_half), 1.0)
         chance = tries * float(stats.t.sf(rise / (math.sqrt(2) * spread), max(independent - 2, 1.0)))
         return min(1.0, chance)
-    # For few values or a heavy tail, the scale is the extreme residual divided by the expected extreme of equally many standard
-    # normal values.
+    # For few values or heavy tails, the scale is the extreme residual divided by the expected extreme of as many normal values.
     normal_extreme = float(stats.norm.isf(0.5 / max(independent, 2.0)))
     lower, upper = (
         max(spread, -float(residual.min()) / normal_extreme),
@@ -65,7 +62,7 @@ def _independent_values(residual: FloatArray) -> tuple[float, float]:
     """Return (number of independent values, standard deviation) of residuals (n,) about a line, by lag-1 autocorrelation."""
     n, squares = len(residual), float(residual @ residual)
     lag = float(residual[1:] @ residual[:-1]) / squares if squares > 0 else 0.0
-    # Fitting the line reduces the autocorrelation by about (1 + 4 lag) / n.
+    # Fitting the line lowers the estimated autocorrelation by about (1 + 4 lag) / n.
     lag = min(max(lag + (1 + 4 * lag) / n, 0.0), _MAX_AUTOCORRELATION)
     independent = n * (1 - lag) / (1 + lag)
     return independent, math.sqrt(squares / (n * max(1 - 2 / independent, 0.2)))

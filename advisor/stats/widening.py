@@ -1,4 +1,4 @@
-"""Moves the end of a hyperparameter's range outwards, and rounds it."""
+"""Moves one end of a hyperparameter's range outwards, to a rounded value."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ from advisor.model.space import (
 )
 
 MIN_FACTOR = 3.0
-"""Minimum factor by which the end of a range of learning rates moves. Our choice: half a decade."""
+"""Minimum factor by which an end of a range of learning rates moves. We chose half a decade."""
 MAX_DECADES = 1.0
-"""Maximum number of decades by which the end of a range on a log scale moves. The next round can move the end again."""
+"""Maximum number of decades by which an end of a range on a log scale moves at once. The next round can move the same end
+again."""
 MAX_LINEAR_STEP = 0.5
-"""Maximum distance by which the end of a range on a linear scale moves, as a share of the range's width."""
+"""Maximum distance by which an end of a range on a linear scale moves, as a share of the width of the range."""
 MAX_ROUNDING = 0.02
-"""Maximum share of a range's width by which rounding to two digits may move an end; otherwise the end has three digits."""
+"""Maximum distance by which rounding to two digits may move an end, as a share of the range's width; if it is exceeded, three
+digits remain."""
 
 
 def widen_range(name: str, domain: Domain, side: Side, step: float) -> tuple[float, float] | None:
-    """Return (low, high) with one end moved outwards by `step` range widths; None if a hard limit leaves no room.
+    """Return the range (low, high) after one end has moved outwards by `step` range widths; None if a hard limit leaves no
+    room.
 
-    On a linear scale the end moves by a quarter to half of the range's width. On a log scale the end moves by half to all of the
-    range's width, but at most by a decade. The end of a learning rate moves on a log scale, by at least `MIN_FACTOR`. A range of
-    positive values is extended to 0 at most. If a hard limit is in the way, the end moves nine tenths of the distance to the limit
-    (a beta of 0.99 becomes 0.999). An end may reach a limit that the user declared.
+    On a linear scale, the end moves by between a quarter and half of the range's width. On a log scale, the end moves by
+    between half and all of the range's width, but at most by a decade. The end of a range of learning rates moves on a log
+    scale, by at least the factor `MIN_FACTOR`. A range of positive values is extended at most to 0. If a hard limit is in the
+    way, the end moves nine tenths of the distance to the limit, for example from a beta of 0.99 to 0.999. An end may reach a
+    limit that the user declared.
     """
     is_rate = is_learning_rate(name) and domain.low is not None and domain.low > 0
     if is_rate and domain.scale != "log":
@@ -43,7 +47,7 @@ def widen_range(name: str, domain: Domain, side: Side, step: float) -> tuple[flo
         end = float(domain.from_unit(-share if side == "low" else 1 + share))
     except OverflowError:
         return None
-    # A range beyond a built-in limit shows that the limit does not apply: for example, focal loss also has a gamma.
+    # If a range extends beyond a built-in limit, the limit does not apply to it: for example, focal loss also has a gamma.
     floor = floor if domain.low >= floor else -math.inf
     if domain.low >= 0 and floor < 0 and domain.reach[0] == -math.inf:
         floor = -1e-300
@@ -62,7 +66,7 @@ def widen_range(name: str, domain: Domain, side: Side, step: float) -> tuple[flo
 
 
 def _step_bounds(domain: Domain, *, is_rate: bool) -> tuple[float, float]:
-    """Return the minimum and maximum distance by which an end moves, in range widths."""
+    """Return the minimum and the maximum distance by which an end of the range moves, in range widths."""
     assert domain.low is not None
     assert domain.high is not None
     if domain.scale == "linear":
@@ -74,7 +78,7 @@ def _step_bounds(domain: Domain, *, is_rate: bool) -> tuple[float, float]:
 
 
 def _to_log_scale(domain: Domain, side: str, step: float) -> float:
-    """Convert `step` from widths of the range to widths of its logarithm; inf if the step leads to 0 or beyond."""
+    """Convert `step` from widths of the range to widths of its logarithm; inf if the step leads to 0 or below."""
     assert domain.low is not None
     assert domain.high is not None
     new_end = as_number(domain.from_unit(-step if side == "low" else 1 + step)) if math.isfinite(step) else -math.inf
@@ -85,7 +89,7 @@ def _to_log_scale(domain: Domain, side: str, step: float) -> float:
 
 
 def range_of_span(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:
-    """Return the rounded range (low, high) between two positions in the domain, truncated to the domain."""
+    """Return the rounded range (low, high) between two positions in the domain, which does not extend beyond the domain."""
     assert domain.low is not None
     assert domain.high is not None
     low = domain.low if span[0] <= 0 else max(round_range_end(float(domain.from_unit(span[0])), domain), domain.low)
@@ -94,9 +98,8 @@ def range_of_span(domain: Domain, span: tuple[float, float]) -> tuple[float, flo
 
 
 def round_range_end(value: float, domain: Domain) -> float:
-    """Round the end of a range to two significant digits, or to three if two would move the end too far; round to an integer in an
-    int domain.
-    """
+    """Round the end of a range to two significant digits, or to three if two would move the end too far; in an int domain, to
+    an integer."""
     if domain.type == "int":
         return float(round(value))
     exact_position, rounded_position = domain.to_unit([value, round_significant(value, 2)])

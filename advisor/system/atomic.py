@@ -1,4 +1,4 @@
-"""Writes files atomically: a file is replaced completely or not at all, even if the disk is full or the process is killed."""
+"""Writes files atomically: each file is replaced completely or not at all, even if the disk is full or the process is killed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-if sys.platform != "win32":  # Windows lacks these locks, so temporary files of killed processes stay on disk there
+if sys.platform != "win32":  # Windows has no such locks, so temporary files of killed processes stay there
     import fcntl
 
 UNFINISHED_SUFFIX = ".advisor-unfinished"
-"""File name suffix of temporary files that are not complete yet."""
+"""File name suffix of temporary files that are not yet complete."""
 
 
 def write_files(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool = True) -> None:
-    """Replace files in the given order, once the new content of all files is in temporary files next to them.
+    """Replace files in the given order, after the contents of all of them have been written to temporary files beside them.
 
     File modes are preserved; the folders must exist. durable: flush to disk, so that the files survive a power failure. sweeps:
-    first remove temporary files of killed processes from the folders. Raises OSError. If the disk becomes full, no file is
-    changed.
+    first remove temporary files of killed processes from the folders. Raises OSError. If the disk is full, no file is changed.
     """
     with ExitStack() as stack:
         for folder in sorted({path.parent for path in texts}):
@@ -50,7 +49,7 @@ def _write_temporary(path: Path, text: str, temporary_files: dict[Path, Path], *
 
 
 def _file_mode(path: Path) -> int:
-    """Return the permissions of an existing file; for a new file, return the default permissions, because mkstemp creates
+    """Return the permissions of an existing file; for a new file, return the default permissions, because `mkstemp` creates
     private files."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(path.stat().st_mode)
@@ -65,14 +64,14 @@ def _current_umask() -> int:
 
 @contextmanager
 def _lock_folder(folder: Path, *, sweeps: bool) -> Iterator[None]:
-    """Hold a lock on the folder, so that other processes do not remove this process's temporary files from it."""
+    """Hold a lock on a folder, so that other processes do not remove this process's temporary files from it."""
     if sys.platform == "win32":
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         if sweeps:
-            with suppress(OSError):  # another process is writing to the folder, or the file system has no locks
+            with suppress(OSError):  # another process writes to the folder, or its file system has no locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 for path in folder.glob(f".*{UNFINISHED_SUFFIX}"):
                     path.unlink(missing_ok=True)
@@ -84,6 +83,6 @@ def _lock_folder(folder: Path, *, sweeps: bool) -> Iterator[None]:
 
 
 def remove_unfinished_files(folder: Path) -> None:
-    """Remove the temporary files of killed processes from a folder, which need not exist."""
+    """Remove the temporary files that killed processes left in a folder; the folder need not exist."""
     with suppress(OSError), _lock_folder(folder, sweeps=True):
         pass

@@ -1,4 +1,5 @@
-"""Runs a command of the user for each message of a launch or a live report; the message is passed as JSON on standard input."""
+"""Runs a command of the user for each message about a launch or a live report, and passes the message as JSON on standard
+input."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ from advisor.model.errors import AdvisorError
 from advisor.system.processes import KILL_SIGNAL, signal_group
 
 NOTIFICATION_EVENTS = ("stopped", "not_finite", "doomed", "stuck", "diverging", "failed", "ended")
-"""Events to notify of. stopped: the guard stopped a trial · failed: a trial crashed or has no result · ended: all trials have
-ended, or the launch failed · other events: verdicts of `advisor.engine.guard` on a trial that continues."""
+"""Events that cause a message. stopped: the guard stopped a trial · failed: a trial crashed or has no result · ended: all
+trials have ended, or the launch failed · other events: verdicts of `advisor.engine.guard` on a trial that continues."""
 INTERVAL_S = 60.0
-"""Minimum seconds between two messages to the user. Messages that arrive within this time are combined into one message."""
+"""Minimum number of seconds between two messages to the user. Messages that arrive sooner are combined into one later message."""
 TIMEOUT_S = 30.0
-"""Seconds after which the user's command is killed."""
+"""Number of seconds after which the user's command is killed."""
 _MAX_MESSAGE_CHARS = 500
 _MAX_BUNDLED_MESSAGES = 20
-"""Maximum number of messages whose text a combined message contains."""
+"""Maximum number of messages whose texts are combined into one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +37,14 @@ class Notice:
     """One of `EVENTS`."""
     study: str
     trial: str | None
-    """Name of the trial; None if the message is about the whole study."""
+    """Name of the trial; None if the message concerns the whole study."""
     step: int | None
     message: str
 
 
 def parse_command(text: str) -> list[str]:
-    """Return the program and the arguments of a notification command, without using a shell. Raises AdvisorError if the program
-    cannot be run."""
+    """Return the program and the arguments in a notification command, which runs without a shell. Raises AdvisorError if the
+    program cannot be run."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -56,9 +57,9 @@ def parse_command(text: str) -> list[str]:
 
 
 class Notifier:
-    """Sends messages in the background: at most one for each event of a trial, and at most one every `interval_s` seconds.
+    """Sends messages in the background: at most one per event and trial, and at most one every `interval_s` seconds.
 
-    If the command fails, the only effect is a call of `print_line` with one line about the failure.
+    If the command fails, one line about the failure is passed to `print_line`, and nothing else happens.
     """
 
     def __init__(
@@ -77,14 +78,14 @@ class Notifier:
         self._thread.start()
 
     def send(self, notice: Notice) -> None:
-        """Send a message soon, unless the same event of the same trial was already sent."""
+        """Send a message soon, unless a message about the same event of the same trial was sent before."""
         if self._closing.is_set() or (notice.event, notice.trial) in self._sent:
             return
         self._sent.add((notice.event, notice.trial))
         self._waiting.put(replace(notice, message=redact(notice.message)[:_MAX_MESSAGE_CHARS]))
 
     def close(self) -> None:
-        """Send all waiting messages immediately as one message, and stop the thread."""
+        """Send all waiting messages at once, combined into one message, and stop the thread."""
         self._closing.set()
         self._thread.join(2 * self._timeout_s + 1.0)
 
@@ -110,11 +111,11 @@ class Notifier:
             failure = f"the command took longer than {self._timeout_s:.0f} s"
         except OSError as error:
             failure = error.strerror or str(error)
-        if failure:  # do not show the command or its output, because they may contain the secret address of a webhook
+        if failure:  # the command and its output may contain the secret address of a webhook, so do not show them
             self._say(f"The command of --notify failed: {failure}.")
 
     def _run_command(self, text: str) -> int:
-        """Run the command with this text as its standard input, and return its exit status."""
+        """Run the user's command with `text` on its standard input, and return its exit status."""
         process = subprocess.Popen(
             list(self._words),
             stdin=subprocess.PIPE,
@@ -122,7 +123,7 @@ class Notifier:
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
-            start_new_session=True,  # Ctrl-C must interrupt only the launcher, not the user's command
+            start_new_session=True,  # Ctrl-C must interrupt the launcher, but not the user's command
         )
         try:
             process.communicate(text, timeout=self._timeout_s)
@@ -134,8 +135,7 @@ class Notifier:
 
 
 def to_message(notices: Sequence[Notice]) -> dict[str, Any]:
-    """Return one JSON object for all messages: the first message with the texts of all messages; if there are several, also a
-    list of them."""
+    """Return one JSON object for several messages: the first message with the texts of all, and a list of all messages."""
     first = asdict(notices[0])
     if len(notices) == 1:
         return first

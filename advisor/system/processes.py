@@ -1,4 +1,4 @@
-"""Distributes tasks over several processes on this machine. If a process crashes, only its current task fails."""
+"""Distributes tasks over several processes on this machine. If a process crashes, only the task that it was working on fails."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def usable_cpus() -> int:
 
 
 KILL_SIGNAL = getattr(signal, "SIGKILL", signal.SIGTERM)
-"""The signal that no process can ignore; on Windows, SIGTERM is such a signal."""
+"""Signal that no process can ignore; on Windows, this is SIGTERM."""
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Send a signal to the process group whose leader has the id `leader`. On Windows, which has no process groups, kill the
-    process and its children."""
+    """Send the signal `number` to the process group whose leader has the process id `leader`. Windows has no process groups;
+    there, kill the process and its children."""
     if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError, PermissionError):  # all processes of the group have exited
+        with suppress(ProcessLookupError, PermissionError):  # all processes of the group have already exited
             os.killpg(leader, number)
         return
     with suppress(psutil.Error):
@@ -43,11 +43,11 @@ def signal_group(leader: int, number: int) -> None:
 def map_in_processes(
     work: Callable[[Task], Result], tasks: Iterable[Task], *, jobs: int, failed: Callable[[Task, BaseException], Result]
 ) -> Iterator[Result]:
-    """Compute `work(task)` in up to `jobs` processes, and yield the results in order of completion.
+    """Compute `work(task)` for each task in up to `jobs` processes, and yield the results in order of completion.
 
     work: must be picklable, like its tasks and results. failed: returns the result for a task that raised an exception, or
     whose process ended (BrokenProcessPool) or failed to start (OSError). If the system limits the number of processes, fewer
-    than `jobs` processes are used.
+    than `jobs` run.
     """
     before = set(multiprocessing.active_children())
     idle: list[ProcessPoolExecutor] = []
@@ -58,7 +58,7 @@ def map_in_processes(
                 yield from _yield_completed(running, idle, failed)
             while True:
                 try:
-                    # Each pool has one process: a broken pool then identifies the failed task and does not affect other tasks.
+                    # With one process per pool, a broken pool identifies the task that failed and does not affect other tasks.
                     pool = idle.pop() if idle else _new_pool()
                     running[pool.submit(work, task)] = pool, task
                     break
@@ -81,7 +81,7 @@ def _yield_completed(
     idle: list[ProcessPoolExecutor],
     failed: Callable[[Any, BaseException], Result],
 ) -> Iterator[Result]:
-    """Wait until one or more tasks are complete, yield their results, and return working processes to `idle`."""
+    """Wait until at least one task is complete, yield the results of complete tasks, and return working processes to `idle`."""
     for future in wait(running, return_when=FIRST_COMPLETED).done:
         pool, task = running.pop(future)
         error = future.exception()
@@ -93,7 +93,7 @@ def _yield_completed(
 
 
 def _new_pool() -> ProcessPoolExecutor:
-    # Use spawn, because a forked process would inherit locks that threads of its parent hold.
+    # Start processes by spawn, because a forked process would inherit locks that threads of its parent hold.
     return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_initialize_worker)
 
 
@@ -106,7 +106,7 @@ def _initialize_worker() -> None:
 
 
 def _exit_with_parent() -> None:
-    """Exit when the parent process exits, because a killed parent cannot stop its children."""
+    """Exit when the parent process exits, because a parent that was killed cannot stop its children."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait_for_exit([parent.sentinel])

@@ -1,4 +1,5 @@
-"""Distributes tasks over the nodes of a Ray cluster. The nodes must have this package installed, but need no shared disk."""
+"""Distributes tasks over the nodes of a Ray cluster. Each node must have this package installed, but the nodes need no common
+disk."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _MIN_SUBMITTED_TASKS = 64
-"""Minimum number of tasks to submit at a time, so that an autoscaling cluster adds nodes."""
+"""Minimum number of tasks that are submitted at a time, so that an autoscaling cluster adds nodes."""
 _MAX_NODE_FAILURES = 3
-"""A task counts as failed after `_MAX_NODE_FAILURES` node failures. The maximum is more than one failure, because spot machines
-fail often."""
+"""Number of node failures after which the task that they interrupted counts as failed. A single node failure is not enough,
+because spot machines often fail."""
 
 
 def map_on_ray(
@@ -28,7 +29,7 @@ def map_on_ray(
     address: str | None,
     failed: Callable[[Task, str], Result],
 ) -> Iterator[Result]:
-    """Compute `work(task)` on the cluster, and yield the results in order of completion.
+    """Compute `work(task)` for each task on a Ray cluster, and yield the results in order of completion.
 
     work: must be picklable, like its tasks and results; if it raises AdvisorError, the whole iteration ends. jobs: maximum
     parallel tasks (None: the number of CPUs in the cluster). address: as for `Cluster`. failed: returns the result of a task
@@ -44,12 +45,12 @@ def map_on_ray(
 
 
 class _RayTasks:
-    """Tasks that wait for submission to Ray or run on it."""
+    """Tasks that wait for their submission to Ray, or that Ray is running."""
 
     def __init__(self, ray: Any, work: Callable[[Any], Any], tasks: Iterable[Any], failed: Callable[[Any, str], Any]):
         self._ray, self._failed = ray, failed
-        # Ray's own retries would repeat a task that runs out of memory forever. The SPREAD strategy distributes the tasks' disk
-        # and network load over the nodes.
+        # Ray's own retries would repeat a task that runs out of memory again and again. The SPREAD strategy distributes the
+        # disk and network load of the tasks over the nodes.
         self._remote = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(_call_work)
         self._work = ray.put(work)
         self._waiting = deque((task, _MAX_NODE_FAILURES) for task in tasks)
@@ -65,12 +66,11 @@ class _RayTasks:
                 (done, *_), _ = self._ray.wait(list(self._submitted), num_returns=1)
                 yield from self._yield_result(done)
         finally:
-            for reference in self._submitted:  # cancel tasks, because the cluster may outlive this process
+            for reference in self._submitted:  # the cluster may outlive this process, so cancel the remaining tasks
                 self._ray.cancel(reference, force=True)
 
     def _yield_result(self, done: Any) -> Iterator[Any]:
-        """Yield a task's result. Yield the result of a task; yield nothing if its node failed and another node will run the
-        task."""
+        """Yield a task's result. Yield nothing if its node failed and the task will run again on another node."""
         errors = self._ray.exceptions
         task, nodes = self._submitted.pop(done)
         try:
@@ -99,7 +99,7 @@ def _call_work(work: Callable[[Task], Result], task: Task) -> Result:
 
 
 def _unusable_nodes_error(error: Any) -> AdvisorError:
-    """Return the error to raise if the nodes cannot run the work."""
+    """Return the error to raise if the nodes of the cluster cannot run the work."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, AdvisorError):
         return AdvisorError(str(cause))

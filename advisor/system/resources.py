@@ -1,4 +1,4 @@
-"""Finds resource folders, such as the folder of templates, in the installed package or in the source checkout."""
+"""Finds folders of resources, such as the templates, in the installed package or in a source checkout."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 
 
 def resource_folder(name: str) -> Path:
-    """Return the folder `advisor/_NAME` if the package is installed from a wheel; in a source checkout, return its folder NAME."""
+    """Return the folder `advisor/_NAME` of a package that was installed from a wheel, or the folder NAME of a source checkout."""
     packed = _PACKAGE_FOLDER / f"_{name}"
     return packed if packed.is_dir() else _PACKAGE_FOLDER.parent / name

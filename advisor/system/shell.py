@@ -1,4 +1,4 @@
-"""Formats command lines to show and copy: quoted for a POSIX shell, without terminal control characters."""
+"""Formats command lines that users can copy: quoted for a POSIX shell, without terminal control characters."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 
 def command_line(words: Iterable[str]) -> str:
-    """Return the words as one quoted command line for a POSIX shell."""
+    """Return the words as one command line, quoted for a POSIX shell."""
     return " ".join(map(quote_word, words))
 
 
 def quote_word(word: str) -> str:
-    """Return the word, with quotes if a shell needs them. A word with unprintable characters is quoted as `$'...'`, which bash,
-    zsh and ksh understand."""
+    """Return the word, in quotes if a shell needs them. A word with unprintable characters is quoted as `$'...'`, which bash,
+    zsh and ksh can read."""
     return shlex.quote(word) if word.isprintable() else "$'" + "".join(map(_escape_char, word)) + "'"
 
 

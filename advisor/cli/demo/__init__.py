@@ -1,4 +1,5 @@
-"""The command `advisor demo`. The demo uses both the training adapters and the analysis, so neither package contains it."""
+"""The command `advisor demo`. The demo belongs to the command line, because it needs both the training adapters and the
+analysis."""
 
 from advisor.cli.demo.command import demo
 

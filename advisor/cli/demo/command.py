@@ -22,7 +22,7 @@ from advisor.model.errors import AdvisorError
 def demo(out: Path, trials: int, seed: int) -> None:
     """Tune a small network on real data in two rounds: first in an unsuitable space, then in the space the advisor suggests.
 
-    The demo takes a minute or two on two cores. Needs the extra `demo`: pip install "tuning-advisor[demo]".
+    The demo takes a minute or two on two cores. The demo needs the extra `demo`: pip install "tuning-advisor[demo]".
     """
     missing = [module for module in ("torch", "sklearn", "advisor_pytorch") if find_spec(module) is None]
     if missing:

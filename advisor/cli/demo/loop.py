@@ -1,6 +1,7 @@
-"""Runs two rounds of tuning: a study in an unsuitable space, then the study that the advisor plans from the first round's trials.
+"""Runs two rounds of tuning: first a study with an unsuitable search space, then the study that the advisor plans from the
+first round's trials.
 
-The second round has no prepared study: it runs the study file that the analysis of the first round wrote.
+The second round runs the study file that the analysis of the first round wrote.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path,
 
 
 def _run_trials(pool: Executor, spec: StudySpec, file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    """Train all trials of the study. Several processes share the trials, like tuning loops on several machines."""
+    """Train all trials of the study. Several processes train at the same time; each one takes the next open trial."""
     count = len(jobs(spec))
     futures = [pool.submit(_train_next, file, uri, checkpoints, seed) for _ in range(count)]
     for future in track(as_completed(futures), description="Training", total=count, transient=True):

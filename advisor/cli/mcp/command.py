@@ -35,7 +35,7 @@ def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None) 
     advisor mcp --tracking-uri sqlite:///mlflow.db    started by the agent's program
     advisor mcp --port 8765                           for an agent that connects to http://127.0.0.1:8765/mcp
 
-    Needs the extra `mcp`: pip install "tuning-advisor[mcp]".
+    The server needs the extra `mcp`: pip install "tuning-advisor[mcp]".
     """
     try:
         from advisor.cli.mcp.server import HOST, listen, make_server, serve_http

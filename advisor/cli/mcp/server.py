@@ -74,8 +74,8 @@ def listen(port: int) -> socket.socket:
 
 
 def serve_http(server: MCPServer[None], listener: socket.socket) -> None:
-    """Serve the tools over HTTP until interrupted. Requests from pages of other sites are refused by their Host and Origin
-    headers."""
+    """Serve the tools over HTTP until interrupted. Requests from web pages of other sites are refused; the headers Host and
+    Origin identify such requests."""
     port = listener.getsockname()[1]
     hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])

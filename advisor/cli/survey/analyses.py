@@ -41,7 +41,7 @@ class AnalysisWorkers:
 class _Analysis:
     outcome: Outcome
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Texts of the report files that are not written yet, by relative path."""
+    """Contents of the report's files by relative path, if the process that receives this result must write them."""
 
 
 def analyze_all(

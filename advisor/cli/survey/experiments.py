@@ -21,7 +21,7 @@ class Experiment:
 
     name: str
     reference: str
-    """Name of the experiment, or its id if several experiments share the name."""
+    """Name of the experiment, or its id if several experiments have the same name."""
     folder: str
     """Folder of the experiment's report, relative to the index page. The folder name stays the same when other experiments are
     added or deleted."""

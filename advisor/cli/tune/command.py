@@ -71,7 +71,7 @@ def tune(
     advisor tune study.yaml --trials 48 -j 4 -- python train.py {args} --max-train-steps {max_train_steps} --seed {seed}
 
     The first quarter of the trials covers the whole search space. Each later block contains a twelfth of all trials. With -j,
-    blocks may be larger, because a block has at least as many trials as train at a time. If the analysis extends the search
+    blocks may be larger, because a block has at least as many trials as run in parallel. If the analysis extends the search
     space, the next block searches the new part; otherwise an adaptive sampler draws the next block, based on all results so
     far. The last trials (at most four, and at most a ninth of all) repeat the leading setting with other seeds. Write the
     command as for `advisor run`; include {max_train_steps} and {schedule} if the analysis may change these values.

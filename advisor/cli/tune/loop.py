@@ -38,7 +38,7 @@ class Loop:
     say: Callable[[str], None]
     """Function that prints one line of text."""
     _failed: int = 0
-    """If every trial of the latest block failed, the number of trials since the last success, in whole blocks; else 0."""
+    """Number of trials in the latest successive blocks in which every trial failed; 0 if a trial of the latest block succeeded."""
 
     def run(self) -> list[Block]:
         """Train blocks until the budget of trials is spent, and return all blocks. An interrupted search resumes after its last
@@ -65,8 +65,8 @@ class Loop:
         return blocks
 
     def _repeat_until_store_answers(self, call: Callable[[], Result]) -> Result:
-        """Return the result of `call`; repeat the call while the store does not answer. Each call of a search is safe to
-        repeat."""
+        """Return the result of `call`; repeat the call while the store does not answer. All calls that a search makes are safe
+        to repeat."""
         waits = "The store does not answer; the search continues when the store answers again."
         return retry_while_unreachable(call, on_failure=lambda: self.say(waits))
 
@@ -89,7 +89,7 @@ class Loop:
         return self.search.next_block(blocks)
 
     def _write_block(self, decided: Block, block_files: list[BlockFile], blocks: list[Block]) -> BlockFile:
-        """Write the study file of a new block, which states the reason for the decision, and return the file."""
+        """Write the study file of a new block and return it. The study file states the reason for the decision."""
         start, number = self.search.start, len(block_files) + 1
         before = self.search.space(blocks) if blocks else None
         block = text.with_goal_and_reason(

@@ -32,7 +32,8 @@ from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
 MIN_COST_SHARE = 0.1
-"""Minimum cost that a trial counts as, as a fraction of its planned steps, because starting a training also takes time."""
+"""Minimum cost of a trial, as a fraction of its planned steps. Even a trial that ends at once costs this much, because starting
+a training takes time."""
 _EARLY_END_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
 """Statuses of trials that ended early and so cost only the steps that they trained."""
 
@@ -51,12 +52,12 @@ class Record:
     declined: list[str] = field(default_factory=list)
     """One sentence for each value that the last analysis asked to change but that the command does not pass to the training."""
     _runs: Experiment | None = None
-    """The experiment's runs when they were last read."""
+    """The experiment's runs at the last read of the store; None before the first read."""
 
     # --- trials -----------------------------------------------------------------------------------------------------------------
 
     def check_no_runs(self) -> None:
-        """Raise AdvisorError if the experiment already holds runs. Call this before the first block."""
+        """Raise AdvisorError if the experiment already holds runs. Call this method before the first block is trained."""
         if runs := self._read().runs:
             name = runs[0].tags.get(contract.TAG_STUDY)
             of = "no study" if name is None else f"the study {name!r}"
@@ -66,7 +67,8 @@ class Record:
             )
 
     def check_ended_blocks(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
-        """Raise AdvisorError if the store lacks the runs of an ended block: the user named another store, or deleted the runs."""
+        """Raise AdvisorError if the store lacks the runs of an ended block, because the user named another store or deleted the
+        runs."""
         empty = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
         if empty is not None:
             raise AdvisorError(
@@ -74,7 +76,7 @@ class Record:
             )
 
     def blocks(self, files: Sequence[BlockFile]) -> list[Block]:
-        """If a trial is still running, the values that it has logged so far count."""
+        """Return the blocks with their trained trials. A running trial counts with the values that it has logged so far."""
         runs = self._runs = self._read()
         trained = {t.id: t for group in _group_files(files) for t in _read_group(runs, group)}
         return [replace(f.block, trained=tuple(trained[r.id] for r in _runs_of(runs, f))) for f in files]
@@ -100,7 +102,7 @@ class Record:
     def next_study(
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
-        """Return the first study that the analysis plans, based on these trials and on trials of studies before this search."""
+        """Return the first study that the analysis plans from `trials` and from the trials of studies before this search."""
         assert self._runs is not None, "read the blocks before the analysis"
         try:
             own = _study_of_runs(self._runs, [t.id for t in trials], spec)
@@ -144,7 +146,7 @@ def _declined_sentence(spec: StudySpec, previous: StudySpec, unpassed: Sequence[
 
 
 def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
-    """Return the hyperparameters that the formulas of `spec` use to compute hyperparameters of the study `start`."""
+    """Return the hyperparameters that `spec` uses in formulas for hyperparameters of the study `start`."""
     formulas = [p.formula for n, p in spec.parameters.items() if n in start.parameters and p.formula is not None]
     return {name for text in formulas for name in formula.parse(text).names}
 
@@ -178,7 +180,7 @@ def _read_group(experiment: Experiment, files: Sequence[BlockFile]) -> list[Trai
 
 
 def _study_of_runs(experiment: Experiment, ids: Sequence[str], spec: StudySpec) -> Study:
-    """Return a study that consists of the runs with these ids. Raises AdvisorError if none of these runs has a result."""
+    """Return a study that consists of the runs with the given ids. Raises AdvisorError if none of these runs has a result."""
     wanted = set(ids)
     part = select_runs(experiment, np.array([run.id in wanted for run in experiment.runs], dtype=np.bool_))
     return assemble(part, spec=spec)
@@ -200,7 +202,8 @@ def _make_trained_trial(run: Run, spec: StudySpec, study: Study | None, trial: T
 
 
 def _cost_in_steps(study: Study, trial: Trial, spec: StudySpec) -> int | None:
-    """Return the cost in steps of a trial that ended early; None if it counts as all planned steps or its steps are unknown."""
+    """Return the cost in steps of a trial that ended early; None if the trial costs all of its planned steps or its number of
+    steps is unknown."""
     steps = study.cost_curve(trial).steps
     if (
         trial.status not in _EARLY_END_STATUSES

@@ -1,4 +1,4 @@
-"""Compares batch sizes by the epochs or examples that their trials need to reach the same target value of the objective."""
+"""Compares batch sizes by the number of epochs or examples that their trials need to reach the same objective value."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from advisor.stats.steps_to_target import Statistic
 Unit = Literal["steps", "epochs", "examples"]
 
 _MAX_EPOCHS = 200
-"""Maximum last step of a curve whose steps may be epochs. The steps of a longer curve are optimizer steps unless the trials log
-another unit."""
+"""A curve counts steps as optimizer steps if its last step is above this number, unless the trials log another unit."""
 MIN_SETTINGS = 3
-"""Minimum number of hyperparameter settings per batch size to count its learning rate as tuned."""
+"""Minimum number of hyperparameter settings with one batch size for the learning rate of that batch size to count as tuned."""
 _MIN_GAIN = 0.5
-"""Batch sizes that improve the objective by less than this share of the best batch size's improvement do not affect the target."""
+"""A batch size affects the target value only if it improves the objective by at least this share of the largest improvement."""
 _UNIT_BY_WORD: dict[str, Unit] = {
     "epoch": "epochs",
     "epochs": "epochs",
@@ -39,20 +38,20 @@ _UNIT_BY_WORD: dict[str, Unit] = {
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeGroup:
-    """The trials of one batch size and the epochs or examples that they needed to reach the target."""
+    """The trials of one batch size, and the number of epochs or examples that they needed to reach the target value."""
 
     size: float
     trials: tuple[Trial, ...]
     needed: FloatArray
-    """Epochs or examples that each entry needs to reach the target value, shape (n,); inf if it never does. There is one entry
-    per hyperparameter setting, or one per repeat of the best setting if every batch size has repeats."""
+    """Number of epochs or examples until the target value is reached, shape (n,); inf if it is never reached. The array has one
+    entry per hyperparameter setting, or one per repeat of the best setting if every batch size has repeats."""
     seconds: float
-    """Median time until the trials of this batch size reach the target, in seconds; NaN if unknown."""
+    """Median time in seconds from the start of a trial with this batch size until it reaches the target; NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeComparison:
-    """A comparison of batch sizes by the epochs or examples until their trials reach the same target value."""
+    """A comparison of batch sizes by the number of epochs or examples until their trials reach the same objective value."""
 
     groups: tuple[BatchSizeGroup, ...]
     """One group per batch size, smallest batch size first."""
@@ -60,7 +59,7 @@ class BatchSizeComparison:
     target: float
     """Target value of the objective; NaN if the objective itself counts epochs or steps to a target."""
     statistic: Statistic
-    """Statistic over the counts of one batch size: the median of repeats, or the minimum of settings."""
+    """Statistic that summarises the epochs or examples of one batch size: median over repeats, or minimum over settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +70,11 @@ class _Setting:
 
 @computed
 def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
-    """Compare batch sizes by the epochs or examples that their trials need to reach a common target value. Raises MissingData
-    if there is no common target.
+    """Compare batch sizes by the number of epochs or examples that their trials need to reach a common objective value. Raises
+    MissingData if there is no common target.
 
-    The target lies at the share `share` of the way from the initial cost to the final cost of the batch size that improves
-    least. `share` must be below 1, because noise decides when a curve reaches a value near its plateau.
+    The target is start + share * (end - start), where `start` and `end` are costs of the batch size that improves least.
+    `share` must be below 1, because noise decides when a curve reaches a value near its plateau.
     """
     settings = _settings(study)
     _require_two_sizes(settings, "have trials with a result, which this comparison needs")
@@ -121,8 +120,8 @@ def _batch_size_group(
     per_step: float,
     statistic: Statistic,
 ) -> BatchSizeGroup:
-    """Summarise the trials of one batch size. hits: by trial index, the (step, time in seconds) at which the trial first
-    reaches the target."""
+    """Summarise the trials of one batch size. hits: for each trial index, (step, time in seconds) at which the trial reaches
+    the target."""
     needed = [[hits[t.index][0] * per_step for t in s.trials] for s in settings]
     values = needed[0] if statistic == "median" else [_median(n) for n in needed]
     trials = tuple(t for s in settings for t in s.trials)
@@ -131,8 +130,8 @@ def _batch_size_group(
 
 
 def target_count_unit(metric: str) -> Unit | None:
-    """Return the unit if the metric counts epochs, examples or steps until a target is reached, such as epochs_to_target; else
-    None."""
+    """Return the unit if the metric counts epochs, examples or steps to a target, as epochs_to_target does; None for other
+    metrics."""
     words = words_of(metric)
     return next((_UNIT_BY_WORD[w] for w in words if w in _UNIT_BY_WORD), None) if "target" in words else None
 
@@ -159,8 +158,7 @@ def axis_unit(study: Study) -> Unit:
 
 
 def steps_are_epochs(study: Study) -> bool:
-    """Return True if each step of the curves is an epoch, that is, if there are few steps and the objective was logged at each
-    of them."""
+    """Return True if each step of the curves is an epoch: there are few steps, and the objective was logged at every step."""
     gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
     return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and axis_unit(study) == "epochs"
 
@@ -181,7 +179,8 @@ def _settings(study: Study) -> list[_Setting]:
 
 
 def _tuned_settings(settings: Sequence[_Setting]) -> list[_Setting]:
-    """Keep the batch sizes that were tried with enough settings; keep all if every batch size has a repeated setting."""
+    """Return the settings of the batch sizes that have enough settings, or all settings if every batch size has a repeated
+    setting."""
     repeated = {s.size for s in settings if len(s.trials) >= 2}
     if all(s.size in repeated for s in settings):
         return list(settings)
@@ -190,7 +189,7 @@ def _tuned_settings(settings: Sequence[_Setting]) -> list[_Setting]:
 
 
 def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
-    """Return True if the learning rate is known and is the same for all of these settings."""
+    """Return True if all settings have the same known learning rate."""
     names = [n for n in study.spec.parameters if is_learning_rate(n)]
     rates = {tuple(str(s.trials[0].params.get(n)) for n in names) for s in settings}
     logged_rates = {s.trials[0].facts.get("optimizer.learning_rate") for s in settings}
@@ -198,7 +197,7 @@ def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
 
 
 def _compare_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> BatchSizeComparison:
-    """Compare batch sizes if the objective itself counts the epochs or steps until a target."""
+    """Compare batch sizes by an objective that itself counts the epochs or steps to a target."""
     values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
     compared_settings, statistic = _settings_to_compare(settings, {t: _median(v) for t, v in values.items()}, values)
     groups = []
@@ -214,9 +213,9 @@ def _compare_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> B
 def _settings_to_compare(
     settings: Sequence[_Setting], needed: dict[int, float], values: dict[int, FloatArray] | None = None
 ) -> tuple[dict[float, list[_Setting]], Statistic]:
-    """Return the settings to compare, and the statistic to compare them by.
+    """Return (settings to compare, by batch size; statistic by which they are compared).
 
-    Compare the best repeated setting of each batch size, or all settings if a batch size has no repeated setting.
+    The settings are the best repeated setting of each batch size, or all settings if some batch size has no repeated setting.
     """
     by_size: dict[float, list[_Setting]] = {}
     for setting in settings:
@@ -233,10 +232,9 @@ def _settings_to_compare(
 
 
 def _target_cost(settings: Sequence[_Setting], curves: dict[int, Curve], share: float) -> float:
-    """Return the cost at the share `share` of the way from the initial cost to the final cost of the batch size that improved
-    least.
+    """Return start + share * (end - start), where `start` and `end` are costs of the batch size that improved least.
 
-    Batch sizes that improved less than half as much as the best batch size are ignored.
+    A batch size is ignored if it improved less than half as much as the best batch size.
     """
     starts = [float(c.values[0]) for c in curves.values() if len(c)]
     best: dict[float, float] = {}
@@ -263,5 +261,4 @@ def _first_below(curve: Curve, target: float) -> tuple[float, float]:
 
 
 def _median(values: Sequence[float] | FloatArray) -> float:
-    """Return the lower median of the values."""
     return float(np.sort(np.asarray(values, dtype=np.float64))[(len(values) - 1) // 2]) if len(values) else math.inf

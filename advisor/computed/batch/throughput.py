@@ -17,9 +17,9 @@ from advisor.model.study import Study, Trial
 from advisor.stats.saturation import Mean, growth, pooled_mean, series_mean
 
 MATERIAL = 0.1
-"""Minimum relative gain in throughput that makes a larger batch worthwhile. Our choice."""
+"""Minimum relative gain in throughput for a larger batch size to count as worthwhile. Our choice."""
 FALSE_ALARMS = 0.05
-"""Significance level: probability that noise is mistaken for a higher throughput."""
+"""Significance level of a throughput gain: the probability that noise alone looks like a gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,10 @@ class Throughput:
 
 @computed
 def throughputs(study: Study) -> list[Throughput]:
-    """Return the throughput of each batch size, smallest first. Only trials on the most common device count.
+    """Return the throughput of each batch size, smallest batch size first. Trials on other devices than the most common one are
+    left out.
 
-    Batch sizes that were drawn from a range are grouped by the nearest power of two.
+    If the batch sizes were drawn from a range, they are grouped by the nearest power of two.
     """
     rated_trials = [
         (t, parameter_kinds.batch_size(t), rate)
@@ -60,8 +61,8 @@ def throughputs(study: Study) -> list[Throughput]:
 
 
 def _trial_throughput(study: Study, trial: Trial) -> Mean | None:
-    """Return the trial's throughput; None if unknown. The estimate skips the first tenth of the logged steps, but at most ten
-    steps."""
+    """Return the mean logarithm of the trial's throughput; None if unknown. The first tenth of the logged steps, but at most
+    ten steps, are skipped."""
     rates = study.curve(trial, "examples_per_second").finite.values
     if not len(rates):
         size = parameter_kinds.batch_size(trial)
@@ -77,8 +78,8 @@ def recommended_batch_size(
 ) -> float | None:
     """Return the smallest batch size (hyperparameter `name`) beyond which throughput hardly grows.
 
-    Return None if fewer than two batch sizes have a known throughput, or if most trials waited for data, because the data
-    loader then limits throughput.
+    Return None if fewer than two batch sizes have a known throughput, or if the data loader limits the throughput of most
+    trials.
     """
     known_speeds = throughputs(study)
     waited = [times.waited for times in timing.step_times_of_study(study)]
@@ -90,8 +91,8 @@ def recommended_batch_size(
 
 
 def worthwhile_batch_size(speeds: Sequence[Throughput], material: float, alpha: float) -> Throughput:
-    """Return the smallest batch size such that no larger one raises throughput by the share `material` and, if the noise is
-    known, by more than noise."""
+    """Return the throughput of the smallest worthwhile batch size: no larger one raises throughput by the share `material` and
+    beyond noise."""
     if len(speeds) < 2:
         return speeds[0]
     rates = [s.rate if math.isfinite(s.rate.error) else s.rate._replace(error=0.0) for s in speeds]

@@ -15,18 +15,17 @@ from advisor.model.study import Study, Trial
 from advisor.stats.ratios import Ratio, ratio
 
 MIN_STEPS = 20
-"""Minimum number of logged steps, after the first `SKIPPED_STEPS`, to estimate which shares of the step time were spent on
-computing and on waiting.
-"""
+"""Minimum number of logged steps, after the first `SKIPPED_STEPS`, to estimate the shares of step time spent on computing and
+waiting."""
 SKIPPED_STEPS = 10
-"""Number of first logged steps to skip, because data workers start and kernels are compiled during these steps."""
+"""Number of logged steps to skip at the start of training, because data workers start and kernels are compiled in these steps."""
 MAX_TRIALS = 64
 """Maximum number of trials whose step times are read. A few trials suffice, because step time hardly depends on the hyperparameters
 that a study varies.
 """
 MAX_INPUT_SHARE = 0.25
-"""Maximum share of step time that healthy trainings spend waiting for data. Small networks on a CPU wait for 0.18 of the step
-time if the data is in memory and is loaded without workers."""
+"""Maximum share of step time that a healthy training spends waiting for data. The limit is above 0.18, the share measured for
+small networks on a CPU with data in memory and no data workers."""
 MAX_HOST_SHARE = 0.2
 """Maximum share of step time in which the device of a healthy training idles although the next batch is ready. Our choice."""
 _MAX_STEP_RATIO = 3.0
@@ -42,9 +41,10 @@ class StepTimes:
     seconds: float
     """Mean duration of a step, in seconds."""
     waited: Ratio
-    """Share of step time lost to waiting for data; on a GPU, only waiting while the GPU was idle counts."""
+    """Share of step time spent waiting for data; on a GPU, only waiting while the GPU is idle counts."""
     bursts: float
-    """Share of the total waiting time in the 10 % of steps that wait longest; near 0.1 if all steps wait equally long."""
+    """Share of the total waiting time that falls in the 10 % of steps that wait longest; near 0.1 if all steps wait equally
+    long."""
     blocked: Ratio | None
     """Share of step time in which a GPU neither computed nor waited for data; None if GPU computation was not timed."""
 
@@ -60,7 +60,7 @@ def read(study: Study, trial: Trial) -> StepTimes | None:
         steps = np.intersect1d(steps, compute.steps, assume_unique=True)
     if len(steps) < SKIPPED_STEPS + MIN_STEPS:
         return None
-    # Weight each logged value by the number of steps in its logging window, because it is the mean over this window.
+    # Each logged value is a mean over a logging window, so weight it by the number of steps in its window.
     weights = np.diff(steps, prepend=steps[:1] - 1)[SKIPPED_STEPS:].astype(np.float64)
     steps = steps[SKIPPED_STEPS:]
     step_times, waited = (
@@ -94,11 +94,11 @@ def step_times_of_study(study: Study) -> list[StepTimes]:
 
 @computed
 def evaluation_share(study: Study) -> float:
-    """Return the share of a trial's time, from its first to its last evaluation, that training steps do not take; NaN if
+    """Return the share of the time between a trial's first and last evaluation that is not spent on training steps; NaN if
     unknown.
 
-    The result is the median over the trials that logged step times. The share covers evaluations and the checkpoints that are
-    saved during evaluations.
+    The result is the median over the trials that logged step times. The time without training steps contains evaluations, and
+    checkpoints that are saved during evaluations.
     """
     shares = []
     for times in step_times_of_study(study) if study.unit == "step" else ():
@@ -114,9 +114,9 @@ def evaluation_share(study: Study) -> float:
 
 
 def ratios_above_limit(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
-    """Return the indices of the ratios that exceed `limit` significantly; empty unless most ratios do.
+    """Return the indices of the ratios that exceed `limit` significantly; empty unless most of the ratios exceed it.
 
-    false_alarms: significance level of the test for one ratio.
+    false_alarms: significance level of the test of each ratio.
     """
     certain = [i for i, r in enumerate(ratios) if r.chance_above(limit) >= 1 - false_alarms]
     return certain if 2 * len(certain) > len(ratios) else []

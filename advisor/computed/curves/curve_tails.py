@@ -1,8 +1,8 @@
 """Examines the last part of the curves of the best trials, to find trials that still improve and trials that stopped improving
 early.
 
-Only parts of a curve with a constant learning rate are examined. A learning-rate decay bends the end of a curve: the cost may
-fall although longer training would not help, or be flat although longer training would help.
+Only the part of a curve with a constant learning rate is examined. A decay of the learning rate bends the end of a curve: the
+cost may fall, or be flat, whether or not longer training helps.
 """
 
 from __future__ import annotations
@@ -23,31 +23,30 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats import slowing, trend
 
 TAIL = 0.2
-"""Share of the steps that counts as the end of a training run."""
+"""Share of a training run's steps, at its end, in which the end of the curve is measured."""
 TOLERANCE = 0.005
-"""The objective has settled if its distance from its final level stays below this share of its total improvement."""
+"""The objective counts as settled once its distance from its final level stays below this share of its total improvement."""
 TRAIN_TOLERANCE = 0.02
-"""The training cost has settled if its distance from its final level stays below this share of its total improvement."""
+"""The training cost counts as settled once its distance from its final level stays below this share of its total improvement."""
 MARGIN = 1.25
 """Recommended length of a training run as a multiple of the steps until its curve settles."""
 MATERIAL = 0.01
-"""Longer training is worthwhile if it is forecast to improve the objective by at least this share of the improvement so far.
-Our choice."""
+"""Longer training is worthwhile if its forecast gain is at least this share of the improvement so far. Our choice."""
 BEST = 3
 """Number of best trials whose curve ends are examined. The Deep Learning Tuning Playbook asks to examine at least the best few
 trials."""
 MAX_DISTANCE_FROM_BEST = 0.1
-"""Maximum distance of an examined trial's result from the best result, as a share of the best trial's improvement over its run."""
+"""Maximum difference between an examined trial's result and the best result, as a share of the best trial's improvement."""
 MAX_DECAYED_RATE = 0.1
-"""A learning rate counts as decayed if its final value is at most this share of its peak. A decay of the learning rate alone
-can make the last step the best one."""
+"""A learning rate counts as decayed if its final value is at most this share of its peak value. The decay of a learning rate
+can by itself make the last step of a training the best one."""
 MIN_CONSTANT_RATE_SHARE = 0.55
-"""Minimum share of the steps that must have a constant learning rate for a curve to show whether longer training helps. The
-learning rate is nearly constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90 % in
-a warmup-stable-decay schedule. Our choice.
+"""Minimum share of a training's steps with a constant learning rate for its curve to show whether longer training helps. The
+learning rate is nearly constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90
+% in a warmup-stable-decay schedule. Our choice.
 """
 MAX_SETTLED_SHARE = 0.05
-"""Curves share a plateau only if they settle within this share of their steps (see `are_on_one_plateau`). Our choice."""
+"""Curves share a plateau only if they settle within this share of their steps; see `are_on_one_plateau`. Our choice."""
 
 _ALPHA = 0.05
 _SHARE_METRIC_WORDS = frozenset(
@@ -59,36 +58,37 @@ _COMPARE_AT_HALF = "train the two best settings with the same schedule at half t
 
 @dataclass(frozen=True, slots=True)
 class CurveEnding:
-    """The last part of one trial's curves: of the objective, as a cost, and of the cost on training data, if logged."""
+    """The last part of a trial's curves of the objective (as a cost) and, if logged, of the cost on training data."""
 
     trial: Trial
     steps: int
     """Last step at which the objective was evaluated."""
     until: int
-    """Last step at a constant learning rate; equals `steps` if the rate never decays. Except for `steps`, all fields describe
-    the curves up to the step `until`."""
+    """Last step at a constant learning rate; the last evaluated step if the learning rate never decays. All other fields about
+    the curves describe them up to the last step at a constant learning rate."""
     is_rate_assumed: bool
     """True if the learning rate is only assumed to be constant, because the schedule is unknown."""
     margin: float
-    """Sufficient training length, as a multiple of the steps until the curves settle."""
+    """Sufficient length of training, as a multiple of the number of steps until the curves settle."""
     end: trend.End
     plateau: trend.Plateau
     train_end: trend.End | None
     train_plateau: trend.Plateau | None
     train_distance_left: float
-    """Final distance of the training cost from a perfect fit, as a share of the initial distance; NaN if unknown."""
+    """Final distance of the training cost from a perfect fit, as a share of its initial distance; NaN if unknown."""
 
     @property
     def settled(self) -> float:
-        """Share of the steps up to `until` after which the objective and, if logged, the training cost have settled."""
+        """Share of the steps at a constant learning rate after which the objective and, if logged, the training cost have
+        settled."""
         return max(self.plateau.settled, self.train_plateau.settled if self.train_plateau else 0.0)
 
     def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
-        """Return True if the trial clearly stopped improving long before its end.
+        """Return True if the trial clearly stopped improving long before its end, so that a shorter training suffices.
 
-        Stopping at `margin` times the settling step must save at least the share `saved` of the steps up to `until`. In the
-        saved steps, the objective may change by at most `rest`, and the training cost by at most twice `rest`; a training cost
-        within `floor` of a perfect fit is ignored. In addition, the objective must not improve at the end of the trial.
+        A training of `margin` times the settling time must save at least the share `saved` of the steps at a constant learning
+        rate. In the saved steps, the objective may change by at most `rest`, and the training cost by at most 2 * `rest`. In
+        addition, the objective must not still improve at the end. The training cost is ignored within `floor` of a perfect fit.
         """
         perfect_fit = self.train_distance_left <= floor
         train_flat = perfect_fit or self.train_plateau is None or self.train_plateau.flat(2 * rest)
@@ -101,9 +101,9 @@ class CurveEnding:
 def best_endings(
     study: Study, best: int, reach: float, *, tolerance: float = TOLERANCE, margin: float = MARGIN, tail: float = TAIL
 ) -> list[CurveEnding]:
-    """Return the last curve parts of up to `best` good trials that ran to their planned end, best trial first.
+    """Return the curve ends of up to `best` good trials that ran to their planned end, best trial first.
 
-    Raises MissingData if no good trial ran to its end, or if the learning rates decay, because a decay hides the effect of more
+    Raises MissingData if no good trial ran to its end, or if learning rates decay, because a decay hides the effect of more
     steps.
     """
     complete = _complete_trials(study, best, reach)
@@ -133,9 +133,8 @@ def best_endings(
 
 
 def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
-    """Return up to `best` good trials that ran to their planned end, best trial first. Raises MissingData if these trials have
-    no curves.
-    """
+    """Return up to `best` good trials that ran to their planned end, best trial first. Raises MissingData if no good trial ran
+    to its planned end, or if none of these trials has a curve."""
     complete = [t for t in good_trials(study, reach) if not study.cut_short(t)][:best]
     if not complete:
         raise MissingData(
@@ -152,7 +151,7 @@ def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Forecast of the best objective value if a trial trains twice as long, in the objective's unit and within its bounds."""
+    """Forecast of a trial's best objective value if it trains twice as long, in the objective's unit and within its bounds."""
 
     now: float
     low: float
@@ -162,7 +161,8 @@ class Forecast:
 
 
 def forecast(study: Study, ending: CurveEnding, extension: float = 1.0, level: float = 0.9) -> Forecast:
-    """Forecast the result of longer training. extension: gain to forecast, as a share of the gain from doubling the training."""
+    """Forecast the result of longer training. extension: part of the gain to include, as a share of the gain from doubling the
+    training."""
     full_curve = study.cost_curve(ending.trial).finite
     curve, best = _truncate_curve(full_curve, ending.until), float(full_curve.values.min())
     floor = cost_floor(study, full_curve.values)
@@ -189,24 +189,24 @@ def difference_to_second_best(study: Study) -> float:
 
 
 def late_gain_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
-    """Return the upper 95 % bound of the gain in the steps after the curves settled, in the objective's unit."""
+    """Return the upper 95 % bound of the gain after the curves settled, in the objective's unit."""
     return max(0.0, *(_to_objective_units(study, e, e.plateau.rest) for e in endings))
 
 
 def noise_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
     """Return the upper 95 % bound of the difference between the results of two equally good trials, in the objective's unit.
 
-    The noise is the larger of the noise between seeds, if settings were repeated, and the noise between evaluations.
+    The noise is the largest of three estimates: noise between seeds, noise between evaluations, and the scatter of the curves.
     """
     scatter = max(_to_objective_units(study, e, e.end.scatter) for e in endings)
     return noise.NOISE_BOUND * max(noise.noise_between_seeds(study)[0], noise.noise_between_steps(study), scatter)
 
 
 def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
-    """Return True if different settings reach the same value early in training, so that they may be stuck on a plateau.
+    """Return True if different settings reach the same value early in training, which may mean that they are stuck on a
+    plateau.
 
-    Values count as the same if they differ by less than their noise, or by less than the curves may have improved after they
-    settled.
+    Values count as the same if they differ by less than noise, or by less than the curves may have gained after they settled.
     """
     settings = {tuple(str(e.trial.params.get(n)) for n in study.searched) for e in endings}
     if len(settings) < 2 or any(e.settled * e.until / e.steps > MAX_SETTLED_SHARE for e in endings):
@@ -216,15 +216,13 @@ def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
 
 
 def _to_objective_units(study: Study, ending: CurveEnding, share: float) -> float:
-    """Convert a further improvement, given as a share of the run's improvement, to the objective's unit."""
+    """Convert a further improvement, given as a share of the run's improvement so far, to the objective's unit."""
     curve = _truncate_curve(study.cost_curve(ending.trial).finite, ending.until)
     return float(curve.values.min()) - trend.cost_after(curve.steps, curve.values, share)
 
 
 def cost_floor(study: Study, costs: FloatArray) -> float:
-    """Return the lowest possible cost: 0 for losses and errors that were never negative, -1 or -100 for accuracies and similar
-    shares; else -inf.
-    """
+    """Return the lowest possible cost: 0 for losses that were never negative, -1 or -100 for maximised shares, else -inf."""
     if study.minimize:
         return 0.0 if costs.min() >= 0 else -math.inf
     if costs.max() <= 0 and costs.min() >= -1:
@@ -234,7 +232,7 @@ def cost_floor(study: Study, costs: FloatArray) -> float:
 
 
 def still_improving(judged: Sequence[CurveEnding], material: float, alpha: float) -> list[CurveEnding]:
-    """Return the curve ends that still improve; empty unless most of the judged curve ends do."""
+    """Return the curve ends that still improve; empty unless most of the given curve ends do."""
     improving_endings = [e for e in judged if e.end.improving(material, alpha)]
     return improving_endings if 2 * len(improving_endings) > len(judged) else []
 
@@ -248,15 +246,15 @@ def needs_longer_training(study: Study, alpha: float) -> bool:
 
 
 def typical_steps(study: Study, endings: Sequence[CurveEnding]) -> int:
-    """Return the median of the trials' planned steps."""
+    """Return the median number of planned steps of the trials."""
     return max(round(float(np.median([study.planned_length(e.trial, e.steps) for e in endings]))), 1)
 
 
 def _rate_may_decay(study: Study, ending: CurveEnding) -> bool:
-    """Return True if the learning rate, which was not logged, may decay according to the study's curves.
+    """Return True if an unlogged learning rate may decay, judging by the shape of the study's curves.
 
-    If the end of the curve is flat, the rate counts as constant when a constant rate can explain the curves. If the end of the
-    curve still falls, the fall must also slow down, because a curve may fall at the same pace to the end of a linear decay.
+    If a curve is flat at its end, the learning rate counts as constant unless only a decay can explain the study's curves. If a
+    curve still falls at its end, its fall must also slow down, because under a linear decay it may fall evenly to the end.
     """
     fall = _pool_fall_rates(study)
     still_improves = ending.end.improving(MATERIAL, _ALPHA)
@@ -267,14 +265,14 @@ def _rate_may_decay(study: Study, ending: CurveEnding) -> bool:
 
 @computed
 def _pool_fall_rates(study: Study) -> slowing.FallRates | None:
-    """Pool the rates at which the objective and the training cost fall, over all complete trials whose schedule is unknown."""
+    """Pool the rates at which the objective and the training cost fall, over all complete trials with an unknown schedule."""
     trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_constant_rate_share(study, t))]
     curves = [c.finite for t in trials for c in (study.cost_curve(t), study.train_cost_curve(t))]
     return slowing.pooled_fall_rates([(c.steps, c.values) for c in curves])
 
 
 def constant_rate_end(study: Study, trial: Trial) -> trend.End | None:
-    """Return the end of the objective's curve at a constant learning rate; None if the stretch at this rate is too short."""
+    """Return the end of the objective's curve at a constant learning rate; None if too few steps have a constant learning rate."""
     if 0 <= _constant_rate_share(study, trial) < MIN_CONSTANT_RATE_SHARE:
         return None
     ending = _ending(study, trial, TOLERANCE, MARGIN, TAIL)

@@ -10,10 +10,10 @@ from advisor.model.study import Study, Trial
 
 
 def good_trials(study: Study, reach: float) -> list[Trial]:
-    """Return the feasible trials with results within `reach` of the best result, best first. Raises MissingData if no trial has a
-    finite result.
+    """Return the feasible trials whose results are within `reach` of the best result, best trial first. Raises MissingData if
+    no trial has a finite result.
 
-    reach: maximum distance as a share of the best trial's gain over its run.
+    reach: maximum distance from the best result, as a share of the best trial's gain over its run.
     """
     best_first = study.ranked()
     if not best_first:
@@ -23,10 +23,10 @@ def good_trials(study: Study, reach: float) -> list[Trial]:
 
 
 def count_near_best(best: FloatArray, first: float, *, reach: float) -> int:
-    """Return the number of trials whose cost in `best` (n,), ascending, exceeds the lowest one by at most `reach` times the best
-    trial's gain.
+    """Return the number of trials whose cost exceeds the lowest cost by at most `reach` times the best trial's gain. best:
+    costs, shape (n,), ascending.
 
-    first: the best trial's cost at its first evaluation. If the best trial gained nothing, all trials count.
+    first: the best trial's cost at its first evaluation. If the best trial gained nothing over its run, all trials count.
     """
     if len(best) == 0:
         return 0

@@ -13,26 +13,24 @@ from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import heterogeneity
 
 _MIN_DEGREES_OF_FREEDOM = 3
-"""Minimum degrees of freedom at which the standard deviation of results between seeds is reliable."""
+"""Minimum degrees of freedom for a reliable estimate of the standard deviation between seeds."""
 _NUMBER_OF_BEST_TRIALS = 3
-"""Number of best trials from which the noise between evaluations is measured."""
+"""Number of best trials from whose curves the noise between evaluations is measured."""
 NOISE_BOUND = 2 * math.sqrt(2)
-"""Upper 95 % bound of the difference between two equally good results, in standard deviations of the noise of one result."""
+"""Upper 95 % bound of the difference between two equally good results, in standard deviations of one result's noise."""
 
 
 def noise_between_seeds(study: Study) -> tuple[float, bool]:
-    """Return (standard deviation of results between seeds, True if it has at least 3 degrees of freedom); (0, False) without
-    repeats.
-    """
+    """Return (standard deviation of results between seeds, True if it has at least 3 degrees of freedom and is thus reliable);
+    (0, False) without repeats."""
     variance = repeats.trial_variance(repeats.settings(study))
     return (variance[0], variance[1] >= _MIN_DEGREES_OF_FREEDOM) if variance is not None else (0.0, False)
 
 
 def is_seed_noise_as_large(study: Study, trials: Sequence[Trial], level: float) -> bool:
-    """Return True if repeats of one setting are known to differ as much as the results of these trials (studentized range
-    test).
+    """Return True if repeats of one setting differ as much as the results of the given trials (studentized range test).
 
-    If seed noise is this large, only more seeds can rank the trials; more precise evaluations cannot.
+    With seed noise as large as the trials' differences, only more seeds can rank the trials; more precise evaluations cannot.
     """
     deviation, is_measured = noise_between_seeds(study)
     costs = study.costs[[t.index for t in trials]]
@@ -40,11 +38,10 @@ def is_seed_noise_as_large(study: Study, trials: Sequence[Trial], level: float) 
 
 
 def noise_between_steps(study: Study) -> float:
-    """Return the standard deviation that noise between evaluations causes in a trial's best result; 0 if there are too few
-    evaluations.
+    """Return the standard deviation of a trial's best result that noise between evaluations causes; 0 for too few evaluations.
 
-    The result is the maximum over the best three trials. Noise between evaluations is smaller than noise between seeds, but can
-    be measured without repeats.
+    The returned value is the maximum over the best three trials. Noise between evaluations is smaller than noise between seeds,
+    but it can be measured without repeats.
     """
     best_parts = [
         step_noise.around_best(study.cost_curve(t).finite.values) for t in study.ranked()[:_NUMBER_OF_BEST_TRIALS]

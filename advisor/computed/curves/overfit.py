@@ -27,25 +27,24 @@ _MAX_P_OF_RISE = 0.05
 _MAX_P_GROWS = 0.01
 _MAX_P_SHRINKS = 0.1
 _MIN_TRIALS_TO_JUDGE_USE = 10
-"""With at least this many trials, a regulariser without a significant effect on overfitting counts as useless."""
+"""With at least this many trials, a regulariser counts as useless unless it reduces overfitting significantly."""
 MIN_POOLED = 3
-"""Trials with at least this many evaluations are pooled in the test for a common rise of the validation metric."""
+"""Minimum number of evaluations of a trial to include it in the pooled test for a rise of the validation metric."""
 _MAX_POINTS = 10
-"""Maximum number of training points that are compared with the end of training."""
+"""Maximum number of points of training at which the validation metric is compared with its value at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overfit:
-    """The rise of a trial's validation curve at its end while its training metric falls."""
+    """The rise of a trial's validation cost at its end, while its training metric falls."""
 
     trial: Trial
     curve: Curve
     """Finite validation costs of the trial."""
     rise: LevelRise
     p: float
-    """p-value of a rise of the validation cost while the training metric falls; 1 if the rise is immaterial or the training metric
-    rises.
-    """
+    """p-value that the validation cost rises while the training metric falls; 1 if the rise is negligible or the training
+    metric rises."""
     training: str | None = None
     """The training metric that falls after the best validation step, if one was logged."""
 
@@ -58,8 +57,8 @@ class Overfit:
 def read_overfits(
     study: Study, trials: Sequence[Trial], metric: str, costs: Costs, *, material: float
 ) -> list[Overfit]:
-    """Apply `read_overfit` to each trial with enough evaluations of a validation metric. The results are cached, so that
-    several rules can use them."""
+    """Measure the overfitting of each trial that has enough evaluations of a validation metric. The measurements are cached,
+    because several rules use them."""
     overfits = (_read_trial_overfit(study, trial, _Costs(metric, costs), material) for trial in trials)
     return [reading for reading in overfits if reading is not None]
 
@@ -90,8 +89,8 @@ def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -
 
 
 def _p_value_of_training_fall(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
-    """Return (p-value, metric) of the training metric that falls after the step; (1, metric) if one rises; (0, None) if none
-    was logged."""
+    """Return (p-value, name) of the training metric that falls after `step`; (1, name) if a metric rises; (0, None) if none was
+    logged."""
     signals = {study.signals[s]: s for s in reversed(_TRAINING) if s in study.signals}
     falls: list[tuple[float, str]] = []
     for metric, signal in signals.items():
@@ -110,7 +109,7 @@ def _p_value_of_training_fall(study: Study, trial: Trial, step: int) -> tuple[fl
 
 
 def significant_overfits(overfits: Sequence[Overfit], level: float) -> list[Overfit]:
-    """Return the trials that overfit at a joint significance level, with Benjamini-Hochberg corrected p-values."""
+    """Return the trials that overfit at the significance level `level`, with Benjamini-Hochberg corrected p-values."""
     if not overfits:
         return []
     corrected = stats.false_discovery_control(np.array([r.p for r in overfits]))
@@ -122,23 +121,23 @@ def significant_overfits(overfits: Sequence[Overfit], level: float) -> list[Over
 
 @dataclass(frozen=True, slots=True)
 class PooledRise:
-    """The rise of a validation metric from an earlier point of training to the end, over all trials of a study."""
+    """The rise of a validation metric from one earlier point of training to the end, tested over all trials of a study."""
 
     rising: tuple[Trial, ...]
     """Trials whose validation metric is worse at the end than at the earlier point, best trial first."""
     judged: int
-    """Number of trials with enough evaluations whose validation metric differs between the earlier point and the end."""
+    """Number of trials with enough evaluations whose validation metric at the earlier point differs from that at the end."""
     point: float
-    """Median position of the best value in the training, as a share of its length, over the trials in `rising`."""
+    """Median position of the earlier point, as a share of the training length, over the trials that get worse."""
     height: float
-    """Median rise over the trials in `rising`, in the metric's unit."""
+    """Median rise of the validation metric over the trials that get worse, in the metric's unit."""
     share: float
-    """Median rise as a share of the range of the trial's curve, over the trials in `rising`."""
+    """Median rise as a share of the range of the trial's curve, over the trials that get worse."""
     p: float
-    """p-value of a sign test over all judged trials, corrected for choosing the earlier point; 1 if a training metric rises as
-    well."""
+    """p-value of a sign test over all judged trials, corrected for choosing the earlier point; 1 if a training metric also
+    rises."""
     lowest_possible_p: float
-    """Smallest p-value that the sign test can reach: its value if the metric rises in all judged trials."""
+    """Smallest p-value that the sign test can reach: its p-value if the metric rises in all judged trials."""
     training: str | None
     """The training metric that falls while the validation metric rises, if one was logged."""
 
@@ -146,9 +145,9 @@ class PooledRise:
 def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRise | None:
     """Test whether the validation metric of most trials is worse at the end than at one earlier point of training (sign test).
 
-    If the true metric does not change after the earlier point, a trial is as likely to end higher as lower, whatever the noise.
-    The sign test therefore needs only three evaluations per trial if there are many trials. Return None if no trial has three
-    evaluations, or if the metric rises in no trial.
+    If the true metric does not change after the earlier point, a trial ends higher or lower with equal probability, whatever
+    the noise. If there are many trials, the sign test therefore needs only three evaluations per trial. Return None if no trial
+    has three evaluations, or if the metric rises in no trial.
     """
     curves = [(t, c) for t in trials if len(c := costs(t).finite) >= MIN_POOLED]
     if not curves:
@@ -158,8 +157,7 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
     rising_counts, judged = (moves > 0).sum(axis=0), (moves != 0).sum(axis=0)
     distinct_points = len({tuple(column) for column in indices.T})
     chances = distinct_points * stats.binom.sf(rising_counts - 1, np.maximum(judged, 1), 0.5)
-    # If the rise is significant from several points, report the point with the best value of the metric, because overfitting begins
-    # there.
+    # If several points show a significant rise, report the one with the best metric value, because overfitting begins there.
     shown = chances <= max(_MAX_P_OF_RISE, chances.min())
     point = int(np.argmax(np.where(shown, np.median(moves, axis=0), -np.inf)))
     rising = [(*curves[i], int(indices[i, point])) for i in range(len(curves)) if moves[i, point] > 0]
@@ -180,8 +178,8 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
 
 
 def _pooled_training_change(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple[bool, str | None]:
-    """Return (True if no training metric rises after these steps in half of the trials, name of the training metric that falls
-    in most trials)."""
+    """Return (False if a training metric rises in half of the trials, else True; name of the training metric that falls in most
+    trials)."""
     falling: str | None = None
     for signal in (s for s in _TRAINING if s in study.signals):
         moves = np.array([m for t, step in starts if not np.isnan(m := _training_change(study, t, signal, step))])
@@ -195,9 +193,8 @@ def _pooled_training_change(study: Study, starts: Sequence[tuple[Trial, int]]) -
 
 
 def _training_change(study: Study, trial: Trial, signal: Signal, step: int) -> float:
-    """Return the change of a training cost from its level around `step` to its level at the end of the curve; NaN if the curve has
-    too few points.
-    """
+    """Return the change of a training cost from its level around `step` to its level at the end; NaN if there are too few
+    points."""
     curve = study.curve(trial, signal).finite
     if signal == "train_objective" and not study.minimize:
         curve = -curve
@@ -212,9 +209,8 @@ def _training_change(study: Study, trial: Trial, signal: Signal, step: int) -> f
 
 
 def validation_curves(study: Study) -> list[tuple[str, Costs]]:
-    """Return (metric, function from trial to costs) of the objective and, if the objective is another metric, also of the
-    validation loss.
-    """
+    """Return (metric, function from a trial to its costs) for the objective and, if it is another metric, for the validation
+    loss."""
     curves: list[tuple[str, Costs]] = [(study.spec.objective.metric, study.cost_curve)]
     loss = study.signals.get("valid_loss")
     if loss is not None and loss != study.spec.objective.metric:
@@ -223,8 +219,7 @@ def validation_curves(study: Study) -> list[tuple[str, Costs]]:
 
 
 def best_trial_of_settings(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
-    """Return the best trial for each combination of categorical hyperparameters that the study compares, best first; without
-    such hyperparameters, return the best trial."""
+    """Return the best trial for each combination of the compared categorical hyperparameters, best first."""
     names = [n for n, p in study.searched.items() if p.role == "scientific" and not p.numeric]
     best: dict[tuple[object, ...], Trial] = {}
     for trial in ranked:
@@ -236,8 +231,7 @@ def best_trial_of_settings(study: Study, ranked: Sequence[Trial]) -> list[Trial]
 
 
 def do_only_weak_settings_overfit(study: Study, overfit: Sequence[Trial], feasible: Sequence[Trial]) -> bool:
-    """Return True if a regulariser that the study compares was tried in the upper half of its range, and no such trial
-    overfits."""
+    """Return True if the study compares a regulariser, tried it in the upper half of its range, and no trial there overfits."""
     bad = {t.index for t in overfit}
     for name, parameter in study.searched.items():
         if parameter.role == "scientific" and parameter_kinds.is_regulariser(name):
@@ -255,7 +249,7 @@ _CHECK_STEPS = (
     "the last ones, lengthen the training."
 )
 USUAL_DROPOUT = 0.4
-"""Upper end of the usual range of dropout."""
+"""Upper end of the range in which dropout is usually searched."""
 _WHY = "Trials overfit: validation gets worse while training improves"
 _DROPOUT_STRENGTHS = (0.0, 0.1, 0.3)
 _DECAY_STRENGTHS = (0.0, 0.01, 0.1)
@@ -264,13 +258,13 @@ _DECAY_KINDS = frozenset({"language-model", "diffusion"})
 
 
 def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
-    """Yield a change of one regulariser, and the advice to check the number of steps again. costs: the validation metric that
-    gets worse.
+    """Yield a change of one regulariser, and advice to choose the number of steps again. costs: the validation metric that gets
+    worse.
 
     If dropout was only searched far below its usual strength, search its usual range. Otherwise, extend the range of the
-    regulariser whose best value lies closest to the upper end of its range. Skip a regulariser that showed no use, or whose
-    best value lies in the lower half of its range, because stronger regularisation was tried. If no searched regulariser
-    remains, compare 0 and several strengths of a fixed regulariser, or else of dropout or weight decay.
+    regulariser whose best value lies closest to the upper end of its searched range. Skip a regulariser that does not reduce
+    overfitting, or whose best value lies in the lower half of its searched range. If no regulariser remains, compare 0 and
+    several strengths of a fixed regulariser, or else of dropout or weight decay.
     """
     names = [
         n for n in study.searched if parameter_kinds.is_regulariser(n) and not _is_useless_regulariser(study, costs, n)
@@ -278,7 +272,7 @@ def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
-    # Trials with weak dropout show nothing about stronger dropout.
+    # Trials with weak dropout say nothing about the effect of stronger dropout.
     weak = (_propose_usual_dropout(study.spec.parameters[n], n) for n in study.searched)
     if (change := next((c for c in weak if c is not None), None)) is not None:
         yield change
@@ -290,10 +284,10 @@ def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
 
 
 def _is_useless_regulariser(study: Study, costs: Costs, name: str) -> bool:
-    """Return True if overfitting grows significantly with the strength of the regulariser, or if, over many trials, it does not
-    shrink significantly.
+    """Return True if overfitting grows significantly with the regulariser's strength, or does not shrink significantly over
+    many trials.
 
-    A trial's overfitting is measured by the rise of its validation metric after the best value.
+    The overfitting of a trial is measured as the rise of its validation metric after the metric's best value.
     """
     curves = [(t, costs(t).finite.values) for t in study.ranked()]
     measured = [(t, values) for t, values in curves if len(values) >= MIN_POOLED]
@@ -322,7 +316,7 @@ def _compare_strengths(study: Study) -> AddParameter:
     )
     name, value = fixed[0] if fixed else (new, 0.0)
     strengths = _DECAY_STRENGTHS if _is_regulariser_kind("weight_decay", name) else _DROPOUT_STRENGTHS
-    # Three times the present strength must stay below 1, because dropout strengths are shares.
+    # Dropout strengths are shares, so three times the present strength must stay below 1.
     values = (0.0, value, 3 * value) if 0 < value < 0.3 else strengths
     why = f"{_WHY}. Compare {name} with a value of 0 (off) before you tune its strength"
     parameter = Parameter(role="scientific", type="float", choices=values, why=why)
@@ -342,7 +336,7 @@ def _is_regulariser_kind(usual: str, name: str) -> bool:
 
 
 def name_regularisers(changes: Sequence[Regularise]) -> Message:
-    """Return a phrase that names the regulariser to change, as the object of the verb "search"."""
+    """Return a phrase that names the change of the regulariser, to follow the verb "search"."""
     for change in changes:
         if isinstance(change, SetRange):
             return say("higher values of {name}", name=Name(change.parameter))
@@ -353,7 +347,7 @@ def name_regularisers(changes: Sequence[Regularise]) -> Message:
 
 
 def _propose_usual_dropout(parameter: Parameter, name: str) -> SetRange | None:
-    """Return a change to the usual range of dropout if the searched range ends far below it; None for other regularisers."""
+    """Return a change to dropout's usual range if the searched range ends far below it; None for other regularisers."""
     high = parameter.high if parameter.numeric else None
     if (
         high is None
@@ -367,7 +361,7 @@ def _propose_usual_dropout(parameter: Parameter, name: str) -> SetRange | None:
 
 
 def _widen_parameter(parameter: Parameter, name: str) -> SetRange | None:
-    """Extend the range upwards by a decade (log scale) or by its own width (linear scale), within the hard limits."""
+    """Return a change that extends the range upwards: by a decade on a log scale, by the range's width on a linear scale."""
     why = f"{_WHY}. Higher values may help"
     numbers = [as_number(v) for v in parameter.options] if not parameter.numeric else [parameter.low, parameter.high]
     ends = [n for n in numbers if n is not None and np.isfinite(n)]

@@ -1,4 +1,4 @@
-"""Measures to what extent the ranking of trials is due to noise between the evaluations around each trial's best step."""
+"""Measures how far noise between the evaluations around each trial's best step determines the ranking of the trials."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MIN_EVALUATIONS = 10
 """Minimum number of evaluations to measure the noise around the best evaluation."""
 _SEED = 0
 _DRAWS = 500
-"""Number of times that the evaluations of all trials are redrawn."""
+"""Number of simulated draws of the evaluations of all trials."""
 _MIN_POINTS_AROUND_BEST = 8
-"""Minimum number of points in the window around the curve's best point."""
+"""Minimum number of points around a curve's best point in which noise is measured."""
 _MAX_PARABOLA_WINDOW = 9
-"""Maximum number of points in the window of a local parabola."""
+"""Maximum number of points to which a local parabola is fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class HalfAroundBest:
     start: int
     """Index, in the whole curve, of the first point of this half."""
     course: FloatArray
-    """Smooth curve from local parabolas, shape (m,)."""
+    """Smooth curve of local parabolas through the points, shape (m,)."""
     rest: FloatArray
-    """Residuals of the points from the smooth curve, shape (m,)."""
+    """Differences between the points and the smooth curve, shape (m,)."""
     noise: float
-    """Standard deviation of the noise from one evaluation to the next."""
+    """Standard deviation of the noise of one evaluation."""
 
     def chance_above(self, level: float) -> float:
         """Return the probability that the true noise exceeds `level`. The logarithm of the estimated noise has a standard error
@@ -55,19 +55,19 @@ def around_best(costs: FloatArray) -> HalfAroundBest | None:
     size = min(n, max(n // 2, _MIN_POINTS_AROUND_BEST))
     start = min(max(int(np.argmin(y)) - size // 2, 0), n - size)
     part = y[start : start + size]
-    # Remove single jumps before fitting parabolas, because jumps would bend the fit.
+    # Single jumps would bend the fitted parabolas, so remove them first.
     without_jumps = median_filter(part, size=3, mode="nearest")
     course = smoothed(without_jumps, min(_MAX_PARABOLA_WINDOW, size - 1 + size % 2))
     deviation = _noise(part)
-    # Without noise, the smooth curve is the curve itself.
+    # A curve without noise is its own smooth curve.
     return HalfAroundBest(
         start, course if deviation > 0 else part, part - course if deviation > 0 else np.zeros(size), deviation
     )
 
 
 def _noise(part: FloatArray) -> float:
-    """Return the standard deviation of the noise: at most `curve.noise`, which bends of the curve inflate; 0 if the curve never
-    rises.
+    """Return the standard deviation of the noise; 0 if the curve never rises. It is at most `curve.noise`, which bends of the
+    curve inflate.
 
     White noise with variance sigma^2 has third differences of variance 20 sigma^2, and successive second differences of
     covariance -4 sigma^2. In a bend of the curve, successive second differences have the same sign.
@@ -82,22 +82,20 @@ def _noise(part: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Stability of a ranking of trials if the noise of their evaluations is drawn again."""
+    """Stability of a ranking of trials when the noise of their evaluations is drawn again."""
 
     keeps: float
-    """Share of the redraws in which the best trial remains the best."""
+    """Share of the draws in which the best trial remains the best one."""
     reliability: float
-    """Share of the variance of the trials' best costs that is not due to noise, from 0 to 1."""
+    """Share of the variance between the trials' best costs that is not due to noise, from 0 to 1."""
     noise: float
-    """Standard deviation of the noise of one evaluation; median over the trials."""
+    """Standard deviation of the noise of one evaluation, as the median over the trials."""
     spread: float
-    """Standard deviation of one trial's best cost over the draws; root mean square over the trials."""
+    """Standard deviation of one trial's best cost over the draws, as the root mean square over the trials."""
 
 
 def redraw_ranking(trials: Sequence[HalfAroundBest]) -> Ranking:
-    """Redraw the evaluations of two or more trials, best first, 500 times from the smooth curve and the noise, and find the best
-    trial each time.
-    """
+    """Draw the evaluations of two or more trials 500 times, as smooth curve plus noise, and find the best trial of each draw."""
     rng = np.random.default_rng(_SEED)
     best = np.stack(
         [(t.course + t.noise * rng.standard_normal((_DRAWS, len(t.course)))).min(axis=1) for t in trials], axis=1
@@ -106,8 +104,8 @@ def redraw_ranking(trials: Sequence[HalfAroundBest]) -> Ranking:
     noise_variance = float(np.mean(best.var(axis=0)))
     total = float(best_costs.var(ddof=1))
     return Ranking(
-        # Smoothing may lower another trial below the first one, but the first trial is at least as likely as any other to be
-        # the best.
+        # Smoothing may lower another trial below the first one, but the first trial is still at least as likely to be the best
+        # as any other.
         keeps=max(float(np.mean(best.argmin(axis=1) == 0)), 1 / len(trials)),
         reliability=max(0.0, 1 - noise_variance / total) if total > 0 else 0.0 if noise_variance > 0 else 1.0,
         noise=float(np.median([t.noise for t in trials])),

@@ -1,8 +1,7 @@
-"""Groups trials into settings and their repeats with different seeds, to estimate the variance between trials of one setting.
+"""Groups trials by their setting, to estimate the variance between trials of one setting with different seeds.
 
- A setting that is repeated because its first result was the best
-was probably lucky, so its first result would bias the mean. Means and comparisons use only the runs that were started after the
-setting was selected for repetition.
+A first result that led to the repetition of its setting was probably lucky, so including it would bias the mean. Means and
+comparisons therefore use only the runs that started after the setting was selected for repetition.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ from advisor.model.study import Study, Trial
 from advisor.stats import difference
 
 MATERIAL = 0.002
-"""Minimum difference between results that matters, relative to the result, or to its distance from 1 if it lies between 0.5 and
-1.
+"""Minimum relative difference between results that matters; between 0.5 and 1, it is relative to the distance from 1.
 
 The value corresponds to 0.007 at a loss of 3.28, or to 0.01 percentage points at an accuracy of 95 %.
 """
 MAX_COMPARED_SETTINGS = 4
-"""Maximum number of settings in a study that compares settings instead of searching. Our choice."""
+"""Maximum number of settings for a study to count as a comparison of settings instead of a search. Our choice."""
 
 SettingKeyFunction: TypeAlias = Callable[[Trial], SettingKey]
 
@@ -37,22 +35,22 @@ class Setting:
     """One setting of the hyperparameters and the trials that ran it."""
 
     trials: tuple[Trial, ...]
-    """Successful trials at full length, one per seed, in the order of their start."""
+    """Successful trials that ran at full length, one per seed, in the order of their start."""
     costs: FloatArray
     """Best cost of each successful trial, shape (n,)."""
     failed: tuple[Trial, ...]
     """Trials of the setting that diverged, crashed or learned nothing."""
     selection: int = 0
-    """Number of first trials of this setting whose good results led to its repetition."""
+    """Number of first trials of the setting whose good results led to its repetition."""
 
     @property
     def fresh(self) -> FloatArray:
-        """Costs of the trials that started after the setting was selected for repetition, shape (n - selection,)."""
+        """Costs of the trials that started after the setting was selected for repetition, in the order of their start."""
         return self.costs[self.selection :]
 
     @property
     def mean(self) -> float:
-        """Mean cost over the trials in `fresh`."""
+        """Mean cost over the trials that started after the setting was selected for repetition."""
         return float(np.mean(self.fresh))
 
     @property
@@ -62,16 +60,16 @@ class Setting:
 
 @computed
 def settings(study: Study) -> tuple[Setting, ...]:
-    """Return the settings with at least one result at full length, in the order in which they were first tried."""
+    """Return the settings with at least one result at full length, ordered by their first trial."""
     return tuple(group_into_settings(study, study.trials))
 
 
 @computed
 def compared(study: Study) -> tuple[Setting, ...]:
-    """Return the settings of a study that compares a few settings; empty for a study that searches.
+    """Return the settings of a study that compares a few settings; empty if the study searches.
 
-    A study compares settings in two cases: it repeated each setting, or it varies no numeric hyperparameter that is tuned. Settings
-    that differ only in their code do not count, because a study file cannot state code versions.
+    A study compares settings if it repeated each of them, or if it tunes no numeric hyperparameter. Settings that differ only
+    in their code are left out, because a study file cannot state code versions.
     """
     tried = settings(study)
     tunes_number = any(p.numeric and p.role != "scientific" for p in study.searched.values())
@@ -83,10 +81,10 @@ def compared(study: Study) -> tuple[Setting, ...]:
 
 
 def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFunction | None = None) -> list[Setting]:
-    """Return the settings of these trials, in the order in which they were first tried.
+    """Return the settings of the given trials, ordered by their first trial.
 
-    key: function that returns the key of a trial's setting; by default, the key of its hyperparameters. If two trials of a
-    setting have the same seed, the second one is not a repeat and is left out.
+    key: function that returns the key of a trial's setting; by default, a key of its hyperparameters. A trial with the same
+    setting and seed as an earlier trial is not a repeat, and is left out.
     """
     bad = failures.failures(study).any
     groups = _groups(study, trials, key)
@@ -97,7 +95,8 @@ def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFu
         if successful:
             failed_trials = tuple(t for t in group if bad[t.index])
             first = _selection_size(all_groups, own_key)
-            # If there are fewer fresh runs than first runs, the settings were probably planned with unequal numbers of runs.
+            # With fewer later runs than first runs, the numbers of runs were probably unequal by plan, so no run counts as a
+            # selection.
             first = first if len(successful) >= 2 * first else 0
             settings.append(
                 Setting(tuple(successful), study.costs[[t.index for t in successful]], failed_trials, first)
@@ -123,11 +122,10 @@ def start(trial: Trial) -> tuple[float, int]:
 
 
 def _selection_size(groups: Mapping[SettingKey, Sequence[Trial]], own_key: SettingKey) -> int:
-    """Return the number of first runs whose results led to the repetition of a setting; 0 if no setting was selected in this
-    way.
+    """Return the number of first runs whose results led to the repetition of a setting; 0 if results led to no repetition.
 
-    A setting that was not repeated further shows how many first runs each setting had. Runs of other settings must lie between
-    the first runs and the last repeat; otherwise, all runs were planned together.
+    Settings that were not repeated show how many first runs each setting had. If no runs of other settings lie between a
+    setting's first runs and its last repeat, all its runs were planned together.
     """
     runs = groups[own_key]
     counts = {len(g) for g in groups.values() if len(g) < len(runs)}
@@ -155,7 +153,7 @@ def key(trial: Trial) -> SettingKey:
 
 
 def first_trial_of_settings(trials: Iterable[Trial]) -> list[Trial]:
-    """Return the first trial of each setting, in the order of these trials."""
+    """Return the first trial of each setting, in the order of the given trials."""
     first: dict[SettingKey, Trial] = {}
     for trial in trials:
         first.setdefault(key(trial), trial)
@@ -175,6 +173,7 @@ def trial_variance(tried: Sequence[Setting]) -> tuple[float, int] | None:
 
 
 def noun(tried: Sequence[Setting]) -> str:
-    """Return the noun for a repeat: `seed` if every repeated trial logged its seed, else `run` (for example, for folds)."""
+    """Return the noun for a repeat: `seed` if all repeated trials logged their seeds, else `run`, for example for
+    cross-validation folds."""
     repeated = [t for s in tried if len(s.trials) > 1 for t in s.trials]
     return "seed" if repeated and all(t.seed is not None for t in repeated) else "run"

@@ -1,4 +1,4 @@
-"""Reads which checkpoints trials kept, as an adapter logged them."""
+"""Reads from an adapter's logs which checkpoints a trial kept."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Checkpoints:
     path_by_step: Mapping[float, str]
     """Path of each checkpoint's file or folder by training step, if the path is known."""
     chosen: float | None
-    """Step of the checkpoint that the trial chose as its result; None if it chose none."""
+    """Step of the checkpoint that the trial chose as its result; None if the trial chose no checkpoint."""
 
 
 def logged(trial: Trial) -> Checkpoints | None:
-    """Return the checkpoints that the trial kept; None if they were not logged or the log cannot be parsed."""
+    """Return the checkpoints that the trial kept; None if no checkpoints were logged or the log cannot be parsed."""
     try:
         fact = trial.parsed_fact("checkpoints")
-        if fact["policy"] == "none":  # The adapter saved no checkpoints, but the user's code may have saved some.
+        if fact["policy"] == "none":  # the adapter saved no checkpoints, but the user's code may have saved some
             return None
         steps = tuple(s for entry in fact["kept"] if math.isfinite(s := as_number(entry["step"])))
         path_by_step = {as_number(e["step"]): str(e["path"]) for e in fact["kept"] if e.get("path")}
@@ -38,9 +38,9 @@ def logged(trial: Trial) -> Checkpoints | None:
 
 
 def best_checkpoint(study: Study, trial: Trial) -> tuple[int, float] | None:
-    """Return (step, cost) of the trial's chosen or best checkpoint; None without logged checkpoints.
+    """Return (step, cost) of the checkpoint that the trial chose, or else of its best one; None without logged checkpoints.
 
-    The cost of a checkpoint is the cost at the last evaluation before or at its step.
+    The cost of a checkpoint is the cost at the last evaluation up to the checkpoint's step.
     """
     found, curve = logged(trial), study.cost_curve(trial).finite
     steps = () if found is None else found.steps if found.chosen is None else (found.chosen,)
@@ -52,9 +52,9 @@ def best_checkpoint(study: Study, trial: Trial) -> tuple[int, float] | None:
 
 
 def find_overwriting_trials(study: Study, trial: Trial) -> tuple[str, list[Trial]]:
-    """Return (path of the trial's chosen or best checkpoint, later trials that kept a checkpoint under this path).
+    """Return (path of the trial's chosen or best checkpoint, later trials that wrote a checkpoint to the same path).
 
-    Trials on another machine are left out.
+    Trials on other machines are left out.
     """
     found, best = logged(trial), best_checkpoint(study, trial)
     path = "" if found is None or best is None else found.path_by_step.get(best[0], "")

@@ -13,20 +13,19 @@ from advisor.model.study import Trial
 
 @dataclass(frozen=True, slots=True)
 class BatchNorm:
-    """The batch normalisation layers of one trial that compute statistics over its batches."""
+    """The batch normalisation layers of one trial that normalise by batch statistics."""
 
     layers: int
     synced: bool
-    """True if all layers compute statistics over the batches of all ranks together."""
+    """True if every layer computes its batch statistics over all ranks together."""
     running: bool
-    """True if at least one layer keeps running statistics, which evaluations and checkpoints use."""
+    """True if at least one layer keeps running statistics, which evaluation uses."""
     examples: float
-    """Number of examples per batch statistic; NaN if the batch size is unknown."""
+    """Number of examples from which one batch statistic is computed; NaN if the batch size is unknown."""
 
 
 def batch_norm(trial: Trial) -> BatchNorm | None:
-    """Return the trial's batch normalisation layers: 0 layers if the model has none or all are frozen; None if the trial logged
-    no layers."""
+    """Return the trial's batch normalisation layers that are not frozen; None if the trial logged no layers."""
     facts = _load_json(trial, "batch_norm")
     if facts:
         total, frozen = _count(facts, "layers"), _count(facts, "frozen")

@@ -12,7 +12,7 @@ from advisor.model.study import Trial
 
 @dataclass(frozen=True)
 class Ranks:
-    """The two or more ranks of a distributed trial."""
+    """The ranks of a trial that was trained on two or more ranks."""
 
     world_size: int
     parallel: str
@@ -20,7 +20,7 @@ class Ranks:
     facts: Mapping[str, Any]
 
     def values(self, name: str) -> list[Any]:
-        """Return the values that ranks logged for a fact, in the order of ranks."""
+        """Return the values that the ranks logged for the fact `name`, in the order of ranks."""
         fact = self.facts.get(name)
         if not isinstance(fact, Mapping):
             return []
@@ -30,19 +30,19 @@ class Ranks:
         return [v for v in listed if v is not None and v != "..."] if isinstance(listed, list) else []
 
     def differ(self, name: str) -> bool:
-        """Return True if the ranks logged different values of a fact."""
+        """Return True if ranks logged different values of the fact `name`."""
         return len({repr(v) for v in self.values(name)}) > 1
 
     def agree(self, name: str) -> bool:
-        """Return True if at least two ranks logged a fact, all with the same value."""
+        """Return True if at least two ranks logged the fact `name`, all with the same value."""
         return len(self.values(name)) > 1 and not self.differ(name)
 
     def count(self, name: str) -> int:
-        """Return the number of ranks for which a fact is true."""
+        """Return the number of ranks on which the fact `name` is true."""
         return sum(v is True for v in self.values(name))
 
     def values_text(self, name: str) -> str:
-        """Return the values of a fact on the first eight ranks, as text."""
+        """Return the values of the fact `name` on the first eight ranks, as text."""
         return ", ".join(map(str, self.values(name)[:8])) or "unknown"
 
 
@@ -61,15 +61,15 @@ def read(trial: Trial) -> Ranks | None:
 
 
 def shares_data(trial: Trial, world: Ranks) -> bool | None:
-    """Return True if the ranks share one pass over the training data per epoch, False if each rank makes its own pass.
+    """Return True if the ranks divide one pass over the training data among them, False if each rank makes its own pass.
 
-    Return None if the logs do not show whether the ranks share data.
+    Return None if the logs do not show whether the ranks divide the data.
     """
     steps, total = trial.fact("steps_per_epoch"), trial.fact("n_train")
     examples_per_epoch = steps * trial.fact("batch_size")
     if not (
         steps >= 4 and examples_per_epoch > 0
-    ):  # with fewer than 4 steps, an incomplete last step distorts examples per epoch
+    ):  # with fewer than 4 steps per epoch, an incomplete last batch distorts this number
         shards = [n for n in world.values("shard_examples") if isinstance(n, int)]
         examples_per_epoch = (
             sum(shards) / len(shards) * world.world_size if shards and world.values("loader_seed") else math.nan
@@ -95,6 +95,6 @@ def number_of_ranks(trial: Trial) -> int:
 
 
 def logged_by_adapter(trial: Trial) -> bool:
-    """Return True if an adapter logged the trial. An adapter logs every fact that applies to a trial, so missing facts do not
-    apply."""
+    """Return True if an adapter logged the trial. Adapters log every fact that applies to a trial, so a missing fact does not
+    apply to it."""
     return "schema" in trial.facts

@@ -1,4 +1,4 @@
-"""Returns what is needed to reproduce a trial: its command, configuration files and code."""
+"""Collects the facts that reproduce a trial: its command, configuration files and code version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from advisor.model.study import Trial
 
 
 def reproduction(trial: Trial) -> tuple[tuple[str, str], ...]:
-    """Return (kind, value) of the trial's command, of configuration files in the command, and of the code version, if logged."""
+    """Return (kind of fact, value) for the trial's command, its configuration files and its code version, as far as logged."""
     facts = [
         ("command", trial.facts.get("command", "")),
         ("configuration", ", ".join(_files(trial))),
@@ -26,5 +26,5 @@ def _files(trial: Trial) -> list[str]:
 def _describe_code(trial: Trial) -> str:
     commit = trial.facts.get("git_commit", "")
     dirty = trial.facts.get("git_dirty") == "true"
-    # The adapter stores uncommitted changes as an artifact of this name.
+    # The adapter stores uncommitted changes as the artifact `reproduce/git.diff`.
     return f"commit {commit[:12]}{', with the changes in reproduce/git.diff' if dirty else ''}" if commit else ""

@@ -1,4 +1,4 @@
-"""Detects studies whose results do not rank the settings."""
+"""Detects studies whose results are too similar to rank the settings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from advisor.model.words import number
 from advisor.stats.heterogeneity import heterogeneity
 
 _FALSE_ALARMS = 0.05
-"""Significance level: maximum probability that settings of equal quality seem to differ."""
+"""Significance level: maximum probability that equally good settings seem to differ."""
 
 
 @computed
 def tie(study: Study) -> str | None:
-    """Return a clause that says why the results do not rank the settings; None if they rank them or if this is unknown.
+    """Return a clause that says why the results do not rank the settings; None if they rank the settings or if this is unknown.
 
-    All results are equal, or they differ no more than settings of equal quality would differ by chance. The standard error
-    follows from the size of the validation set; if that is unknown, from repeats of settings, or else from the noise between
+    Results do not rank the settings if they are equal, or differ no more than the results of equally good settings. The
+    standard error comes from the size of the validation set, or else from repeats of settings, or else from noise between
     evaluations.
     """
     trials, metric = repeats.first_trial_of_settings(study.ranked()), study.spec.objective.metric
@@ -47,7 +47,7 @@ def tie(study: Study) -> str | None:
 
 
 def _tie_within_noise(study: Study, trials: Sequence[Trial]) -> str | None:
-    """Return why results are equal within the noise of training, as a clause; None if they are not or if the noise is unknown."""
+    """Return a clause that says why the results are equal within training noise; None if they differ or the noise is unknown."""
     (deviation, measured), source = noise.noise_between_seeds(study), "the noise between seeds"
     if not measured:
         deviation, source = noise.noise_between_steps(study), "the noise between evaluations"

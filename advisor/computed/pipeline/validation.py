@@ -20,33 +20,32 @@ two training runs of one architecture imply a correlation of about one half."""
 MAX_EXAMPLES_FACTOR = 100
 """Maximum factor by which a validation set can realistically grow. Our choice."""
 _MAX_SHARE_VALUE = 1 + 1e-6
-"""Maximum value of a metric that is a share; a metric with larger values is a percentage. This maximum exceeds 1, because
-32-bit floats may round 1 up slightly."""
+"""Maximum value of a metric that is a share; larger values are percentages. The limit exceeds 1, because 32-bit floats may
+round 1 up slightly."""
 _SHARE_WORDS = {"accuracy", "accuracies", "acc", "top1", "top5"}
 _ERROR_WORDS = {"error", "err"}
 _NO_SHARE_WORDS = set(
     "balanced macro weighted class mean squared square absolute relative rms root median word character char phone token pixel std "
     "reconstruction prediction approximation".split()
 )
-"""Words in names of metrics that are not shares of examples. Metrics with such words average over means, over sizes, or over
-parts of examples."""
+"""Words that show that a metric is not a share of right or wrong examples. Metrics with such words in their names average over
+means, over sizes, or over parts of examples."""
 
 
 def unit_of_shares(study: Study) -> float:
     """Return 100 if the objective is a percentage, else 1.
 
-    The largest value of the objective at any step decides, because a percentage may be below 1 at its best.
+    The largest value at any step decides, because a percentage may be below 1 at its best.
     """
     values = study.metrics[study.spec.objective.metric].values
     return 100.0 if float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0)) > _MAX_SHARE_VALUE else 1.0
 
 
 def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
-    """Return the standard error of each trial's best objective (k,), from the size of its validation set.
+    """Return the standard error of each trial's best objective value, shape (k,), from the size of its validation set.
 
-    The standard error of a share of right or wrong examples follows from the number of examples; the standard error of other
-    metrics follows from the standard deviation over the examples. Raises MissingData, with the name of the value to log, if a trial
-    did not log a required value.
+    The error of a share of right examples follows from the number of examples; other errors follow from the logged standard
+    deviation. Raises MissingData with the name of the value to log, if a trial did not log it.
     """
     metric = study.spec.objective.metric
     sizes = np.array([t.fact("n_valid") for t in trials])
@@ -79,12 +78,12 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
 
 
 def _examples_per_prompt(trial: Trial) -> float:
-    """Return the number of validation examples that count for each prompt of an evaluation by TRL; 1 if the number of completions
-    is unknown.
+    """Return the effective number of validation examples per prompt of an evaluation by TRL; 1 if the number of completions is
+    unknown.
 
-    The standard deviation that TRL logs is the mean over prompts of the one between a prompt's n completions. Each trial samples
-    its own completions, so these errors lack the part that trials share (`AGREEMENT`). The mean of standard deviations is lower
-    than their root mean square: for rewards of 0 or 1 and prompts of all difficulties, the squares differ by (n + 1) / (n - 1).
+    TRL logs the standard deviation between a prompt's n completions, averaged over the prompts. Each trial samples its own
+    completions, so these errors are not correlated between trials (see `AGREEMENT`). The mean of standard deviations is below
+    their root mean square: for 0-1 rewards, the squares differ by (n + 1) / (n - 1).
     """
     numbers = (as_number(trial.params.get(name)) for name in ("num_generations_eval", "num_generations"))
     n = next((n for n in numbers if n >= 1), 1.0)
@@ -92,17 +91,15 @@ def _examples_per_prompt(trial: Trial) -> float:
 
 
 def _std_metric(study: Study) -> str:
-    """Return the name of the metric with the objective's standard deviation over the examples: the recommended name, or TRL's
-    name for rewards."""
+    """Return the metric with the objective's standard deviation over the examples: the recommended name, or TRL's name for
+    rewards."""
     ours, of_rewards = (study.spec.objective.metric + suffix for suffix in (contract.STD_SUFFIX, "_std"))
     found = study.kind == "reinforcement-learning" and ours not in study.metrics and of_rewards in study.metrics
     return of_rewards if found else ours
 
 
 def _example_deviations(study: Study, trials: Sequence[Trial], metric: str) -> FloatArray:
-    """Return the objective's standard deviation over the examples for each trial (k,): the last value logged up to the trial's best
-    step.
-    """
+    """Return each trial's standard deviation over the examples, shape (k,): the last value logged up to the trial's best step."""
     deviations = np.full(len(trials), np.nan)
     for i, trial in enumerate(trials):
         costs, logged = study.cost_curve(trial).finite, study.metrics[metric].curve(trial.index).finite
@@ -115,10 +112,10 @@ def _example_deviations(study: Study, trials: Sequence[Trial], metric: str) -> F
 
 
 def _is_share(study: Study, metric: str, shares: FloatArray, sizes: FloatArray) -> bool:
-    """Return True if the values `shares`, shape (k,), are counts of examples divided by the number of examples.
+    """Return True if the metric is a count of examples divided by the number of examples. shares: its values, shape (k,).
 
-    An accuracy is recognised by the name of its metric. An error rate is recognised only if its products with the numbers of
-    examples are also whole numbers.
+    An accuracy is recognised by the name of its metric. An error rate is recognised only if each error rate times the number of
+    examples is also a whole number.
     """
     words = set(words_of(metric))
     if words & _NO_SHARE_WORDS or shares.min() < 0 or shares.max() > 1:
@@ -126,7 +123,7 @@ def _is_share(study: Study, metric: str, shares: FloatArray, sizes: FloatArray) 
     if words & _SHARE_WORDS:
         return True
     counts = shares * sizes
-    # The tolerance allows for values that were rounded to four digits or stored as 32-bit floats.
+    # Values may be rounded to four digits or stored as 32-bit floats, so allow a small error.
     are_counts = bool((np.abs(counts - np.round(counts)) <= 1e-3 * counts + 0.01).all())
     return bool(words & _ERROR_WORDS) and (are_counts or any("classes" in t.facts for t in study.trials))
 
@@ -141,14 +138,14 @@ def class_counts(trial: Trial) -> list[int]:
 
 
 _BOUNDED_WORDS = _SHARE_WORDS | {"auc", "auroc", "f1", "dice", "iou"}
-"""Words in names of metrics whose maximum is 1, or 100 if they are percentages."""
+"""Words that show that the maximum of a metric is 1, or 100 for percentages."""
 
 
 def distance_to_perfect_score(study: Study) -> float:
-    """Return the distance of the best result from a perfect score; infinite if we do not know the perfect score."""
+    """Return the distance of the best result from a perfect score; infinite if the perfect score is unknown."""
     best, words = study.ranked()[:1], set(words_of(study.spec.objective.metric))
     if best and study.minimize and study.kind == "language-model" and "loss" in words:
-        return max(float(study.costs[best[0].index]), 0.0)  # This cost is a cross-entropy, whose minimum is 0.
+        return max(float(study.costs[best[0].index]), 0.0)  # this cost is a cross-entropy, whose minimum is 0
     bounded = words & (_ERROR_WORDS - _NO_SHARE_WORDS if study.minimize else _BOUNDED_WORDS)
     if not best or not bounded:
         return math.inf
@@ -158,7 +155,7 @@ def distance_to_perfect_score(study: Study) -> float:
 
 
 MIN_PERFECT_SETTINGS = 3
-"""If at least this many settings reach a perfect score, the evaluation no longer distinguishes settings."""
+"""With at least this many settings at a perfect score, the evaluation no longer distinguishes settings."""
 
 
 def perfect_trials(study: Study) -> list[Trial]:

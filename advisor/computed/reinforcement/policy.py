@@ -1,4 +1,4 @@
-"""Reads the logged curves of policies that are trained by rewards, for trials that logged enough points."""
+"""Reads the curves that trials log when they train a policy by rewards."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from advisor.model.reading import Kind
 from advisor.model.study import Curve, Signal, Study, Trial
 
 MIN_POINTS = 20
-"""Minimum number of points of a curve to analyse it. The first fifth of the points must be enough to estimate the noise at the
-start of training."""
+"""Minimum number of points of a curve for its analysis. A fifth of the points, at the start of training, must suffice to
+estimate the noise."""
 KINDS_WITHOUT_POLICY: frozenset[Kind] = frozenset(
     {"supervised", "language-model", "gan", "diffusion", "self-supervised"}
 )
@@ -28,19 +28,19 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class LoggedSignal:
-    """The logged points of one kind of curve (signal) in one trial."""
+    """The logged points of one kind of curve in one trial."""
 
     trial: Trial
     curve: Curve
 
     def slice_of_points(self, start: float, end: float) -> slice:
-        """Return the indices of the points from the share `start` to the share `end` of all points."""
+        """Return the slice of the points from the fraction `start` to the fraction `end` of the curve."""
         n = len(self.curve)
         return slice(round(start * n), max(round(end * n), round(start * n) + 2))
 
 
 def logged_signals(study: Study, signal: Signal) -> list[LoggedSignal]:
-    """Return the finite points of a signal in each ended trial that logged at least `MIN_POINTS` of them, best trial first.
+    """Return the finite points of one kind of curve for each ended trial with at least `MIN_POINTS` points, best trial first.
 
     Raises MissingData if no trial logged enough points.
     """

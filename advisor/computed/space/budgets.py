@@ -1,7 +1,7 @@
-"""Finds trials of several lengths that were tuned separately, such as short runs followed by long runs in a narrower range.
+"""Finds trials of different lengths that were tuned separately, such as short runs followed by long runs in a narrower range.
 
-Longer runs give better results, so a hyperparameter whose values differ between short and long runs seems to matter. Only
-trials of the same length show whether the hyperparameter itself matters.
+Longer runs give better results, so a hyperparameter that was changed together with the length seems to matter. Only trials of
+the same length show whether the hyperparameter itself matters.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from advisor.model.study import Study, Trial
 from advisor.model.words import count, listed
 
 _MIN_LENGTH_RATIO = 1.2
-"""Two training lengths count as different if their ratio is at least this. Our choice."""
+"""Two training lengths count as different if the longer one is at least this multiple of the shorter one. Our choice."""
 _MIN_TRIALS = 5
 """Minimum number of trials of each training length."""
 _MAX_TRAINING_LENGTHS = 4
-"""Maximum number of distinct training lengths. If a study has more lengths, it sampled the length like a hyperparameter."""
+"""Maximum number of distinct training lengths that count as tuned separately. A study with more training lengths sampled the
+length like a hyperparameter."""
 _TEST_LEVEL = 0.05
-"""Significance level per study of the test whether trials of different lengths have different hyperparameter values."""
+"""Significance level, for a whole study, of the test whether trials of different lengths have different hyperparameters."""
 
 
 @dataclass(frozen=True)
 class TunedLengths:
-    """Training lengths whose trials have different values of a hyperparameter. Rules about the search space judge the trials of
-    only one length.
-    """
+    """Training lengths that a study tuned separately, so that their trials have different hyperparameter values. Rules about
+    the search space judge the trials of only one of these lengths."""
 
     lengths: tuple[tuple[int, int], ...]
-    """(Last step, number of trials) for each training length, shortest first."""
+    """(Last step, number of trials) of each training length, shortest first."""
     judged: int
-    """Index of the length that rules judge: the length with the most trials; if several lengths tie, the longest of these."""
+    """Index of the training length that rules judge: the one with the most trials, or the longest of several such lengths."""
     others: BoolArray
-    """Mask of the complete trials with another length than the judged one, shape (number of trials,)."""
+    """Mask of the complete trials with any other length than the judged one, shape (number of trials,)."""
 
 
 @computed
 def separately_tuned_lengths(study: Study) -> TunedLengths | None:
-    """Return the lengths of training if trials of different lengths have different hyperparameter values; else None."""
+    """Return the training lengths that the study tuned separately; None if it did not."""
     trials = [t for t in study.trials if t.status == "complete" and study.comparable[t.index]]
     lengths = np.array([study.cost_curve(t).steps[-1] for t in trials], dtype=np.int64)
     if study.kind == "no-network" or len(trials) < 2 * _MIN_TRIALS or lengths.min() < 1:
@@ -64,7 +64,7 @@ def separately_tuned_lengths(study: Study) -> TunedLengths | None:
 
 
 def decisions(study: Study) -> tuple[Decision, ...]:
-    """Return the decision that rules judge the search space by trials of one length, if several lengths were tuned separately."""
+    """If several training lengths were tuned separately, return the decision to judge the search space by trials of only one."""
     found = separately_tuned_lengths(study)
     if found is None:
         return ()
@@ -77,8 +77,8 @@ def decisions(study: Study) -> tuple[Decision, ...]:
 
 
 def _groups(lengths: IntArray) -> tuple[IntArray, IntArray]:
-    """Group the trials by length. Return the group index of each trial, shape (trials,), shortest length first, and the size of
-    each group."""
+    """Group the trials by training length. Return (group of each trial, shape (trials,), shortest length first; number of
+    trials in each group)."""
     order = np.argsort(lengths, kind="stable")
     ascending = lengths[order]
     groups = np.empty(len(lengths), dtype=np.int64)
@@ -87,21 +87,21 @@ def _groups(lengths: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _groups_differ(study: Study, trials: Sequence[Trial], groups: IntArray) -> bool:
-    """Return True if the groups differ in a hyperparameter that does not itself set the length (Kruskal-Wallis test)."""
+    """Return True if trials of different lengths differ in a hyperparameter that does not set the length (Kruskal-Wallis test)."""
     names = [n for n in study.searched if not (counts_training(n) or n in study.lengths or is_batch_size(n))]
     axes = [u for n in names if not _determines_length(u := study.positions(n, trials), groups)]
     return any(_p_value(u, groups) <= _TEST_LEVEL / len(axes) for u in axes)
 
 
 def _determines_length(positions: FloatArray, groups: IntArray) -> bool:
-    """Return True if the hyperparameter has few values and each value occurs with one training length, for example a number of
-    training blocks."""
+    """Return True if each of the hyperparameter's few values occurs with only one training length, as for a number of training
+    blocks."""
     values = np.unique(positions)
     return 2 * len(values) <= len(positions) and all(len(set(groups[positions == v].tolist())) == 1 for v in values)
 
 
 def _p_value(positions: FloatArray, groups: IntArray) -> float:
-    from scipy.stats import kruskal  # Import scipy.stats here, because it loads slowly and is rarely needed.
+    from scipy.stats import kruskal  # scipy.stats loads slowly and is rarely needed here
 
     parts = [part[np.isfinite(part)] for part in (positions[groups == g] for g in range(int(groups.max()) + 1))]
     parts = [part for part in parts if len(part) >= _MIN_TRIALS]

@@ -1,4 +1,4 @@
-"""Limits how far a search range may be extended: not to values at which trials failed, nor far beyond usual learning rates."""
+"""Limits how far a search range is extended: not to values at which trials failed, and not far beyond usual learning rates."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from advisor.model.words import setting
 from advisor.stats import widening
 
 MIN_FACTOR = widening.MIN_FACTOR
-"""If the best trials lie at the end of the range, a range of learning rates may exceed the usual rates by this factor."""
+"""A range of learning rates may be extended beyond the usual rates by this factor if its best trials lie at its end."""
 _FAILED_STATUSES = ("diverged", "not_learned")
 
 
 class Limit(NamedTuple):
-    """The outermost value to which one end of a range may be extended, and the reason."""
+    """The outermost value to which one end of a range may be extended."""
 
     value: float
     why: str
@@ -30,9 +30,8 @@ class Limit(NamedTuple):
 
 
 def round_inferred_range(study: Study, name: str) -> Parameter:
-    """Return the hyperparameter with rounded ends of its range. Inferred ends are rounded outwards; declared ranges and
-    integers stay unchanged.
-    """
+    """Return the hyperparameter with rounded range ends. Inferred ends are rounded outwards; declared ranges and integer ranges
+    stay unchanged."""
     parameter = study.spec.parameters[name]
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
         return parameter
@@ -46,7 +45,7 @@ def round_inferred_range(study: Study, name: str) -> Parameter:
 
 
 def changed_ranges(study: Study, spec: StudySpec) -> set[str]:
-    """Return the hyperparameters whose range in `spec` differs from that in `study`, and those that only `spec` searches."""
+    """Return the names of the hyperparameters that `spec` searches in another range than `study`, or that only `spec` searches."""
     return {
         n
         for n, p in spec.searched.items()
@@ -55,10 +54,10 @@ def changed_ranges(study: Study, spec: StudySpec) -> set[str]:
 
 
 def extend_range(study: Study, name: str, side: Side, step: float) -> tuple[tuple[float, float], Limit | None] | None:
-    """Extend the range by moving one end outwards by about `step` range widths. Return the new range and the limit that stopped
-    it.
+    """Extend a range by moving one of its ends outwards by about `step` range widths. Return the new range and the limit that
+    shortened the extension.
 
-    The limit is None if nothing limits the extension. Return None if the range cannot be extended at all.
+    The limit is None if nothing shortened the extension. Return None if the range cannot be extended at all.
     """
     domain = study.spec.parameters[name]
     free = widening.widen_range(name, round_inferred_range(study, name), side, step)
@@ -76,7 +75,7 @@ def extend_range(study: Study, name: str, side: Side, step: float) -> tuple[tupl
 
 
 def find_limit(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the tightest limit on extending the range in the direction `side`; None if there is no limit."""
+    """Return the tightest limit on extending the range on the side `side`; None if there is no limit."""
     limits = [
         x for x in (_limit_before_failures(study, name, side), _usual_rate_limit(study, name, side)) if x is not None
     ]
@@ -87,7 +86,7 @@ def find_limit(study: Study, name: str, side: Side) -> Limit | None:
 
 
 def _limit_before_failures(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the limit in the middle between the end of the range and the nearest failed trial beyond this end."""
+    """Return a limit halfway between the end of the range and the nearest failed trial beyond this end."""
     domain = study.spec.parameters[name]
     has_failed = failures.failures(study).any
     trials = [t for t in study.trials if has_failed[t.index]]
@@ -106,7 +105,7 @@ def _limit_before_failures(study: Study, name: str, side: Side) -> Limit | None:
 
 
 def _usual_rate_limit(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the end of the usual learning rates as the limit; if the range already reaches it, a small step beyond the range."""
+    """Return a limit at the end of the usual learning rates; if the range extends beyond it, a small step outside the range."""
     rates = usual_rates(study, name)
     domain = study.spec.parameters[name]
     if rates is None or domain.low is None or domain.high is None or domain.low <= 0:
@@ -139,8 +138,8 @@ def usual_rates(study: Study, name: str) -> UsualRates | None:
 
 
 def _optimizers(study: Study, name: str) -> Iterator[str]:
-    """Yield the names of the optimizers that use this learning rate. They are read from the rate's name, other hyperparameters,
-    or logged facts."""
+    """Yield the names of the optimizers that use this learning rate. The names come from the learning rate's own name, from
+    other hyperparameters, or from logged facts."""
     if of_optimizer(name) is not None:
         yield name
         return

@@ -20,19 +20,18 @@ FALSE_ALARMS = 0.05
 
 @dataclass(frozen=True)
 class Importances:
-    """The importance of each of the d varied hyperparameters, except the length of training."""
+    """The importance of each of the d varied hyperparameters; hyperparameters that set the training length are left out."""
 
     names: tuple[str, ...]
     tried: settings.Settings
     response: importance.Response
     total: FloatArray
-    """Share of the variance between settings that each hyperparameter explains, alone and in interactions, shape (posterior
-    draws, d)."""
+    """Share of the variance between settings that each hyperparameter explains, alone and in interactions, shape (draws, d)."""
     p: float
-    """p-value: probability that results seem to depend on the hyperparameters at least this strongly although they do not."""
+    """p-value: probability that independent results seem to depend on the hyperparameters at least this strongly."""
 
     def share(self, axis: int) -> Message:
-        """Return the importance of one hyperparameter as text: "12 % (90 % interval 5 % to 20 %)"."""
+        """Return the importance of the hyperparameter with index `axis` as text, such as "12 % (90 % interval 5 % to 20 %)"."""
         total = self.total[:, axis]
         mean, low, high = (Percent(float(min(x, 1))) for x in (total.mean(), *np.quantile(total, [0.05, 0.95])))
         return say("{mean} (90 % interval {low} to {high})", mean=mean, low=low, high=high)
@@ -40,7 +39,7 @@ class Importances:
 
 @computed
 def read(study: Study) -> Importances:
-    """Compute the importances of a study's hyperparameters, without the settings that ran out of memory.
+    """Compute the importance of each hyperparameter, without the settings that ran out of memory.
 
     Raises MissingData if fewer than 8 settings ended, fewer than 4 have a result, or many trials were pruned.
     """

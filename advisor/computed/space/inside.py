@@ -12,8 +12,8 @@ from advisor.model.study import Trial
 
 
 def trials_inside(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials whose settings lie in the search space and have its fixed values; a trial that lacks a parameter
-    passes."""
+    """Return the trials whose settings lie in the search space and match its fixed values; a missing parameter counts as a
+    match."""
     params = [spec.completed(trial.params) for trial in trials]
     is_inside = np.ones(len(trials), dtype=np.bool_)
     for name, parameter in spec.parameters.items():
@@ -26,12 +26,12 @@ def trials_inside(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
 
 
 def exists(parameter: Parameter, params: Mapping[str, Value]) -> bool:
-    """Return True if the values of other hyperparameters in this trial meet the condition under which the parameter exists."""
+    """Return True if the trial meets the condition (values of other hyperparameters) under which the parameter exists."""
     return all(k in params and equal_values(params[k], v) for k, v in (parameter.when or {}).items())
 
 
 def _allows_each(parameter: Parameter, values: Sequence[Value]) -> BoolArray:
-    """Return a mask, shape (n,), of the logged values that the parameter may have according to the study."""
+    """Return a mask, shape (n,), of the logged values that the study allows for the parameter."""
     if parameter.role != "fixed":
         return parameter.allows_each(values)
     fixed = parameter.value

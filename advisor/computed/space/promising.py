@@ -1,14 +1,12 @@
-"""Finds the part of each search range where the best setting of the next study probably lies, by a model of all hyperparameters
-together.
+"""Uses a model of all hyperparameters to find the part of each range in which the best setting of the next study probably lies.
 
-A Gaussian process (module `surface`) is fitted to all settings; failed settings count as the worst result. Each draw from the
-posterior of the model predicts the best of many points in the space of the next study. The new range contains the middle 90 %
-of these best points, the best settings so far, and a margin at each end, because results hardly differ near the optimum, and
-later changes may move the optimum. The new range does not extend beyond the outermost trials, unless the optimum probably lies
-beyond them or the best trial is the outermost one.
+A Gaussian process (module `surface`) is fitted to the costs of all settings; a failed setting gets the worst cost. Each
+posterior draw of the process selects the best of many candidate points in the next study's search space. The new range contains
+the middle 90 % of the selected points, the best settings so far, and a margin at each end. The range does not extend beyond the
+outermost trials, unless the optimum probably lies there or the best trial is the outermost one.
 
-If many trials were pruned, no model is fitted. Most trials can then be compared only at an early step, where settings that
-learn fast at first look best; the ranges would leave out settings that learn slowly.
+If many trials were pruned, no model is fitted. Pruned trials can be compared only at an early step, where settings that learn
+fast at first look best, so ranges would leave out slow ones.
 
 `benchmarks/quality/ranges.py` counts how often a new range leaves out settings that are better by more than noise.
 """
@@ -37,62 +35,58 @@ from advisor.stats.widening import range_of_span
 MIN_RESULTS = 5
 """Minimum number of trials with a result to fit a model."""
 WITHIN = 0.9
-"""Probability that the best setting lies inside all new ranges, before we limit these ranges to the tried values."""
+"""Probability that the best setting lies inside all new ranges before the ranges are limited to tried values."""
 LIES_HERE_REASON = f"the best value lies here with a probability of about {100 * WITHIN:.0f} %, by a model"
-"""Reason for a narrower range, as a clause."""
+"""Reason for a narrower range, as a clause of a sentence."""
 MAX_PROBABILITY_BEYOND = 0.25
-"""A new range ends at the outermost trial if the best setting lies beyond this trial with at most this probability. Our choice."""
-ROOM = (0.25, 0.1)
-"""Width of the margin on each side of a new range: (decades on a log scale, share of the old range on a linear scale). Our
+"""A new range ends at the outermost trial unless the best setting lies beyond that trial with more than this probability. Our
 choice."""
+ROOM = (0.25, 0.1)
+"""Margin on each side of a new range: (decades on a log scale, share of the old range on a linear scale). Our choice."""
 RANGE_MARGIN_AFTER_CHANGE = (0.5, 0.25)
-"""Margin on each side of a new range if the next study trains differently, so that the best values may move."""
+"""Margin on each side of a new range if the next study trains differently, because the best values may then move."""
 NUMBER_OF_LEADERS = 2
-"""Number of best trials that a range must contain: two, because the second best may be as good as the best."""
+"""Number of best trials that a new range must contain: two, because the second best trial may be as good as the best."""
 MIN_CUT_SHARE = 0.1
-"""Minimum share of a range to cut off at one end; we chose it. A smaller cut is not worth a change of the range."""
+"""Minimum share of a range that a cut at one end must remove. Our choice. A smaller cut is not worth a new range."""
 MAX_P = 0.05
-"""Significance level of the test whether results depend on any hyperparameter; a model is fitted only if they do."""
+"""Significance level for an effect of any hyperparameter; without an effect, no model is fitted."""
 MAX_POINTS = 150
-"""Maximum number of trials to fit, evenly spaced in rank; the run time grows with the cube of this number."""
+"""Maximum number of trials to fit, evenly spaced in rank. The run time of a fit grows with the cube of the number of trials."""
 MAX_NAMES = 20
 """Maximum number of hyperparameters of a model. With more hyperparameters, the trials of a study hardly rule out any value."""
 MAX_SCIENTIFIC_COMBINATIONS = 9
-"""Maximum number of combinations of the scientific hyperparameters' values; a range must contain good settings for each
-combination.
-"""
+"""Maximum number of combinations of scientific values; a new range must contain good settings for each combination."""
 SEED = 0
 _UNIFORM_POINTS = 300
-"""Number of candidate points that are spread over the whole search space."""
+"""Number of random candidate points from the whole search space."""
 _POINTS_PER_LEADER = 40
-"""Number of candidate points near each of the `_NUMBER_OF_LEADERS` best trials."""
+"""Number of random candidate points near each of the best trials."""
 _NUMBER_OF_LEADERS = 5
 _PERTURBATION_SCALES = (0.3, 0.1)
-"""Standard deviations of the candidate points around each of the best trials, as shares of the search ranges."""
+"""Standard deviations of the distances of candidate points from the best trials, as shares of the search ranges."""
 _SCIENTIFIC_POSITIONS = (0.0, 0.5, 1.0)
-"""Positions on the search range of a scientific hyperparameter that represent all its values."""
+"""Positions on the range of a scientific hyperparameter that stand for all its values."""
 
 
 class FittedModel(NamedTuple):
     """The trials of a study, and the model that was fitted to them."""
 
     trials: Sequence[Trial]
-    """The trials, best first; failed trials come last."""
+    """The trials, best trial first; failed trials come last."""
     surface: ResponseSurface
     fitted: int
-    """Number of trials to which the model is fitted."""
+    """Number of trials to which the model was fitted."""
     names: tuple[str, ...]
-    """Hyperparameters of the model, numeric ones first."""
+    """Names of the hyperparameters in the model, numeric ones first."""
 
 
 def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
-    """Return a narrower range (low, high), by name, for each numeric hyperparameter that `spec` tunes and whose range can be
-    cut.
+    """Return a narrower range (low, high) for each numeric hyperparameter that `spec` tunes and whose range can be cut.
 
     spec: a study that searches some of the hyperparameters of `study`. The ranges of scientific and conditional
-    hyperparameters, training length, batch size and architecture do not change. Return an empty result if a model is impossible
-    (too few trials, too many hyperparameters, too many combinations of scientific values, or a hyperparameter that is computed
-    from others), if no effect is significant, or if no trial has the new fixed values.
+    hyperparameters, training length, batch size and architecture never change. The result is empty if no model can be fitted,
+    if no effect is significant, or if no trial has the new fixed values.
     """
     fit = fit_model(study)
     if fit is None or any(n in spec.parameters and spec.parameters[n].role == "derived" for n in fit.names):
@@ -103,7 +97,7 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
     if not tuned or len(cases) > MAX_SCIENTIFIC_COMBINATIONS or (not inside and _has_other_constants(study, spec)):
         return {}
     room = RANGE_MARGIN_AFTER_CHANGE if trains_differently(study, spec) else ROOM
-    # If few trials have the new fixed values, trials with other fixed values also show which part of the range was tried.
+    # Few trials may have the new fixed values, so trials with other fixed values also show which part of the range was tried.
     shown = inside if len(inside) > NUMBER_OF_LEADERS else fit.trials
     draws = _best_settings(study, spec, fit, cases)
     new: dict[str, tuple[float, float]] = {}
@@ -123,7 +117,8 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
 
 
 def trains_differently(study: Study, spec: StudySpec) -> bool:
-    """Return True if `spec` has another training length, another schedule, other fixed values, or new hyperparameters."""
+    """Return True if `spec` trains differently: with another length, another schedule, other fixed values or new
+    hyperparameters."""
     old_spec = study.spec
     if (spec.max_train_steps, spec.schedule) != (old_spec.max_train_steps, old_spec.schedule):
         return True
@@ -137,7 +132,8 @@ def _has_other_constants(study: Study, spec: StudySpec) -> bool:
 
 
 def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float | None:
-    """Return the probability that at least one of these settings is better than the best trial's setting by more than noise.
+    """Return the probability that at least one of the settings `points` is better than the best trial's setting by more than
+    noise.
 
     Return None if no model can be fitted.
     """
@@ -151,9 +147,9 @@ def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float
 
 @computed
 def fit_model(study: Study) -> FittedModel | None:
-    """Fit the model, and return it with its trials.
+    """Fit the response model to the study's trials.
 
-    Return None if the trials show no effect or are too few, if many trials were pruned, or if the study is a probe (a short
+    Return None if trials are too few or show no effect, if many trials were pruned, or if the study is a probe (a short
     diagnostic run).
     """
     if study.probe is not None or study.feasible.sum() < MIN_RESULTS:
@@ -181,10 +177,10 @@ def fit_model(study: Study) -> FittedModel | None:
 
 
 def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> float:
-    """Return the p-value of the hypothesis that the values, shape (n,), depend on no hyperparameter.
+    """Return the p-value of the hypothesis that `values`, shape (n,), depend on no hyperparameter.
 
-    It is twice the smaller p-value of two tests. The first test fits parabolas along single hyperparameters, which needs few
-    trials; the second test detects any smooth dependence on one or on all hyperparameters.
+    The p-value is twice the smaller p-value of two tests. One test fits parabolas along single hyperparameters, which needs few
+    trials; the other detects any smooth dependence.
     """
     if not numeric and not choices:
         return 1.0
@@ -208,7 +204,7 @@ def _is_tuned(study: Study, spec: StudySpec, name: str) -> bool:
 
 
 def _cases(spec: StudySpec, fit: FittedModel) -> Iterator[dict[str, Value]]:
-    """Yield each combination of the scientific hyperparameters' values; three values represent a range."""
+    """Yield each combination of the scientific hyperparameters' values; three values represent a numeric range."""
     scientific = {
         n: spec.searched[n] for n in fit.names if n in spec.searched and spec.searched[n].role == "scientific"
     }
@@ -221,8 +217,8 @@ def _cases(spec: StudySpec, fit: FittedModel) -> Iterator[dict[str, Value]]:
 def _best_settings(
     study: Study, spec: StudySpec, fit: FittedModel, cases: Sequence[Mapping[str, Value]]
 ) -> list[list[Mapping[str, Value]]]:
-    """For each case (combination of scientific values), draw the best setting in the space of `spec`. Return an empty list if
-    no candidate point of a case lies in the space."""
+    """For each combination of scientific values, draw the best setting in the search space of `spec` from the posterior. Return
+    an empty list if no candidate point of some combination lies in the search space."""
     rng = np.random.default_rng(SEED)
     draws = []
     for case in cases:
@@ -237,8 +233,8 @@ def _best_settings(
 def _points(
     spec: StudySpec, fit: FittedModel, case: Mapping[str, Value], rng: np.random.Generator
 ) -> list[Mapping[str, Value]]:
-    """Draw candidate settings from the whole space of `spec` and near the best trials. The scientific values are those of
-    `case`."""
+    """Draw candidate settings from the whole search space of `spec` and near the best trials. All candidate settings have the
+    scientific values of `case`."""
     fixed = {n: p.options[0] if len(p.options) == 1 else p.value for n, p in spec.parameters.items() if not p.searched}
     points: list[dict[str, Value]] = [
         {**{n: v for n, v in fixed.items() if v is not None}, **case}
@@ -259,7 +255,7 @@ def _points(
 
 
 def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]) -> FloatArray:
-    """Return the position of each setting in the range of a hyperparameter in `spec`; NaN if a setting lacks the
+    """Return each setting's position in the range that `spec` has for a hyperparameter; NaN if the setting lacks the
     hyperparameter."""
     return spec.parameters[name].to_unit([p.get(name, "") for p in points])
 
@@ -270,11 +266,12 @@ def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]
 def _subrange_to_keep(
     draws: Sequence[FloatArray], leaders: FloatArray, tried: FloatArray, within: float
 ) -> tuple[float, float]:
-    """Return the subrange (low, high) that contains the leading trials and, probably, the best setting of each case.
+    """Return the subrange (low, high) that contains the leading trials and, probably, the best setting for all scientific
+    values.
 
-    If the best trial is the outermost one on a side, the subrange extends to the end of the range on this side. draws: positions of
-    the best setting, drawn from the posterior, by case; leaders: positions of the best trials in the space, best first; tried:
-    positions of all trials; within: probability that the best position lies in the subrange.
+    If the best trial is the outermost one on a side, the subrange extends to the end of the range on this side. draws:
+    positions of the best setting, drawn from the posterior, by case; leaders: positions of the best trials in the space, best
+    first; tried: positions of all trials; within: probability that the best position lies in the subrange.
     """
     ends = np.array([np.quantile(u, [(1 - within) / 2, (1 + within) / 2]) for u in draws])
     low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
@@ -289,17 +286,17 @@ def _subrange_to_keep(
         return low, high
     shown = np.clip(leaders, 0.0, 1.0)
     low, high = min(low, float(shown.min())), max(high, float(shown.max()))
-    # Keep the end of the range if the best trial is the outermost one, because results may improve beyond it.
+    # If the best trial is the outermost one, results may improve beyond it, so keep the end of the range.
     return 0.0 if leaders[0] == lowest else low, 1.0 if leaders[0] == highest else high
 
 
 def _add_margins(
     parameter: Parameter, part: tuple[float, float], margins: tuple[float, float], *, keep_low: bool
 ) -> tuple[float, float]:
-    """Return the range (low, high) that consists of the subrange `part` and a margin on both sides. An end of the range stays
-    if the cut would be smaller than `MIN_CUT_SHARE`.
+    """Return the range (low, high) that results from adding a margin to both sides of the subrange `part`. An end of the old
+    range stays if a cut would remove less than `MIN_CUT_SHARE` of the range.
 
-    keep_low: leave the low end of a linear range unchanged, so that a regulariser can still be turned off.
+    keep_low: whether to keep the low end of a linear range, so that a regulariser can still be turned off.
     """
     margin = margins[1] if parameter.scale == "linear" else margins[0] / parameter.decades
     low, high = part[0] - margin, part[1] + margin

@@ -1,4 +1,4 @@
-"""Predicts the best result if the study ran again with other random settings and seeds."""
+"""Predicts the best result of the study if it ran again with other random settings and other seeds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from advisor.model.study import Study
 from advisor.stats import group_effect
 
 MIN_RESULTS = 8
-"""Minimum number of settings with a result; fewer make the fitted response too uncertain."""
+"""Minimum number of settings with a result; with fewer, the fitted response is too uncertain."""
 
 
 @computed
 def further_results(study: Study) -> group_effect.FurtherResults:
-    """Draw results of further random settings from a response fitted to the study's results. The number of new settings equals
-    the number of tried settings."""
+    """Draw results of further random settings from a response that is fitted to the study's results. The number of new settings
+    equals the number of settings that the study tried."""
     tried = settings.read(study)
     return group_effect.draw_further_results(
         list(tried.numeric.values()), list(tried.choices.values()), tried.costs, len(tried)
@@ -30,13 +30,13 @@ def further_results(study: Study) -> group_effect.FurtherResults:
 def best_of_rerun(study: Study) -> tuple[float, float] | None:
     """Return the 80 % interval, in costs, for the best result if the study ran again with other random settings and seeds.
 
-    Return None if few settings have results, the settings form a grid, the sampler used earlier results, many trials were
-    pruned, or the fitted response predicts only results better than the best one.
+    Return None if the study has few results, a grid, an adaptive sampler or many pruned trials, or if the fit predicts only
+    better results.
 
-    The low end is the lowest possible cost if the fitted noise, which is symmetric, reaches below it; then only the high end
-    holds information. A fit to the logarithms of the costs had a low end above it, but too narrow intervals: in simulated
-    studies of small losses, they held 62 to 68 % of the results, and the present ones 80 to 85 %. In 60 simulated studies of 8
-    to 48 random settings, the best result of a repeated study lay within the 80 % interval with probability 0.75.
+    If the fitted symmetric noise reaches below the lowest possible cost, the interval starts there, and only its high end is
+    informative. A fit to logarithms of costs gave too narrow intervals: for small simulated losses, they held 62 to 68 % of the
+    results instead of 80 to 85 %. In 60 simulated studies of 8 to 48 random settings, the best result of the repeated study lay
+    within its 80 % interval in 75 % of cases.
     """
     tried = settings.read(study)
     try:
@@ -62,6 +62,6 @@ def best_of_rerun(study: Study) -> tuple[float, float] | None:
 
 
 def is_full_grid(tried: settings.Settings) -> bool:
-    """Return True if the settings form a full grid of several hyperparameters."""
+    """Return True if the settings form a full grid over several hyperparameters."""
     levels = [len(np.unique(u)) for u in (*tried.numeric.values(), *tried.choices.values())]
     return len(levels) > 1 and math.prod(levels) == len(tried)

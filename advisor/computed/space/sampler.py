@@ -1,4 +1,4 @@
-"""Tests whether the sampler of a study used earlier results, by the positions of its trials."""
+"""Tests by the positions of trials whether the study's sampler used earlier results."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from advisor.stats import adaptive
 LEVEL = 0.05
 """Significance level of the test whether the sampler used earlier results."""
 WEAKENED_CONFIDENCE_FACTOR = 0.8
-"""If the sampler used earlier results, findings whose tests assume otherwise lose confidence by this factor."""
+"""Factor on the confidence of findings whose tests assume that the sampler ignored earlier results, if it used them."""
 
 
 @computed
 def p_value(study: Study) -> float | None:
-    """Return the p-value of the hypothesis that later trials lie near good earlier trials only by chance; None for too
-    few trials.
-    """
-    # Trials of earlier rounds were drawn from other ranges, so they do not show how this round was sampled.
+    """Return the p-value of the hypothesis that later trials lie near good earlier trials only by chance; None for too few
+    trials."""
+    # Trials of earlier rounds were drawn from other ranges, so they say nothing about this round's sampler.
     ended_trials = [t for t in study.trials if study.ended[t.index] and t.round is None]
     if len(ended_trials) < adaptive.MIN_POINTS or not study.searched:
         return None
@@ -39,7 +38,7 @@ def did_sampler_use_results(study: Study) -> bool:
 
 
 def weaken_finding(finding: Finding) -> Finding:
-    """Turn the finding into a note with lower confidence, because its test assumes that the sampler ignored earlier results."""
+    """Turn a finding whose test assumes a non-adaptive sampler into a note with lower confidence."""
     reason = table(("sampling", "adaptive: later trials always lie near good earlier trials"))
     doubt = finding.doubt * WEAKENED_CONFIDENCE_FACTOR
     return finding.model_copy(update={"severity": "note", "doubt": doubt, "evidence": (*finding.evidence, reason)})

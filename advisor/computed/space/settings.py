@@ -18,32 +18,32 @@ from advisor.model.words import count
 from advisor.stats import ranks
 
 MAX_AXES = 40
-"""Maximum number of hyperparameters that rules about the search space examine; the run time of some rules grows with the cube
-of this number."""
+"""Maximum number of hyperparameters that rules about the search space examine; some rules take time that grows with its cube."""
 MAX_COLUMNS = 1000
-"""Maximum number of coordinates of all examined hyperparameters. A numeric hyperparameter has one coordinate; a categorical
-hyperparameter has one per value."""
+"""Maximum number of coordinates of all examined hyperparameters together. A numeric hyperparameter has one coordinate, and a
+categorical hyperparameter has one per value."""
 
 MAX_PRUNED_SHARE = 0.2
-"""Maximum share of pruned trials; with more, the complete trials no longer represent the search space. Our choice."""
+"""Maximum share of pruned trials; with more, the complete trials do not represent the search space. Our choice."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The n distinct settings that a study tried. Repeats of a setting with other seeds count as one observation."""
+    """The n distinct settings that a study tried. Several trials of one setting with different seeds count as one observation."""
 
     trials: tuple[tuple[Trial, ...], ...]
     costs: FloatArray
-    """Lower median cost of each setting's successful trials, shape (n,); NaN if at least half of the setting's trials failed."""
+    """Lower median cost of the successful trials of each setting, shape (n,); NaN if at least half of the setting's trials
+    failed."""
     failed: BoolArray
     """Mask (n,) of the settings for which at least half of the trials diverged, crashed or got stuck at chance level."""
     numeric: dict[str, FloatArray]
-    """Position of each setting in the range of each examined numeric hyperparameter, shape (n,); NaN if a setting lacks it."""
+    """For each examined numeric hyperparameter, the positions of the settings in its range, shape (n,); NaN if a setting lacks
+    it."""
     choices: dict[str, FloatArray]
-    """For each examined categorical hyperparameter: the index of each setting's value divided by the last index, shape (n,);
-    NaN if missing."""
+    """For each examined categorical hyperparameter, index of each setting's value / last index, shape (n,); NaN if missing."""
     left_out: dict[str, FloatArray] = field(default_factory=dict)
-    """Positions of the settings in the ranges of hyperparameters that are not examined. If the study varies too many
+    """Positions of the settings, shape (n,), for each hyperparameter that is not examined. If a study varies too many
     hyperparameters, those with the weakest effects are not examined."""
 
     def __len__(self) -> int:
@@ -55,10 +55,10 @@ class Settings:
         return int((~self.failed).sum())
 
     def level(self, false_alarms: float) -> float:
-        """Return the significance level of each test on the examined hyperparameters.
+        """Return the significance level of each test on examined hyperparameters.
 
-        If hyperparameters are left out, the level is `false_alarms` times the examined share of all varied hyperparameters
-        (Bonferroni), because the strongest of many effects may be strong by chance.
+        If hyperparameters are left out, `false_alarms` is multiplied by the examined share of the varied hyperparameters
+        (Bonferroni).
         """
         examined = len(self.numeric) + len(self.choices)
         return false_alarms * examined / (examined + len(self.left_out)) if self.left_out else false_alarms
@@ -82,12 +82,14 @@ def require_two_settings(study: Study) -> None:
 
 
 def was_heavily_pruned(study: Study) -> bool:
-    """Return True if more than a fifth of the trials were pruned, so that early results selected the complete trials."""
+    """Return True if more than a fifth of the trials were pruned, so that their early results selected which trials are
+    complete."""
     return sum(t.status == "pruned" for t in study.trials) > MAX_PRUNED_SHARE * int(study.ended.sum())
 
 
 def require_unpruned(study: Study) -> None:
-    """Raise MissingData if most trials were pruned: early results then decided which trials were completed."""
+    """Raise MissingData if more than a fifth of the trials were pruned, because early results then selected the complete
+    trials."""
     if was_heavily_pruned(study):
         pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
         raise MissingData(
@@ -99,10 +101,10 @@ def require_unpruned(study: Study) -> None:
 
 @computed
 def read(study: Study) -> Settings:
-    """Return the settings of the ended trials, best first. The order does not depend on when they ran.
+    """Return the settings of the ended trials, best first. The order of the settings does not depend on when their trials ran.
 
-    Settings with equal costs are ordered by the mean of late evaluations, as in `Study.ranked`. If trials of several lengths
-    were tuned separately, complete trials count only if they have the judged length.
+    Settings with equal costs are ordered by their mean cost late in training, as in `Study.ranked`. If several training lengths
+    were tuned separately, only complete trials of the judged length count.
     """
     apart = budgets.separately_tuned_lengths(study)
     return settings_of_all_lengths(study) if apart is None else _read(study, apart.others)
@@ -110,19 +112,19 @@ def read(study: Study) -> Settings:
 
 @computed
 def settings_of_all_lengths(study: Study) -> Settings:
-    """Return the settings of all ended trials, for rules that ask which settings fail. The trials have different lengths, so
-    their costs are not comparable."""
+    """Return the settings of all ended trials, for rules that examine which settings fail. Costs of these trials are not
+    comparable, because the trials have different lengths."""
     return _read(study, np.zeros(len(study.trials), dtype=np.bool_))
 
 
 def _read(study: Study, left_out: BoolArray) -> Settings:
-    """Return the settings of the ended trials that are not in the mask `left_out`, shape (trials,)."""
+    """Return the settings of all ended trials except those in the mask `left_out`, shape (number of trials,)."""
     has_failed = failures.failures(study).any
     pools: dict[SettingKey, list[Trial]] = {}
     for trial in study.trials:
         if left_out[trial.index]:
             continue
-        # A pruned trial is censored: its result at full length is unknown, and it did not fail.
+        # A pruned trial did not fail, but its result at full length is unknown.
         if study.ended[trial.index] and (study.comparable[trial.index] or not study.feasible[trial.index]):
             pools.setdefault(_key(study, trial), []).append(trial)
     rows = [_pool_setting_trials(group, study.costs, has_failed) for group in pools.values()]
@@ -149,14 +151,14 @@ def _read(study: Study, left_out: BoolArray) -> Settings:
 
 
 def out_of_memory_settings(study: Study, tried: Settings) -> BoolArray:
-    """Return a mask, shape (n,), of the settings whose trials all ran out of memory. Settings that ran out of memory are not
-    bad results, because memory is a limit of the machine."""
+    """Return a mask, shape (n,), of the settings whose trials all ran out of memory. Running out of memory is a limit of the
+    machine and not a bad result of the setting."""
     lacking = failures.failures(study).out_of_memory
     return tried.failed & np.array([all(lacking[t.index] for t in group) for group in tried.trials], dtype=np.bool_)
 
 
 def settings_within_memory(study: Study) -> Settings:
-    """Return the settings of `read`, except those whose trials all ran out of memory."""
+    """Return the settings of the ended trials, except settings whose trials all ran out of memory."""
     tried = read(study)
     keep = ~out_of_memory_settings(study, tried)
     if keep.all():
@@ -173,9 +175,9 @@ def settings_within_memory(study: Study) -> Settings:
 
 
 def median_costs(study: Study) -> FloatArray:
-    """Return the lower median cost of each setting of `read`, shape (n,); NaN if at least half of the setting's trials failed.
+    """Return the lower median cost of each setting, shape (n,); NaN if at least half of the setting's trials failed.
 
-    Unlike `Settings.costs`, these medians include trials that ended at chance level.
+    Unlike `Settings.costs`, the medians include trials that ended at chance level.
     """
     costs = np.where(study.comparable, study.costs, np.nan)
     return np.array([_lower_median(costs[[t.index for t in group]]) for group in read(study).trials], dtype=np.float64)
@@ -188,9 +190,9 @@ def _lower_median(costs: FloatArray) -> float:
 
 
 def weights(study: Study) -> FloatArray:
-    """Return the weight of each trial, shape (trials,): all ended trials of a setting together have the weight 1.
+    """Return a weight for each trial, shape (number of trials,), such that all ended trials of one setting together weigh 1.
 
-    The sum of trial weights therefore counts settings, not repeats.
+    Sums of weights therefore count settings and not trials.
     """
     keys = [_key(study, trial) for trial in study.trials]
     counts = Counter(key for key, ended in zip(keys, study.ended, strict=True) if ended)
@@ -203,7 +205,7 @@ def _key(study: Study, trial: Trial) -> SettingKey:
 
 
 def decisions(study: Study) -> tuple[Decision, ...]:
-    """Return the decisions that rules about the search space leave out some hyperparameters or trials of some lengths."""
+    """Return the decisions to leave out hyperparameters, or trials of some lengths, from rules about the search space."""
     tried = read(study)
     if not tried.left_out:
         return budgets.decisions(study)
@@ -219,7 +221,7 @@ def decisions(study: Study) -> tuple[Decision, ...]:
 
 
 def _choose_axes(study: Study, positions: dict[str, FloatArray], costs: FloatArray) -> set[str]:
-    """Return the hyperparameters to examine: all of them if they are few.
+    """Return the names of the hyperparameters to examine: all of them, unless they are too many.
 
     If they are many, return the learning rates, the declared scientific hyperparameters and those with the strongest effects.
     positions: by hyperparameter, shape (n,); costs: (n,).
@@ -238,8 +240,8 @@ def _choose_axes(study: Study, positions: dict[str, FloatArray], costs: FloatArr
 
 
 def _levels(positions: FloatArray) -> int:
-    """Return the number of values of a categorical hyperparameter, limited to the maximum number of trials to which a response
-    is fitted."""
+    """Return the number of values of a categorical hyperparameter, but at most the number of trials to which a response is
+    fitted."""
     return min(len(np.unique(positions[np.isfinite(positions)])), ranks.MAX_TRIALS)
 
 

@@ -1,5 +1,5 @@
-"""Reads each trial's clipping threshold and share of clipped updates, and chooses a remedy if trials that clip are still
-unstable."""
+"""Reads each trial's clipping threshold and share of clipped updates, and chooses a remedy for trials that are unstable in
+spite of clipping."""
 
 from __future__ import annotations
 
@@ -20,28 +20,26 @@ from advisor.stats import tails
 from advisor.stats.ratios import p_value_of_share
 
 EXTREME = 0.5
-"""If at most this share of the updates is clipped, a lower clipping threshold is the remedy for instability; from the Deep
-Learning Tuning Playbook."""
+"""A lower clipping threshold is the remedy for instability if at most this share of updates is clipped; from the Deep Learning
+Tuning Playbook."""
 _MAX_CLIP_EXCESS = 1e-3
-"""Norms count as logged after clipping if the largest one exceeds the threshold by at most this share of the threshold."""
+"""Gradient norms count as logged after clipping if none exceeds the clipping threshold by more than this share of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clipping:
-    """The gradient clipping of one trial."""
+    """Gradient clipping in one trial."""
 
     trial: Trial
     threshold: float
-    """Gradient norm above which gradients are clipped; NaN if gradients are not clipped, or not by their norm."""
+    """Gradient norm above which gradients are clipped; NaN if they are not clipped by their norm."""
     share: float
     """Share of the updates that were clipped; NaN if unknown."""
     points: int
-    """Number of logged points from which `share` is computed; 0 if the trial is known not to clip."""
+    """Number of logged points from which the share of clipped updates was computed; 0 if the trial is known not to clip."""
 
     def p(self, limit: float) -> float:
-        """Return the p-value of `share`: the probability that a trial whose true clipped share is `limit` shows at least this
-        share.
-        """
+        """Return the p-value of the clipped share: the probability of at least this share if the true share is `limit`."""
         return p_value_of_share(self.share, self.points, limit)
 
 
@@ -50,7 +48,7 @@ def threshold(trial: Trial) -> float:
     norm = trial.fact("grad_clip_norm")
     if norm > 0:
         return norm
-    # True would convert to 1, but a switch such as `grad_clip: True` does not mean a threshold of 1.
+    # True converts to 1, but a switch such as `grad_clip: True` does not mean a threshold of 1.
     values = [
         value
         for name, value in trial.params.items()
@@ -61,12 +59,11 @@ def threshold(trial: Trial) -> float:
 
 
 def read(study: Study, trial: Trial) -> Clipping | None:
-    """Return the trial's clipping, from logged clip flags or else from gradient norms and threshold; None if the share of
-    clipped updates is unknown."""
+    """Return the trial's clipping, from logged clip flags or else from gradient norms; None if the clipped share is unknown."""
     limit = threshold(trial)
     flags = study.curve(trial, "clipped").finite
     if len(flags) >= tails.MIN_POINTS:
-        gaps = np.diff(flags.steps).astype(np.float64)  # weight each value by the steps in its window
+        gaps = np.diff(flags.steps).astype(np.float64)  # weight each value by the number of steps in its window
         weights = np.concatenate([gaps[:1], gaps])
         return Clipping(trial, limit, float(np.average(flags.values, weights=weights)), len(flags))
     norms = study.curve(trial, "grad_norm").finite.values
@@ -77,32 +74,33 @@ def read(study: Study, trial: Trial) -> Clipping | None:
 
 
 def read_threshold(study: Study, trial: Trial) -> Clipping | None:
-    """Return the threshold and the share of clipped updates of the trial; None if even the threshold is unknown. If only the
-    threshold is known, the share is NaN."""
+    """Return the clipping threshold and the clipped share of the trial; None if even the threshold is unknown. The clipped
+    share is NaN if only the threshold is known."""
     limit = threshold(trial)
     return read(study, trial) or (Clipping(trial, limit, math.nan, 0) if math.isfinite(limit) else None)
 
 
 @computed
 def unclipped_norms(study: Study) -> FloatArray:
-    """Return the gradient norms before clipping of the best trials, without early training; empty if no trial logged them.
+    """Return the best trials' gradient norms before clipping and after early training; empty if no trial logged them.
 
-    All advice on a clipping threshold uses these norms, so that every part of a report shows the same 90th percentile. Gradient
-    norms that were logged after clipping are left out.
+    All advice on a clipping threshold uses the same norms, so that all parts of a report show the same 90th percentile.
+    Gradient norms that were logged after clipping are left out.
     """
     return instability.late_norms(study, [t for t in study.trials if _logs_unclipped_norms(study, t)])
 
 
 def _logs_unclipped_norms(study: Study, trial: Trial) -> bool:
     norms = study.curve(trial, "grad_norm").finite.values
-    limit = threshold(trial)  # the largest gradient norm if norms were logged after clipping
+    limit = threshold(trial)  # if norms were logged after clipping, their maximum is the threshold
     return len(norms) > 0 and not abs(norms.max() - limit) <= _MAX_CLIP_EXCESS * limit
 
 
 def clipping_remedy(study: Study, present: Clipping, extreme: float = EXTREME) -> tuple[Message, tuple[Change, ...]]:
-    """Return the remedy for trials that are unstable although they clip gradients: a lower threshold, or a lower learning rate.
+    """Return the remedy for a trial that is unstable although it clips: a lower threshold or, if it clips often, a lower
+    learning rate.
 
-    extreme: share of clipped updates above which a lower threshold only acts like a lower learning rate.
+    extreme: share of clipped updates above which a lower clipping threshold acts only like a lower learning rate.
     """
     if present.share > extreme:
         action = say(

@@ -1,5 +1,5 @@
-"""Selects the trials and curves in which stability rules look for instability, finds the end of early training, and proposes
-changes."""
+"""Selects the trials and curves in which stability rules search for instability, finds the end of early training, and proposes
+remedies."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from advisor.stats import tails
 from advisor.stats.curve import diverged_at
 
 EARLY = 0.1
-"""Length of early training as a share of the planned steps; equal to the longest warmup that the Deep Learning Tuning Playbook
+"""Share of the planned steps that counts as early training; it equals the longest warmup that the Deep Learning Tuning Playbook
 recommends."""
 WARMUP_FACTOR = 10.0
-"""A warmup should make training stable at this multiple of the lowest unstable learning rate; from the Deep Learning Tuning
+"""A warmup should make training stable at this multiple of the lowest unstable learning rate, says the Deep Learning Tuning
 Playbook."""
 PROBE_STEPS = 500
-"""Number of steps of a short diagnostic run for early instability, from the Deep Learning Tuning Playbook."""
+"""Number of steps of a short diagnostic run that looks for early instability, from the Deep Learning Tuning Playbook."""
 LOG_NORM_ADVICE = (
     "Log the gradient norm before clipping at every step, as train/grad_norm (the advisor's training hook does), and clip at its "
     "90th percentile."
@@ -36,20 +36,19 @@ LOG_NORM_ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class JudgedTrials:
-    """The trials that the stability rules judge: their learning rates are not far above the best trial's."""
+    """The trials that stability rules judge: those whose learning rate is not far above the best trial's."""
 
     trials: tuple[Trial, ...]
-    """Judged trials, ordered by the distance of their learning rate from the best trial's."""
+    """Judged trials, sorted by the distance of their learning rate from the best trial's learning rate."""
     parameter: str | None
-    """Name of the searched learning rate; None if no learning rate is searched, in which case all trials are judged."""
+    """Name of the searched learning rate; None if the study searches no learning rate, so that all trials are judged."""
     rates: FloatArray
-    """Learning rate of each trial of the study, shape (number of trials,); NaN for trials without one."""
+    """Learning rate of each trial of the study, shape (number of trials,); NaN for a trial without a learning rate."""
     best: float
     """Learning rate of the best trial; NaN if unknown."""
 
     def at(self, trial: Trial) -> Message:
-        """Return text to follow a trial's name, such as " at lr 0.3 (3 times the best trial's)"; empty if the learning rate is
-        unknown."""
+        """Return text about the trial's learning rate, such as " at lr 0.3 (3 times the best trial's)"; empty if it is unknown."""
         rate = float(self.rates[trial.index])
         if not math.isfinite(rate):
             return Message(())
@@ -61,12 +60,12 @@ class JudgedTrials:
         return say("{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best, 2))
 
     def side(self, trials: Sequence[Trial]) -> Side | None:
-        """Return "low" if all of these trials have learning rates below the best trial's; high learning rates are then not the
-        cause."""
+        """Return "low" if all given trials have lower learning rates than the best trial, so that high learning rates are not
+        the cause."""
         return "low" if all(float(self.rates[t.index]) < self.best for t in trials) else None
 
     def are_above_best_rate(self, trials: Sequence[Trial]) -> bool:
-        """Return True if all of these trials have higher learning rates than the best trial."""
+        """Return True if all given trials have higher learning rates than the best trial."""
         return all(float(self.rates[t.index]) > self.best for t in trials)
 
 
@@ -86,8 +85,8 @@ def other_unstable_trials(unstable: int, judged: int) -> Message:
 def trials_within_reach(study: Study, reach: float) -> JudgedTrials:
     """Return the ended trials whose learning rate is unknown or at most `reach` times the best feasible trial's learning rate.
 
-    Trials at higher learning rates are left out, because any training is unstable at very high rates. If no learning rate is
-    searched or no trial is feasible, return all ended trials.
+    Trials at higher learning rates are left out, because every training is unstable at very high learning rates. If the study
+    searches no learning rate or no trial is feasible, return all ended trials.
     """
     ended_trials = [t for t in study.trials if t.status != "running"]
     searched_rates, best_first = learning_rates(study), study.ranked()
@@ -108,7 +107,7 @@ def trials_within_reach(study: Study, reach: float) -> JudgedTrials:
 
 
 def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
-    """Return (metric, costs) for each curve that can show instability of the trial's loss: training loss first, objective last."""
+    """Return (metric, costs) of each curve that can show an unstable loss, with the training loss first and the objective last."""
     curves: dict[str, Curve] = {}
     for signal in ("train_loss", "train_eval_loss", "valid_loss"):
         name = study.signals.get(signal)
@@ -120,9 +119,8 @@ def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
 
 
 def early_end(study: Study, trial: Trial) -> float:
-    """Return the last step of the trial's early training; NaN if it logged nothing. A probe (a short diagnostic run) consists of
-    early training only.
-    """
+    """Return the last step of the trial's early training; NaN if the trial logged no loss. A probe (a short diagnostic run)
+    consists only of early training."""
     ends = [float(c.steps[-1]) for _, c in loss_curves(study, trial)]
     if not ends:
         return math.nan
@@ -135,8 +133,7 @@ def early_end(study: Study, trial: Trial) -> float:
 def diverged_step(study: Study, trial: Trial) -> int | None:
     """Return the first step after which the trial's loss is always NaN or infinite; None if the loss ends finite.
 
-    If the objective ends non-finite but another loss is finite at later steps, the evaluation failed and the run did not
-    diverge.
+    If another loss is finite at later steps than a non-finite objective, the evaluation failed, but the run did not diverge.
     """
     curves = loss_curves(study, trial)
     trained = study.signals.get("train_loss")
@@ -156,7 +153,7 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
             continue
         return step
     if trial.status == "diverged" and curves and not any_non_finite:
-        # The trial's status is diverged, but the trial stopped before it logged a non-finite value.
+        # The trial's status is "diverged", but the trial ended before it logged a non-finite value.
         return max(int(c.steps[-1]) for _, c in curves)
     return None
 
@@ -164,7 +161,7 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
 def diverged_early(study: Study, trial: Trial, step: int) -> bool:
     """Return True if a divergence at `step` counts as a divergence in early training.
 
-    If the run ends with the divergence and its planned length is unknown, the first PROBE_STEPS steps count as early training.
+    If a run of unknown planned length ends with a divergence, its first PROBE_STEPS steps count as early training.
     """
     last = max(int(c.steps[-1]) for _, c in loss_curves(study, trial))
     if step <= early_end(study, trial):
@@ -174,7 +171,8 @@ def diverged_early(study: Study, trial: Trial, step: int) -> bool:
 
 
 def learning_rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None:
-    """Return the learning rate at `steps` (n,), by linear interpolation; None if fewer than two learning rates were logged."""
+    """Return the learning rate at each of `steps`, shape (n,), by linear interpolation; None if fewer than two values were
+    logged."""
     rates = study.curve(trial, "learning_rate").finite
     return np.interp(steps, rates.steps, rates.values) if len(rates) >= 2 else None
 
@@ -183,15 +181,15 @@ def learning_rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArr
 
 
 def late_norm_curve(study: Study, trial: Trial) -> Curve:
-    """Return the largest gradient norm of each logged window after early training. All values are finite and positive."""
+    """Return the largest gradient norm of each logging window after early training. All returned norms are finite and positive."""
     return _drop_early_training(study, trial, study.peaks(trial, "grad_norm").finite)
 
 
 def drop_small_batches(trial: Trial, curve: Curve) -> Curve:
-    """Remove the points at the last batch of each epoch if this batch has less than half the usual number of examples.
+    """Remove the points at the last batch of an epoch if that batch has less than half of the usual number of examples.
 
-    Small batches have larger gradients than full ones. If most points include the last batch of an epoch because logging
-    windows are long, return the curve unchanged.
+    Small batches have larger gradients than full batches. If most logging windows include the last batch of an epoch, return
+    the curve unchanged.
     """
     epoch, batch, examples = (trial.fact(name) for name in ("steps_per_epoch", "batch_size", "n_train"))
     if not len(curve) or not epoch > 1 or not 0 < examples - (epoch - 1) * batch < batch / 2:
@@ -202,10 +200,9 @@ def drop_small_batches(trial: Trial, curve: Curve) -> Curve:
 
 
 def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
-    """Return gradient norms after early training of the best of these trials. All values are finite and positive.
+    """Return gradient norms after early training from the best of the given trials. All returned norms are finite and positive.
 
-    Trials are pooled, best first, only until there are enough norms for a percentile, because norms depend on the
-    hyperparameters.
+    Norms depend on the hyperparameters, so trials are added, best first, only until the norms suffice for a percentile.
     """
     rank = {t.index: i for i, t in enumerate(study.ranked())}
     norms = np.empty(0)
@@ -223,9 +220,8 @@ def _drop_early_training(study: Study, trial: Trial, curve: Curve) -> Curve:
 
 
 def _length(study: Study, trial: Trial) -> float:
-    """Return the trial's length in steps: the maximum of its planned steps and the last steps of its objective and
-    gradient norm.
-    """
+    """Return the trial's length in steps: the maximum of its planned steps, its last evaluation and its last logged gradient
+    norm."""
     planned_steps = study.planned_steps(trial) if study.probe is None else math.nan
     curves = (study.cost_curve(trial), study.curve(trial, "grad_norm"))
     return max(
@@ -234,7 +230,7 @@ def _length(study: Study, trial: Trial) -> float:
 
 
 def reason_norms_are_missing(study: Study, trials: Sequence[Trial]) -> str:
-    """Return a clause that says why there are too few gradient norms after early training."""
+    """Return a clause that says why too few gradient norms were logged after early training."""
     if not study.has("grad_norm"):
         return "no gradient norm was logged"
     lasts = [(float(c.steps[-1]), _length(study, t)) for t in trials if len(c := study.curve(t, "grad_norm").finite)]
@@ -245,9 +241,7 @@ def reason_norms_are_missing(study: Study, trials: Sequence[Trial]) -> str:
 
 
 def clipping_advice(norms: FloatArray) -> Message:
-    """Return an imperative sentence about clipping: an initial clipping threshold or, if no norms are known, the advice to log
-    gradient norms.
-    """
+    """Return an imperative sentence that recommends a clipping threshold or, without known norms, to log gradient norms."""
     if len(norms) < tails.MIN_POINTS:
         return say(LOG_NORM_ADVICE)
     return say(
@@ -257,10 +251,9 @@ def clipping_advice(norms: FloatArray) -> Message:
 
 
 def clipping_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Change, ...]:
-    """Propose a clipping threshold around the 90th percentile of the unclipped gradient norms; if there are no norms, advise to
-    log them.
+    """Propose a clipping threshold near the 90th percentile of the unclipped gradient norms; without norms, advise to log them.
 
-    raised_from: the present threshold if it clips most updates, so that it determines their length.
+    raised_from: the present clipping threshold if it clips most updates and thus determines their length.
     """
     if len(norms) < tails.MIN_POINTS:
         return (Advise(text=LOG_NORM_ADVICE),)
@@ -273,7 +266,7 @@ def clipping_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[
 
 
 def warmup_changes(unstable: float, times: float = WARMUP_FACTOR) -> tuple[Change, ...]:
-    """Propose to find the shortest warmup that makes the learning rate `times` * `unstable` stable.
+    """Propose a study that finds the shortest warmup with which the learning rate `times` * `unstable` is stable.
 
     unstable: lowest unstable learning rate; NaN if unknown.
     """

@@ -18,24 +18,24 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats import jumps, tails
 
 MIN_EARLY = 3
-"""Minimum number of points in early training to detect a rise of the loss."""
+"""Minimum number of points in early training to test for a rise of the loss."""
 _MIN_POINTS_BEFORE_DIVERGENCE = 5
-"""Minimum number of points before a divergence to show that the loss fell at first."""
+"""Minimum number of points before a divergence that can show that the loss fell at first."""
 _MIN_RISE_STEPS = 10
-"""Minimum number of steps that a rise of the loss in early training must last; rules use it by default."""
+"""Minimum number of steps that a rise of the loss in early training must last, by default."""
 _MEDIAN_POINTS = 9
-"""Number of points in the running median of a loss. A jump of the loss ends when the running median returns to the level before
-the jump."""
+"""Number of points over which the running median of a loss is computed. A jump of the loss ends where the running median is
+back at the level before the jump."""
 _MAX_EXPLAINED_JUMPS = 16
-"""Maximum number of jumps of one loss that are ignored because evaluations or other trials explain them."""
+"""Maximum number of jumps per loss that are ignored because evaluations or other trials explain them."""
 _MAX_P_VALUE = 0.05
-"""Significance level of the test whether one trial is unstable."""
+"""Significance level of the test whether the loss of one trial is unstable."""
 _MIN_SHARE_OF_BEST_GAIN = 0.02
-"""A rise of a loss counts as instability if it is at least this share of the best trial's total improvement."""
+"""A rise of a loss counts only if it is at least this share of the best trial's total improvement."""
 _KINDS_WITH_RISING_LOSSES: frozenset[Kind] = frozenset(("reinforcement-learning", "gan", "self-supervised"))
-"""Kinds of workload whose training losses may rise although training is healthy; only the objective of such a study is judged."""
+"""Kinds of workload whose training losses may rise in healthy training, so that only the objective shows instability."""
 _MATERIAL = 0.1
-"""Minimum rise or jump of a loss, as a share of the trial's total improvement; rules use it by default."""
+"""Minimum rise of a loss that counts, as a share of the trial's total improvement, by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +46,31 @@ class TrialInstability:
     metric: str
     """Name of the unstable metric, as the trial logged it."""
     points: int
-    """Number of points that were judged; 0 if too few points exist to call the trial stable."""
+    """Number of points that were judged; 0 if they are too few to call the trial stable."""
     p: float = 1.0
-    """p-value of the instability, computed from points of this trial only; 0 for a divergence."""
+    """p-value of the instability, computed only from this trial's points; 0 for a divergence."""
     share: float = 0.0
-    """Size of the rise as a share of the trial's own improvement; inf for a divergence, 0 if negligible relative to the best
-    trial's improvement."""
+    """Size of the rise as a share of the trial's own improvement; inf for a divergence, 0 if it is negligible."""
     step: int = 0
     event: Message = field(default_factory=lambda: Message(()))
-    """Clause that describes the instability, to follow the name of the trial."""
+    """Clause that describes the instability; it follows the trial's name in a sentence."""
     before: float = math.nan
     """Level of the metric before the instability, in the metric's unit; NaN if unknown."""
     after: float = math.nan
-    """Level of the metric after the instability, in the metric's unit; NaN for a divergence."""
+    """Level of the metric after the instability, in the metric's unit; NaN if the trial diverged."""
     limit: float = math.nan
-    """Metric value that noise alone exceeds in one of 20 stable trials; NaN if unknown."""
+    """Value of the metric that noise alone exceeds in one of 20 stable trials; NaN if unknown."""
     subject: str = "loss"
-    """Curve that shows the instability: `loss` or `objective`."""
+    """Kind of the unstable curve: `loss` or `objective`."""
 
     def sentence(self, at: Message | str = "") -> Message:
-        """Return a sentence about the instability, without a full stop. at: text about the learning rate, from
-        `JudgedTrials.at`."""
+        """Return a sentence about the instability, without a full stop. at: text about the trial's learning rate."""
         name = Name(self.trial.name)
         return say("The {subject} of {trial}{at} {event}", subject=self.subject, trial=name, at=at, event=self.event)
 
     @property
     def levels(self) -> Message:
-        """Return a table row: the metric's level before the instability, its level afterwards, and the limit of the noise, if
-        known."""
+        """Return a table row: the metric's level before and after the instability and, if known, the limit of the noise."""
         before, after, limit = Number(self.before, 4), Number(self.after, 4), Number(self.limit, 4)
         if not math.isfinite(self.limit):
             return (
@@ -84,17 +81,16 @@ class TrialInstability:
 
 @computed
 def blowup_at_start(study: Study, trial: Trial, lasting: int) -> TrialInstability | None:
-    """Return the rise or divergence of the trial's loss early in training; None if the trial logged no loss.
+    """Return the rise or the divergence of the trial's loss in early training; None if the trial logged no loss.
 
-    lasting: minimum number of steps for which the loss must stay high; one point suffices if logged points are further apart.
+    lasting: minimum number of steps for which the loss must stay high; a single point suffices if points are further apart.
     """
     curves = instability.loss_curves(study, trial)
     if not curves:
         return None
     end = instability.early_end(study, trial)
     judged_curves = [(n, c) for n, c in curves if _count_points_until(c, end) >= MIN_EARLY and _should_fall(study, n)]
-    # In a short diagnostic run, prefer a loss that was logged at every step to a loss with few values, such as a validation
-    # loss.
+    # A short diagnostic run may have few values of a validation loss, so prefer a loss that was logged at every step.
     probe_end = min(end, instability.PROBE_STEPS)
     probing = [(n, c) for n, c in judged_curves if _count_points_until(c, probe_end) >= MIN_EARLY]
     metric, curve = (probing or judged_curves or curves)[0]
@@ -120,7 +116,8 @@ def _early_divergence(study: Study, trial: Trial, metric: str, curve: Curve, at:
 def _early_rise(
     study: Study, stable: TrialInstability, finite: Curve, end: float, lasting: int
 ) -> TrialInstability | None:
-    """Return a rise of the loss before step `end` that lasts at least `lasting` steps; None if no rise does.
+    """Return a rise of the loss that starts before step `end` and lasts at least `lasting` steps; None if there is no such
+    rise.
 
     stable: the result without a rise; finite: the finite points of the curve.
     """
@@ -150,8 +147,7 @@ def _count_points_until(curve: Curve, end: float) -> int:
 
 @computed
 def blowup_in_mid_training(study: Study, trial: Trial) -> TrialInstability | None:
-    """Return the largest jump, or the divergence, of the trial's loss after early training; None if the loss curves are too
-    short."""
+    """Return the largest jump, or else the divergence, of the trial's loss after early training; None for too short curves."""
     curves = instability.loss_curves(study, trial)
     divergence = _late_divergence(study, trial)
     if divergence is not None:
@@ -175,18 +171,18 @@ def blowup_in_mid_training(study: Study, trial: Trial) -> TrialInstability | Non
 
 
 def _step_text(study: Study, jump: jumps.Jump, curve: Curve) -> str:
-    """Return text that names the step of the jump: " at step 17", or ", from step 17 on" if the loss rises over several points."""
+    """Return " at step 17" for a sudden jump, or ", from step 17 on" if the loss rises over several points."""
     step = study.at(int(curve.steps[jump.index]))
     climbs = curve.values[jump.index] - jump.before < (jump.after - jump.before) / 2
     return f", from {step} on" if climbs else f" at {step}"
 
 
 def _describe_jump(jump: jumps.Jump, sign: float, peak: float, place: str) -> Message:
-    """Return a sentence about a jump of the loss. peak: worst point of the jump in the metric's unit."""
+    """Return a clause about a jump of the loss. peak: worst value within the jump, in the metric's unit."""
     before, after = sign * jump.before, sign * jump.after
     went, extreme = ("jumped", "peak") if sign > 0 else ("fell", "lowest")
     to = say("{after}", after=Number(after, 4))
-    # The level after a jump is a median of several points, so the jump's first point in the plot is usually higher.
+    # The level after a jump is a median of several points, so the first point after the jump is usually higher in a plot.
     if sign * (peak - after) > _MATERIAL * abs(after - before):
         to = say("about {after} ({extreme} {peak})", after=to, extreme=extreme, peak=Number(peak, 4))
     fall = "its improvement on a log scale" if jump.log else "its improvement"
@@ -211,10 +207,10 @@ def _describe_jump(jump: jumps.Jump, sign: float, peak: float, place: str) -> Me
 def _largest_unexplained_jump(
     study: Study, trial: Trial, metric: str, first: int, rates: FloatArray | None
 ) -> jumps.Jump | None:
-    """Return the most significant jump of the trial's loss that nothing explains; None if there is none.
+    """Return the most significant jump of the trial's loss for which there is no harmless explanation; None if there is no such
+    jump.
 
-    A jump is explained if evaluations do not get worse (only the definition of the loss changed), or if most trials' losses
-    rise at the same step (the schedule or the data changed).
+    A jump is harmless if evaluations do not get worse, or if the losses of most trials rise at the same step.
     """
     curve = dict(instability.loss_curves(study, trial))[metric].finite
     evaluations = validation_check.of(study, trial, metric)
@@ -241,9 +237,9 @@ def _largest_unexplained_jump(
 def _jump_or_collapse(
     values: FloatArray, first: int, rates: FloatArray | None, explained_jumps: Sequence[jumps.Jump], *, lasting: bool
 ) -> jumps.Jump | None:
-    """Return the most significant jump of the loss or, if there is none, a lasting collapse.
+    """Return the most significant jump of the loss or, without a significant jump, a collapse that lasts to the end.
 
-    lasting: only look for lasting collapses, because metrics of rewards often dip.
+    lasting: whether to look only for collapses that last to the end, because rewards often dip for a while.
     """
     jump = None if lasting else jumps.largest_jump(values, first, rates, explained_jumps)
     if jump is not None and jump.p <= _MAX_P_VALUE:
@@ -253,7 +249,8 @@ def _jump_or_collapse(
 
 
 def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
-    """Return True if the metrics of most other trials rise significantly at the same step or at the same share of their length."""
+    """Return True if the metric also rises significantly in most other trials, at the same step or at the same share of their
+    length."""
     own = study.metric(trial, metric).steps
     share = (step - own[0]) / max(own[-1] - own[0], 1)
     rises, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
@@ -272,7 +269,7 @@ def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, po
 
 @computed
 def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[BoolArray, IntArray]:
-    """Return (mask of the steepest rises of the trial's loss, steps of the loss's finite points)."""
+    """Return (mask of the points in the steepest rises of the trial's loss, steps of these points)."""
     curve = dict(instability.loss_curves(study, trial)).get(metric)
     if curve is None:
         return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.int64)
@@ -280,10 +277,9 @@ def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[
 
 
 def _is_material(study: Study, metric: str, rise: float) -> bool:
-    """Return True if the rise is not negligible relative to the best trial's improvement.
+    """Return True if the rise is not negligible compared to the best trial's total improvement.
 
-    The trial's own improvement is no suitable scale: if the trial learned nothing, any rise is a large share of its
-    improvement.
+    The trial's own improvement is not used, because any rise is a large share of it if the trial learned nothing.
     """
     for best in study.ranked()[:1]:
         curve = dict(instability.loss_curves(study, best)).get(metric)
@@ -307,7 +303,7 @@ def _is_significant_blowup(blowup: TrialInstability | None) -> bool:
 
 
 def _late_divergence(study: Study, trial: Trial) -> TrialInstability | None:
-    """Return the trial's divergence after early training; None if it did not diverge or if its loss had not fallen before."""
+    """Return the trial's divergence after early training; None if it did not diverge, or if its loss never fell before."""
     at = instability.diverged_step(study, trial)
     if at is None or instability.diverged_early(study, trial, at):
         return None
@@ -332,8 +328,7 @@ def _all_finite(study: Study, trial: Trial) -> bool:
 
 
 def _has_lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
-    """Return True if the trial diverged although all logged values are finite: at the end, most of its earlier improvement is
-    lost."""
+    """Return True if a trial that diverged has only finite values but lost most of its improvement by the end."""
     first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
 
@@ -361,12 +356,12 @@ def _curve_name(study: Study, metric: str) -> str:
 
 
 def may_losses_rise(study: Study) -> bool:
-    """Return True if the training losses of this kind of workload may rise in healthy training."""
+    """Return True if training losses may rise in healthy training of this kind of workload."""
     return study.kind in _KINDS_WITH_RISING_LOSSES
 
 
 def _should_fall(study: Study, metric: str) -> bool:
-    """Return True if healthy training improves the metric: the objective or, for most kinds of workload, any loss."""
+    """Return True if healthy training improves the metric, as for the objective and, in most kinds of workload, for every loss."""
     return metric == study.spec.objective.metric or not may_losses_rise(study)
 
 
@@ -377,22 +372,23 @@ def _sign(study: Study, metric: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StudyInstability:
-    """The instability of several trials of a study, either early in training or later."""
+    """The unstable trials of a study, with instability early in training or later."""
 
     judged: int
-    """Number of trials whose loss has enough points to judge its stability."""
+    """Number of trials whose loss has enough points to judge whether it is stable."""
     unstable: tuple[TrialInstability, ...]
-    """The most severe instability of each unstable trial, the most significant trial first."""
+    """The most severe instability of each unstable trial, most significant trial first."""
     p: float
-    """p-value: probability that noise alone makes any of the judged trials seem as unstable as the most significant one."""
+    """p-value: probability that noise makes any judged trial seem at least as unstable as the most significant one."""
 
 
 def study_instability(
     study: Study, trials: Sequence[Trial], *, lasting: int, material: float, false_alarms: float
 ) -> StudyInstability:
-    """Find the unstable trials at the significance level `false_alarms`, which all trials and both kinds of instability share.
+    """Find the unstable trials. false_alarms: joint significance level of the tests of all trials, both early and late in
+    training.
 
-    lasting, material: thresholds of the rules that call this function.
+    lasting, material: thresholds of the calling rules for the duration and the size of a rise.
     """
     pairs = ((blowup_at_start(study, t, lasting), blowup_in_mid_training(study, t)) for t in trials)
     blowups = [[b for b in pair if b is not None and (b.points or b.p < 1)] for pair in pairs]

@@ -1,7 +1,7 @@
-"""Uses evaluations to decide whether a rise of the training loss means a worse model, or only a changed definition of the loss.
+"""Decides by evaluations whether a rise of the training loss means a worse model or only a changed loss.
 
-The training loss rises without harm to the model if augmentation starts, a curriculum turns to harder examples, or a loss
-weight increases. Such changes do not affect evaluations.
+Augmentation, a harder curriculum or a larger loss weight raises the training loss without harming the model. Evaluations do not
+change when only the training loss changes.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats import curve as curves, jumps
 
 _LEVEL_EVALUATIONS = 3
-"""Number of evaluations whose median is the level of a curve."""
+"""Number of evaluations whose median counts as the level of a curve."""
 _MIN_EVALUATIONS_AFTER_RISE = 2
-"""Minimum number of evaluations after the rise of a training loss."""
+"""Minimum number of evaluations after a rise of the training loss to decide whether the model got worse."""
 _MAX_EQUAL = 2.0
-"""Two levels of a curve count as equal up to this difference, in standard deviations of one evaluation's noise."""
+"""Maximum difference between two levels of a curve that count as equal, in standard deviations of one evaluation's noise."""
 _MIN_IMPROVEMENT = 0.05
-"""Minimum improvement that counts, as a share of the curve's improvement before the rise of the training loss."""
+"""Minimum improvement of evaluations that counts, as a share of their improvement before the rise of the training loss."""
 _MAX_SCATTER = 0.1
-"""Curves are ignored if noise can cause a difference between levels above this share of the curve's improvement before the rise
-of the training loss."""
+"""Maximum noise of a curve to be used, as a share of the curve's improvement before the rise of the training loss."""
 
 
 def of(study: Study, trial: Trial, judged: str) -> list[Curve]:
-    """Return the trial's finite evaluations on held-out data, as costs, except the metric `judged`."""
+    """Return the trial's evaluations on held-out data as finite costs, without those of the metric `judged`."""
     training = {study.signals.get(s) for s in ("train_loss", "train_eval_loss", "train_objective")} | {judged}
     curves_by_name = {}
     valid = study.signals.get("valid_loss")
@@ -38,21 +37,21 @@ def of(study: Study, trial: Trial, judged: str) -> list[Curve]:
 
 
 def are_evaluations_unharmed(evaluations: list[Curve], start: int, end: int) -> bool:
-    """Return True if evaluations between `start` and `end` are as good as the best ones before `start` on every sufficiently
-    precise curve."""
+    """Return True if evaluations between `start` and `end` are as good as the best earlier ones, on all sufficiently precise
+    curves."""
     moves = [m for c in evaluations if (m := _change_of_level(c, start, end)) is not None]
     return bool(moves) and all(m.height <= _MAX_EQUAL * m.noise for m in moves)
 
 
 def do_evaluations_improve(evaluations: list[Curve], start: int, end: int) -> bool:
-    """Return True if evaluations at `end` are clearly better than the best ones up to `start` on every sufficiently precise
-    curve."""
+    """Return True if evaluations at `end` are clearly better than the best ones up to `start`, on all sufficiently precise
+    curves."""
     moves = [m for c in evaluations if (m := _change_of_level(c, start, end, last=True)) is not None]
     return bool(moves) and all(-m.height > max(_MAX_EQUAL * m.noise, _MIN_IMPROVEMENT * m.gain) for m in moves)
 
 
 class _LevelChange(NamedTuple):
-    """The change from a curve's best level before a step to its level after that step."""
+    """The change of a curve from its best level before a step to its level after the step."""
 
     height: float
     noise: float
@@ -62,8 +61,8 @@ class _LevelChange(NamedTuple):
 
 
 def _change_of_level(curve: Curve, start: int, end: int, *, last: bool = False) -> _LevelChange | None:
-    """Return the change from the best level before `start` to the first (or last) level up to `end`; None if evaluations are
-    too few or too noisy."""
+    """Return the change from the best level before `start` to the first (or last) level until `end`; None for few or noisy
+    evaluations."""
     values_before = curve.values[curve.steps <= start]
     values_after = curve.values[(curve.steps > start) & (curve.steps <= end)]
     noise = curves.noise(curve.values)
@@ -73,8 +72,7 @@ def _change_of_level(curve: Curve, start: int, end: int, *, last: bool = False) 
     gain = max(float(values_before[0]), float(np.median(values_before[:_LEVEL_EVALUATIONS]))) - best
     if not gain > 0 or _MAX_EQUAL * noise > _MAX_SCATTER * gain:
         return None
-    # Compare the first evaluation as well as the median of the first few, because the model may recover by the second
-    # evaluation.
+    # The model may recover by the second evaluation, so compare the first evaluation and also the median of the first few.
     level = (
         np.median(values_after[-_LEVEL_EVALUATIONS:])
         if last

@@ -1,4 +1,4 @@
-"""Reads the learning-rate schedules of trials from logged facts, hyperparameters and logged learning rates."""
+"""Finds the learning-rate schedules of trials in logged facts, hyperparameters and logged learning rates."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import count
 
 MIN_RATES = 5
-"""Minimum number of logged learning rates; with fewer, the shape of a schedule cannot be recognised."""
+"""Minimum number of logged learning rates that show the shape of a schedule."""
 _MIN_LOGGED_SHARE = 0.5
-"""Minimum share of the training that the logged learning rates must cover."""
+"""Minimum share of the training that logged learning rates must cover to show the schedule."""
 _MAX_RATE_VARIATION = 0.01
-"""A learning rate counts as exactly constant if it varies by at most this share of its peak. The limit on the variation is not
-0, because logs round the learning rate."""
+"""Maximum variation of a constant learning rate, as a share of its peak. The limit is above 0, because logs round learning
+rates."""
 _MIN_STAIR_FALL = 0.1
-"""Minimum relative fall between two successive logged learning rates that counts as a step of a staircase schedule."""
+"""Minimum relative fall between two successive logged learning rates for a step of a staircase schedule."""
 _MIN_PEAK_RATE = 1e-300
-"""Minimum peak of the learning rate to express rates as shares of it; dividing by smaller peaks may overflow."""
+"""Minimum peak learning rate by which other rates can be divided without overflow."""
 _SCHEDULE_WORDS = frozenset(
     "lr learning rate scheduler schedule decay annealing type name kind class optimizer optim train training trainer".split()
 )
 _OFF_WORDS = frozenset(("none", "off", "no", "false", "null", ""))
 MAX_STEADY_FALL = 0.1
-"""A learning rate counts as constant if it falls by at most this share of its peak over the training."""
+"""Maximum fall of a learning rate that still counts as constant, as a share of its peak."""
 _FINAL_PHASE_WORDS = frozenset("cooldown warmdown".split())
-"""Words in the names of hyperparameters that set the length of a final phase with a falling learning rate."""
+"""Words in names of hyperparameters that set the length of a final phase in which the learning rate falls."""
 _FALL_WORDS = frozenset("decay annealing schedule scheduler".split())
-"""Words in the names of hyperparameters that describe a learning-rate schedule."""
+"""Words in names of hyperparameters that describe how the learning rate falls."""
 _LENGTH_WORDS = frozenset("fraction ratio share steps step epochs epoch iters iterations".split())
-"""Words in the names of hyperparameters that set a length."""
+"""Words in names of hyperparameters that set the length of a phase of a schedule."""
 _OTHER_DECAYS = frozenset("weight momentum ema epsilon temperature exploration clip".split())
-"""Words in the names of decaying quantities other than the learning rate."""
+"""Words in names of hyperparameters for the decay of quantities other than the learning rate."""
 _KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
 
@@ -48,14 +48,14 @@ class Schedule:
 
     trial: Trial
     noted: str | None
-    """Kind of schedule without its warmup, as in `advisor.contract.TAG_SCHEDULE`, from logged facts, hyperparameters or the
-    study file; None if they state no kind."""
+    """Kind of schedule after the warmup, as in `advisor.contract.TAG_SCHEDULE`; None if neither logs nor study file state a
+    kind."""
     rates: Curve
-    """Logged finite learning rates; the curve may be empty."""
+    """Logged finite learning rates; may be empty."""
 
     @property
     def constant(self) -> bool | None:
-        """True if the learning rate stays at its peak after reaching it; None if unknown."""
+        """True if the learning rate never falls below its peak once it has reached it; None if unknown."""
         if self.noted == "plateau":
             return False
         if len(self.rates) < MIN_RATES:
@@ -72,9 +72,9 @@ class Schedule:
         return self.rates.values / max(float(self.rates.values.max()), _MIN_PEAK_RATE)
 
     def last_steady_step(self, last: int) -> float:
-        """Return the last step, at most `last`, at which the learning rate is still at its peak after the warmup.
+        """Return the last step, but at most `last`, at which the learning rate has its peak value.
 
-        Return NaN if the schedule is unknown, and 0 if the schedule changes the learning rate but no rates were logged.
+        Return NaN if the schedule is unknown, and 0 if the learning rate is known to change but was not logged.
         """
         if len(self.rates) >= MIN_RATES and self.rates.values.max() > _MIN_PEAK_RATE:
             steps, share = self.rates.steps, self.shares
@@ -90,10 +90,10 @@ class Schedule:
         return float(last) if self.noted == "constant" else 0.0
 
     def final_low_phase(self, limit: float) -> tuple[int, int] | None:
-        """Return (last step at the peak, first step of the final phase), where the final phase has learning rates below `limit`
-        times the peak.
+        """Return (last step at the peak, first step of the final phase, in which learning rates are below `limit` times the
+        peak).
 
-        Return None if the learning rate does not end below this limit.
+        Return None if the final learning rate is not below `limit` times the peak.
         """
         if len(self.rates) < MIN_RATES or not self.rates.values.max() > _MIN_PEAK_RATE:
             return None
@@ -104,7 +104,7 @@ class Schedule:
         return int(self.rates.steps[last_peak]), int(self.rates.steps[above_limit[-1] + 1])
 
     def falls(self) -> FloatArray:
-        """Return the steps, shape (n,), at which the learning rate of a staircase schedule falls; empty for other schedules."""
+        """Return the steps, shape (n,), at which a staircase schedule lowers the learning rate; empty for other schedules."""
         if len(self.rates) < MIN_RATES:
             return np.empty(0)
         first = int(np.argmax(self.shares >= 1 - _MAX_RATE_VARIATION))
@@ -124,9 +124,9 @@ def read(study: Study, trial: Trial) -> Schedule:
 
 
 def _ends_early(rates: Curve, cost: Curve) -> bool:
-    """Return True if learning rates were logged only for the first part of training and so do not show the schedule.
+    """Return True if learning rates were logged only for an early part of training, so that they do not show the schedule.
 
-    Learning rates and costs may count steps in different units, so compare their times if known.
+    Learning rates and costs may count steps in different units, so their times are compared if they are known.
     """
     if not len(rates) or not len(cost):
         return False
@@ -135,7 +135,7 @@ def _ends_early(rates: Curve, cost: Curve) -> bool:
 
 
 def reason_schedule_unknown(study: Study, trials: Sequence[Trial]) -> str:
-    """Return a clause that says why the logged learning rates of these trials do not show their schedules; empty if they do."""
+    """Return a clause that says why logged learning rates do not show the schedules of the given trials; empty if they do."""
     if any(len(read(study, t).rates) >= MIN_RATES for t in trials):
         return ""
     logged = [c for t in trials if len(c := study.curve(t, "learning_rate").finite)]
@@ -149,13 +149,13 @@ def reason_schedule_unknown(study: Study, trials: Sequence[Trial]) -> str:
 
 
 def needs_no_schedule(trial: Trial) -> bool:
-    """Return True if the trial's optimizer is designed to work without a schedule."""
+    """Return True if the trial's optimizer is designed to work without a learning-rate schedule."""
     optimizers = [trial.facts.get("optimizer", ""), *(str(v) for n, v in trial.params.items() if "optim" in n.lower())]
     return any("schedulefree" in name.lower().replace("_", "").replace("-", "") for name in optimizers)
 
 
 def is_known(study: Study, trial: Trial) -> bool:
-    """Return True if the trial shows its schedule, by logged learning rates or by a logged kind of schedule."""
+    """Return True if logged learning rates, or a logged kind of schedule, show the trial's schedule."""
     return len(study.curve(trial, "learning_rate").finite) >= MIN_RATES or bool(_logged_schedule_kind(trial))
 
 
@@ -165,7 +165,7 @@ def _find_schedule_kind(study: Study, trial: Trial) -> str | None:
 
 
 def _logged_schedule_kind(trial: Trial) -> str:
-    """Return the kind of schedule in the trial's logged facts or hyperparameters; "" if they name none."""
+    """Return the kind of schedule that the trial's logged facts or hyperparameters name; "" if they name none."""
     try:
         kind = str(trial.parsed_fact("schedule").get("kind", ""))
     except (ValueError, AttributeError):
@@ -184,11 +184,9 @@ def _logged_schedule_kind(trial: Trial) -> str:
 
 
 def _schedule_kind_in_name(words: set[str]) -> str:
-    """Return the kind of schedule that a hyperparameter name with these words refers to, as in `cosine_decay_steps`; "" for
-    other names.
+    """Return the kind of schedule that the words of a hyperparameter name show, as in `cosine_decay_steps`; "" for other names.
 
-    The value of such a hyperparameter is ignored, because the coefficient of a decay says little: `exponential_decay` is 1e-6
-    in some studies.
+    The hyperparameter's value is ignored, because a decay coefficient says little: `exponential_decay` is 1e-6 in some studies.
     """
     if _FINAL_PHASE_WORDS & words:
         return "other"
@@ -198,14 +196,13 @@ def _schedule_kind_in_name(words: set[str]) -> str:
 
 
 def possible_decays(trial: Trial) -> list[str]:
-    """Return the names of the trial's hyperparameters that may lower its learning rate by an unknown amount."""
+    """Return the names of the trial's hyperparameters that may lower the learning rate by an unknown amount."""
     positive = {name: set(words_of(name)) for name, value in trial.params.items() if as_number(value) > 0}
     return [name for name, words in positive.items() if _FALL_WORDS & words and not _OTHER_DECAYS & words]
 
 
 def parse_kind(text: str) -> str:
-    """Return the kind of a schedule from its name in a script or study file, for example "constant" from
-    "constant_with_warmup"."""
+    """Return the kind of schedule for its name in a script or study file, such as "constant" for "constant_with_warmup"."""
     text = text.lower().removeprefix("warmup+")
     if text in _OFF_WORDS:
         return "constant"
@@ -215,11 +212,11 @@ def parse_kind(text: str) -> str:
 
 
 def schedules_of_good_trials(study: Study, reach: float, best: int) -> list[Schedule]:
-    """Return the learning-rate schedules of the best `best` trials among `good_trials`, best trial first."""
+    """Return the learning-rate schedules of the best `best` good trials, best trial first."""
     return [read(study, trial) for trial in good_trials(study, reach)[:best]]
 
 
 def rate_at_end(study: Study, trial: Trial) -> float:
-    """Return the learning rate at the trial's end as a share of its peak; NaN if it was not logged until then."""
+    """Return the final learning rate of the trial as a share of its peak; NaN if no learning rate was logged at the end."""
     rates = read(study, trial).rates.values
     return float(rates[-1] / rates.max()) if len(rates) > 1 and rates.max() > 0 else math.nan

@@ -72,7 +72,7 @@ def missing_plots(report: ReportData) -> tuple[str, ...]:
         "No curve is shown: no trial with a result logged a curve.": figures.curves,
         "No gradient norm is shown: none was logged. `TuningLogger` logs this metric.": figures.grad_norm,
         "No best step is shown: no trial has more than one evaluation.": best_positions(report),
-        "The gain of more trials is not shown: too few settings ended.": figures.best_of,
+        "The gain from more trials is not shown: too few settings ended.": figures.best_of,
         "Throughput is not shown: its value is known for fewer than two batch sizes.": figures.speeds,
         "Training to a target is not shown: fewer than two batch sizes have a tuned learning rate.": figures.to_target,
     }

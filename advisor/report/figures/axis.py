@@ -48,7 +48,7 @@ class _TrialPosition:
 
 @dataclass(frozen=True, slots=True)
 class _AxisPlot:
-    """The layout that all axis plots of one hyperparameter share. The plot of a finding adds marks to this layout."""
+    """The common layout of all axis plots of one hyperparameter. The plot of a finding adds marks to this layout."""
 
     frame: Frame
     domain: Parameter | None
@@ -58,7 +58,7 @@ class _AxisPlot:
     spots: dict[int, tuple[float, float]]
     """Pixel coordinates (x, y) by trial index, only for trials whose result lies within the limits of the vertical axis."""
     drawn: list[_TrialPosition]
-    """The trials whose dots are drawn, a subset of those in `spots`."""
+    """The trials whose dots are drawn; dots that other dots cover are omitted."""
 
     @property
     def outside_axis(self) -> list[_TrialPosition]:
@@ -72,8 +72,8 @@ class _AxisPlot:
 
 
 def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False) -> Figure:
-    """Draw the axis plot of `evidence`. own: whether the plot defines the axes and dots that other plots of this hyperparameter
-    reuse."""
+    """Draw the axis plot of `evidence`. own: whether this is the hyperparameter's own plot, whose axes and dots the plots of
+    findings reuse."""
     plot = _lay_out_plot(report, evidence)
     frame, shared = plot.frame, _shared_id(report, evidence.parameter)
     named = set(evidence.trials)
@@ -127,7 +127,7 @@ def _lay_out_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
 
 
 def _ends_of_next_ranges(report: ReportData, evidence: AxisEvidence) -> list[float]:
-    """Return both ends of each range for the next study that plots of this hyperparameter show."""
+    """Return the lower and upper ends of all ranges that plots of this hyperparameter show as proposals for the next study."""
     name = evidence.parameter
     same = [e for f in report.findings for e in f.evidence if isinstance(e, AxisEvidence) and e.parameter == name]
     ends = [v for e in (*same, evidence) for v in (e.next_low, e.next_high)]
@@ -270,6 +270,7 @@ def _plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlot, ow
         if not inferred:
             keys.append(Key("k-outside", "not searched"))
     if plot.choices is None and (evidence.next_low is not None or evidence.next_high is not None):
-        # The next study may not have the finding's range: the range may be deferred, or merged with that of another finding.
+        # The next study may search another range than the finding proposes: the proposal may be deferred, or merged with that
+        # of another finding.
         keys.append(Key("k-next", "next range" if own else "proposed range"))
     return tuple(keys)

@@ -48,7 +48,8 @@ ALIKE = 1.1
 
 
 def target_figures(result: ToTarget, metric: str) -> list[Figure]:
-    """Draw the amount of training that each batch size needs to reach the target, and the time that it needs if this is known."""
+    """Draw the amount of training that each batch size needs to reach the target and, if known, the time that this training
+    takes."""
     goal = say("{metric}", metric=Name(metric))
     if result.target is not None:
         goal = say("{metric} {value}", metric=Name(metric), value=Objective(result.target))

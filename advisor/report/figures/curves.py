@@ -20,20 +20,21 @@ from advisor.report.plot_data.model import CurveSet, TrialCurve
 from advisor.report.plot_data.scale import Limits, Scale, curve_axis_limits, widened_if_near
 
 MAX_COLOURS = 5
-"""Maximum number of colours that a reader can tell apart. Further curves reuse these colours with dashed lines."""
+"""Maximum number of curve colours; readers could not tell more colours apart. Further curves reuse these colours with dashed
+lines."""
 
 MAX_CURVES = 10
 
 _MAX_LINE_ERROR_PX = 0.25
 """Maximum distance in pixels between a point that the path omits and the drawn line."""
 _MIN_ROUGH_JUMP_PX = 1.0
-"""A curve counts as rough if the median vertical jump between successive points is at least this many pixels. For a dense,
-rough curve, only the peaks are drawn."""
+"""A curve counts as rough if the median vertical jump between successive points is at least this many pixels. If a rough curve
+also has more points than pixel columns, only its peaks are drawn."""
 _COLUMN_WIDTH_PX = 6.0
 """Width in pixels of the columns in which only the minimum and maximum of a rough curve are drawn; four times the line width."""
 
 _MetricCurves = tuple[CurveSet, list[TrialCurve]]
-"""Type of a metric with the curves to draw for it."""
+"""A metric's curves of all shown trials, and the curves to draw in one figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _draw_figure(
 
 
 def _drawn_curves(group: Sequence[_MetricCurves], order: Mapping[str, int]) -> list[_DrawnCurve]:
-    """Return the curves with their colours and dash patterns. order: position in the legend by trial."""
+    """Return the curves with their colours and dash patterns. order: each trial's position in the legend."""
     return [
         _DrawnCurve(
             c,
@@ -168,7 +169,7 @@ def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
     first = min(c.steps[0] for c in curves)
     # The step axis starts at step 0 unless the first logged step would then lie in the second half of the axis.
     low = 0.0 if first <= last / 2 else float(first)
-    room = max(1.0, 1e-6 * abs(low))  # the margin is relative, because adding 1 to a huge float does not change it
+    room = max(1.0, 1e-6 * abs(low))  # the margin is relative, because adding 1 to a huge float has no effect
     return Scale(low, max(float(last), low + room), left, RIGHT_EDGE)
 
 
@@ -181,7 +182,7 @@ def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y
     parts: list[str] = []
     for piece in _split_at_gaps(steps, values, x, y):
         rough = _is_rough(piece)
-        # Readers of a rough curve see neither tenths of a pixel nor the points between the peaks.
+        # In a rough curve, tenths of a pixel and the points between the peaks are invisible.
         unit = 1 if rough else 10
         points = _without_points_on_lines(_column_extremes(piece) if rough else piece)
         places = [(round(px * unit), round(py * unit)) for px, py in points]

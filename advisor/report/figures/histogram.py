@@ -1,4 +1,4 @@
-"""Histograms: a general one with marked values, and one of the step at which each trial was best."""
+"""A histogram with marked values, and a histogram of the step at which each trial was best."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from advisor.report.plot_data.model import Importance, Importances
 from advisor.report.plot_data.scale import Scale
 
 MAX_NOISE_P = 0.05
-"""The joint effect of all hyperparameters counts as more than noise if its p-value is at most this."""
+"""Maximum p-value at which the joint effect of all hyperparameters counts as more than noise."""
 MAX_PAIR_P = 0.1
 """Maximum adjusted p-value at which an interaction between two hyperparameters is shown."""
 
@@ -72,6 +72,6 @@ def _importance_caption(importances: Importances) -> Message:
 def _pairs_caption(importances: Importances) -> Message | str:
     pairs = [s.parameters for s in importances.pairs if s.p is not None and s.p <= MAX_PAIR_P]
     if importances.p > MAX_NOISE_P or not pairs:
-        return "No two hyperparameters clearly interact: additive effects would look the same."
+        return "No two hyperparameters clearly interact: additive effects would also explain the results."
     names = listed([say("{a} and {b}", a=Name(a), b=Name(b)) for a, b in pairs])
     return say("The hyperparameters in these pairs depend on each other: {names}.", names=names)

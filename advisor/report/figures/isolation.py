@@ -1,5 +1,5 @@
-"""The isolation plot: all trials against one hyperparameter, and the best trial at each value, whatever the values of the other
-hyperparameters."""
+"""The isolation plot: all trials against one hyperparameter, and the best trial at each value of this hyperparameter. The other
+hyperparameters may have any values."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from advisor.report.plot_data.model import Isolation, Slice
 from advisor.report.plot_data.scale import limits_of_values, objective_limits, widened_limits
 
 MAX_RARE_P = 0.05
-"""A difference between slices counts as more than chance if its p-value is at most this. The p-value is adjusted for the number
-of hyperparameters."""
+"""Maximum p-value at which a difference between slices of a hyperparameter's values counts as more than chance. The p-value is
+adjusted for the number of hyperparameters."""
 _MIN_SLICE_WIDTH = 8.0
 """Minimum width in pixels of a drawn slice of the hyperparameter's range."""
 _MAX_BOX_WIDTH = 10.0
@@ -29,8 +29,8 @@ visible."""
 def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
     """Draw all trials as faint dots and the best trial of each slice as a strong dot.
 
-    A line across each slice shows the median best result of a number of random trials that is equal for all slices, and a
-    narrow box shows how much this best result varies by chance.
+    A line across each slice shows the median of the best result of n random trials, and a narrow box shows how much this best
+    result varies by chance. The number n is the same for all slices.
     """
     objective = report.spec.objective
     known = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
@@ -75,8 +75,8 @@ def _trial_positions(
 
 
 def _draw_ranges(frame: Frame, report: ReportData, isolation: Isolation, *, numeric: bool) -> None:
-    """Draw the median best result of each slice as a line, and the 5 to 95 % range of the best result over random draws as a narrow
-    box."""
+    """For each slice, draw the median best result as a line, and the range from 5 to 95 % of the best result over random draws
+    as a narrow box."""
     bad = frame.y.end if report.minimize else frame.y.start
     boxes, medians = "", ""
     for i, part in enumerate(isolation.slices):
@@ -90,7 +90,7 @@ def _draw_ranges(frame: Frame, report: ReportData, isolation: Isolation, *, nume
 
 
 def _draw_x_axis(frame: Frame, report: ReportData, isolation: Isolation) -> bool:
-    """Draw the horizontal axis: a scale for numbers, columns for choices. Return True if the axis is a scale."""
+    """Draw the horizontal axis: a scale for numbers, columns for choices. Return True if the axis is a scale for numbers."""
     parameter = report.spec.parameters.get(isolation.parameter)
     ends = [v for s in isolation.slices for v in (s.low, s.high) if v is not None]
     if ends and parameter is not None:

@@ -21,8 +21,7 @@ from advisor.report.plot_data.scale import Limits, limits_of_values, objective_l
 MAX_AXES = 9
 """Maximum number of hyperparameters in the figure; the least important ones are omitted."""
 MAX_AGREEMENT_CHANCE = 0.05
-"""The caption names a hyperparameter if the best trials agree on it so closely that chance has at most this probability of such
-agreement on any hyperparameter."""
+"""Maximum probability of agreement by chance at which the caption names the hyperparameter on which the best trials agree most."""
 MAX_LINES = 300
 """Maximum number of lines in the figure.
 
@@ -30,7 +29,7 @@ If a study has more trials, at most 1/8 of the lines show the best tenth of the 
 other trials. Within each of these groups, the drawn trials are evenly spaced by rank.
 """
 BEST_SHARE = 0.1
-"""Fraction of the trials with a result that is highlighted as the best."""
+"""Fraction of trials that are highlighted as the best, among the trials with a result."""
 MIN_ENDED_TRIALS = 3
 
 _TOP_MARGIN, _BOTTOM_MARGIN = 44.0, 22.0
@@ -81,7 +80,7 @@ _IndexedTrial = tuple[int, TrialRow]
 
 
 def _drawn_parameters(report: ReportData) -> list[str]:
-    """Return the names of the hyperparameters to draw, in the order of the study's spec."""
+    """Return the names of the hyperparameters to draw, in the same order as in the study's spec."""
     names = list(report.spec.searched)
     if len(names) <= MAX_AXES or report.figures.importances is None:
         return names[:MAX_AXES]
@@ -130,8 +129,8 @@ def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, r
 
 
 def _limits_without_margin(domain: Parameter, values: Sequence[float]) -> Limits:
-    """Return axis limits from the smallest to the largest value. These limits have no margin, so that round ends get round
-    labels."""
+    """Return axis limits from the smallest to the largest value. There is no margin, so an axis that ends at round values has
+    round labels."""
     ends = [*(v for v in (domain.low, domain.high) if v is not None), *values]
     padded = limits_of_values(ends, domain.scale)
     usable = [v for v in ends if padded.low <= v <= padded.high]
@@ -142,7 +141,7 @@ def _limits_without_margin(domain: Parameter, values: Sequence[float]) -> Limits
 def _objective_axis(
     frame: Frame, report: ReportData, ranked: Sequence[_IndexedTrial], at: float, *, raised: bool
 ) -> _HeightOnAxis:
-    """Draw the axis of the objective, with better values higher. The lines of failed trials end at the bottom of this axis."""
+    """Draw the axis of the objective, with better values at the top. The lines of failed trials end at the bottom of this axis."""
     minimize, bottom = report.minimize, frame.height - _BOTTOM_MARGIN
     values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
     limits = objective_limits(values, minimize=minimize)
@@ -176,8 +175,7 @@ def _line_path(points: Sequence[tuple[float, float | None]]) -> str:
 
 
 def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: Sequence[str]) -> Message:
-    """Return a caption. Return a caption that names the hyperparameter on which the best trials agree more closely than random
-    trials would."""
+    """Return a caption that names the hyperparameter on which the best trials agree more closely than random trials would."""
     spans = []
     for name in names:
         domain = report.spec.parameters[name]

@@ -24,8 +24,8 @@ def jitter_of_index(index: int) -> float:
 
 
 def is_numeric(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bool:
-    """Return whether a hyperparameter is numeric. This follows from the declared domain or, if no domain is declared, from the
-    trials' values."""
+    """Return whether a hyperparameter is numeric. The declared domain decides this or, without a declared domain, the trials'
+    values."""
     if domain is not None and domain.numeric:
         return True
     if domain is not None and domain.options:
@@ -44,7 +44,7 @@ def value_limits(domain: Domain | None, rows: Sequence[TrialRow], name: str, oth
 
 
 def position_on_scale(scale: Scale) -> Position:
-    """Return a function that positions numbers on the scale."""
+    """Return a function that converts a number to its pixel position on the scale."""
 
     def position(_: int, value: Value | None) -> float | None:
         number = math.nan if value is None else as_number(value)
@@ -63,8 +63,8 @@ def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) ->
 
 
 def position_in_columns(frame: Frame, labels: Sequence[str]) -> Position:
-    """Return a function that positions choices in columns, one column for each choice. Within a column, trials with consecutive
-    indices are far apart."""
+    """Return a function that places each choice in a separate column. Within a column, trials with consecutive indices are far
+    apart."""
     width = frame.column_width(len(labels))
     middle = {label: frame.left + (i + 0.5) * width for i, label in enumerate(labels)}
 

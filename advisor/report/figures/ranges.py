@@ -21,7 +21,7 @@ BEST_TRIALS = 5
 _ROW_HEIGHT = 21.0
 _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 8.0
 MAX_VALUES = 3
-"""Maximum number of values that a row's text lists; if there are more, the text states only their number."""
+"""Maximum number of choices that the text of a row lists; if there are more choices, the text states only their number."""
 MAX_ROWS = 12
 
 

@@ -1,5 +1,5 @@
-"""SVG elements, and the frame that all figures share. Styles come from CSS classes, because the page's Content-Security-Policy
-forbids `style` attributes."""
+"""SVG elements, and the plot area that all figures use. Styles come from CSS classes, because the page's
+Content-Security-Policy forbids `style` attributes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Frame:
         self.x = limits.scale(self.left, self.right)
 
     def add(self, tag: str, cls: str, body: str | None = None, **attributes: float | str) -> None:
-        """Add an SVG element. Add an SVG element; underscores in attribute names become hyphens, and numbers are rounded."""
+        """Add an SVG element; underscores in attribute names become hyphens, and numbers are rounded."""
         quoted = "".join(
             f' {k.replace("_", "-")}="{px_text(v) if isinstance(v, int | float) else html.escape(v, quote=True)}"'
             for k, v in attributes.items()
@@ -178,7 +178,7 @@ class Frame:
         self.text(middle, self.height - 5, shorten(label, 60), "name", anchor="middle", title=label)
 
     def vertical_labels(self, marks: Sequence[tuple[float, str]]) -> None:
-        """Add dashed vertical lines with labels at these horizontal pixels; the labels do not overlap."""
+        """Add dashed vertical lines at the given horizontal pixels, with labels that do not overlap."""
         rows: list[float] = []
         for at, label in sorted(marks):
             self.line(at, self.top, at, self.bottom, "mark")
@@ -210,7 +210,7 @@ def _scale_text(scale: Scale) -> str:
 
 
 def _scale_end_text(value: float, scale: Scale) -> str:
-    """Return one end of the scale as text, with enough digits to compute pixel positions with an error below 0.001."""
+    """Return one end of the scale as text, with enough digits that pixel positions computed from it are off by less than 0.001."""
     span = min(abs(value), 1 - value) if scale.reverse else abs(value) if scale.log else scale.high - scale.low
     digits = 7 if span <= 0 else 7 + max(0, math.ceil(math.log10(max(abs(value), span) / span)))
     return f"{value:.{min(digits, 17)}g}"

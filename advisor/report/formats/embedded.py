@@ -1,5 +1,4 @@
-"""The page's data block. The data block holds the data on trials that users can select, as far as the page's HTML does not
-contain it."""
+"""The page's data block. The data block holds the data of selectable trials that the page's HTML does not contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The output of `advisor history`: the rounds of each lineage, and the share of predictions that came true."""
+"""The output of `advisor history`: the rounds of each lineage (a chain of studies, each of which continues the previous one),
+and the share of predictions that came true."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def _lineage_remarks(history: History) -> tuple[str, ...]:
 
 
 def _round_details(round: Round) -> Iterator[tuple[int, str]]:
-    """Yield (indentation level, line) pairs that state the round's changes, the reasons for them, and the round's predictions."""
+    """Yield (indentation level, line) pairs with the round's changes, the reasons for these changes, and the round's
+    predictions."""
     if not round.changed and not round.outcomes:
         return
     yield 0, f"Round {round.number}" + (f", {round.goal}" if round.goal else "")

@@ -99,7 +99,7 @@ def render_live() -> tuple[str, str]:
 
 
 def _tally_rows(report: ReportData, todo: Sequence[view.Card]) -> list[tuple[str, int, str]]:
-    """Return (icon, count, label) rows: number of findings by severity, of findings not to act on now, and of checks without a
+    """Return (icon, count, label) rows that count findings by severity, findings that need no action now, and checks without a
     finding."""
     rows = [(s, sum(f.severity == s for f in report.findings), label) for s, label in view.SEVERITY_LABELS.items()]
     if others := len(report.findings) - len(todo):
@@ -224,7 +224,7 @@ def _literal_markup(value: str) -> Markup:
 
 
 def _join_number_hyphens(text: str) -> Markup:
-    """Return the escaped text so that no line break can follow the hyphen of a number such as 1e-4."""
+    """Return the escaped text, with markup that prevents a line break after the hyphen of a number such as 1e-4."""
     parts = re.split(r"(\d[\d.]*e-\d+)", text)
     return Markup().join(
         Markup('<span class="nb">{}</span>').format(p) if i % 2 else escape(p) for i, p in enumerate(parts)

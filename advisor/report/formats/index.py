@@ -26,7 +26,7 @@ STATE_LABELS: dict[State, str] = {
     "broken": "Not analysed",
     "unknown": "Nothing to judge",
 }
-"""Label of each state of an experiment, from the worst to the best state."""
+"""Label of each state of an experiment, from the worst state to the best state."""
 
 _STATE_SIGNS: dict[State, str] = {
     "critical": "!!",

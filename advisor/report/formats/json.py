@@ -43,12 +43,12 @@ class FindingsFile(BaseModel):
     deferred: tuple[Deferred, ...]
     best: Best | None
     inferred: dict[str, str]
-    """For each inferred property of the study, by name, the data from which it was inferred."""
+    """The source of each inferred property of the study, such as the objective, by property name."""
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
-    """Decisions about how the runs of the experiment were read as a study."""
+    """Decisions that the advisor made when it read the experiment's runs as a study."""
     unlocks: tuple[Unlock, ...] = ()
-    """Data to log or settings to change so that more checks can run. The first entry makes the most checks possible."""
+    """Data to log or settings to change so that more checks can run. The entry that allows the most checks comes first."""
     provenance: Provenance
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""

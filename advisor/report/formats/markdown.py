@@ -30,7 +30,7 @@ _FOLDED_TITLE = "How we know, how this study was read, later studies, all checks
 _MARKUP_CHARACTERS = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
 MAX_FINDINGS = 8
-"""Maximum number of findings in the visible part of the report, each on one line."""
+"""Maximum number of findings in the part of the report that is not folded, each on one line."""
 
 MAX_CHARACTERS = 60_000
 """Maximum number of characters of the Markdown report. Code hosts reject a comment of 65,536 characters."""
@@ -51,7 +51,7 @@ def render_markdown(report: ReportData) -> str:
 
 
 def escape_markdown(value: object) -> str:
-    """Return the text with markup disabled: it cannot become emphasis, a link, a tag, a mention or a list."""
+    """Return the text with its markup disabled, so that it cannot become emphasis, a link, a tag, a mention or a list."""
     text = _MARKUP_CHARACTERS.sub(r"\\\1", clean(value))
     # A zero-width space after @ prevents mentions and automatic links.
     text = re.sub(r"@(?=\w)", "@\u200b", text)
@@ -159,7 +159,7 @@ def _diff_lines(rows: tuple[DiffRow, ...]) -> Iterator[str]:
 
 
 def fenced_lines(language: str, lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines as a fenced code block that none of the lines can end."""
+    """Yield the lines as a fenced code block, with a fence that no line can close."""
     # The fence is longer than any run of backticks in the text, so the text cannot close it.
     longest = max((len(m) for line in lines for m in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -108,7 +108,7 @@ def _docs_site() -> str | None:
 def _rule_page_url(info: RuleInfo) -> str:
     if (site := _docs_site()) is not None:
         return f"{site}/rules/{quote(info.id)}/"
-    # GitHub derives the anchor of a heading in this way.
+    # derive the anchor of a heading in the same way as GitHub
     anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")
     return f"{PLAYBOOK}#{quote(anchor)}"
 

@@ -31,7 +31,7 @@ MAX_FINDINGS = 8
 page lists all findings."""
 
 MAX_DECISIONS = 6
-"""Maximum number of lines about decisions on how the runs of the experiment were read as a study."""
+"""Maximum number of lines about the decisions that the advisor made when it read the experiment's runs as a study."""
 
 _SEVERITY_STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
 _SEVERITY_SIGNS = {"critical": "■", "warning": "▲", "note": "●"}

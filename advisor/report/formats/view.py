@@ -50,10 +50,10 @@ class Card:
     rows: tuple[tuple[str, str], ...]
     diff: tuple[DiffRow, ...]
     merged: tuple[Message, ...]
-    """One sentence for each value in `diff` that other findings change, too, and one sentence if a change makes scores
-    incomparable."""
+    """One sentence for each value in `diff` that the next study sets differently, and one sentence if a change makes new scores
+    incomparable with earlier ones."""
     to_do: Message
-    """The finding's action, with the values that the next study has."""
+    """The finding's action, stated with the values of the next study."""
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
     rule: RuleInfo | None
@@ -77,8 +77,8 @@ class Step:
 
 
 def cards(report: ReportData) -> tuple[Card, ...]:
-    """Return one card per finding, the most important first. Findings that another finding explains follow the card of that
-    finding."""
+    """Return one card per finding, the most important first. The cards of findings that another finding explains follow the
+    card of that other finding."""
     idents = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
     made: list[Card] = []
     for head, below in report.headed:
@@ -123,8 +123,8 @@ def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 
 def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
-    """Return one sentence for each proposed value that differs in the next study, and one sentence if a change makes scores
-    incomparable.
+    """Return one sentence for each value that the finding proposes and that the next study sets differently, and one sentence
+    if a change makes new scores incomparable with earlier ones.
 
     The result is empty for a deferred finding.
     """
@@ -185,12 +185,12 @@ def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
 
 
 def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]:
-    """Return the cards to act on now, one for each action. The card of the headline's finding, `first`, precedes the cards with
-    changes that the next study makes.
+    """Return the cards to act on now, one for each action. The card of the headline's finding, `first`, comes first; the cards
+    that change a study follow.
 
-    Cards with advice that no study can follow come last, unless they report a fault of the pipeline, which spoils every study.
-    Deferred findings and findings without a change are omitted. If findings with the same cause make the same changes, only one
-    is returned: the first whose changes the next study contains unaltered, or else the cause.
+    Cards that change no study come last, unless they report a fault of the training pipeline, which spoils every study.
+    Deferred findings and findings without a change are omitted. If findings with the same cause change the same values, only
+    one of their cards is returned, preferably one whose changes the next study contains unaltered.
     """
     to_do = [c for c in made if c.deferred is None and c.finding.changes]
     now = list({str(c.finding.action): c for c in reversed(to_do)}.values())[::-1]
@@ -243,7 +243,8 @@ def steps(report: ReportData) -> tuple[Step, ...]:
 
 
 def _length_row(report: ReportData, step: Step) -> DiffRow | None:
-    """Return a row that states the change to a single length of training; None if the trials were about equally long."""
+    """Return a row about the training length if the trials so far differ in length but the next study trains all trials equally
+    long; None otherwise."""
     length, name = step.study.spec.max_train_steps, "max_train_steps"
     ends = [t.last_step for t in report.figures.trials if t.status == "complete" and t.round is None and t.last_step]
     if length is None or not ends or min(ends) >= (1 - LENGTH_TOLERANCE) * max(ends):

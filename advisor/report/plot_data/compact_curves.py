@@ -15,15 +15,15 @@ LEVEL_CHARACTERS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdef
 """Characters that encode a curve's heights, from the bottom to the top of the axis. HTML and JSON do not escape these
 characters."""
 EMPTY_CHARACTER, GAP_CHARACTER = " ", "!"
-"""The character for a column without a logged value, and the character for a column without a finite value."""
+"""EMPTY_CHARACTER marks a column without logged values; GAP_CHARACTER marks a column whose logged values are all not finite."""
 
 MAX_CHARACTERS = 24_000
-"""Maximum total characters of a study's curves. If a study's curves need more characters even with MIN_COLUMNS columns, they
-exceed this limit."""
+"""Maximum total characters of a study's curves. A study that needs more characters even with MIN_COLUMNS columns may exceed
+this limit."""
 MIN_COLUMNS, MAX_COLUMNS = 30, 125
 
 MAX_TRIALS = 5_000
-"""Maximum number of trials whose curves are encoded; the best trials come first."""
+"""Maximum number of trials whose curves are encoded. The best trials are chosen."""
 
 _MIN_LOG_RATIO = 4
 """The vertical axis is logarithmic if the ratio of the largest to the smallest visible value is at least this."""
@@ -40,7 +40,7 @@ is shown."""
 
 
 def compact_curves(study: Study, curves: Sequence[CurveSet]) -> tuple[CompactCurves, ...]:
-    """Return for every trial the curves of the objective and of the corresponding training metric.
+    """For every trial, return the curves of the objective and of one training metric.
 
     curves: curve sets of the report's figures; the compact curves use the same step scales.
     """
@@ -100,7 +100,7 @@ def _axis_limits(study: Study, metric: str) -> Limits:
     """Return axis limits that fit the curves of trials with a result. The limits ignore the first quarter of each curve,
     because it would flatten the remaining part.
 
-    If the metric is minimized and the worst values would flatten the differences between the best ones, the axis is
+    If the metric is minimized and its worst values would make the differences between the best values invisible, the axis is
     logarithmic.
     """
     curves = [(study.feasible[t.index], study.metric(t, metric).values) for t in study.trials]

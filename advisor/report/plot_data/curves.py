@@ -71,8 +71,8 @@ _POLICY_SIGNALS: tuple[Signal, ...] = (
 
 
 def signals_to_show(study: Study) -> tuple[Signal, ...]:
-    """Return the signals whose curves the report draws. For a policy, the signals exclude the loss, which does not show how
-    good a policy is."""
+    """Return the signals whose curves the report draws. In reinforcement learning, the signals exclude the loss, because it
+    does not show how good the policy is."""
     return _POLICY_SIGNALS if study.has("policy_reward") else _SIGNALS
 
 
@@ -113,7 +113,7 @@ def with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, Fl
 
 
 def norm_histogram(study: Study, trials: list[Trial]) -> NormHistogram | None:
-    """Return the histogram of these trials' gradient norms; None if they logged no gradient norm."""
+    """Return the histogram of the trials' gradient norms; None if the trials logged fewer than two usable gradient norms."""
     logged = [c.values for t in trials if len(c := study.curve(t, "grad_norm"))]
     if not logged:
         return None

@@ -1,7 +1,7 @@
-"""The data of isolation plots: the best setting at each value of one hyperparameter, whatever the values of the other
-hyperparameters.
+"""The data of isolation plots: the best setting at each value of one hyperparameter. The other hyperparameters may have any
+values.
 
-A setting with repeats counts as one observation, the median of the repeats, because they do not vary the other hyperparameters.
+Repeats of one setting count as one observation, their median, because repeats do not vary the other hyperparameters.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _setting_costs(group: Sequence[_Setting]) -> FloatArray:
 
 
 def _worst_slice_p_value(groups: Sequence[Sequence[_Setting]], drawn: int, worst: float) -> float:
-    """Return the p-value of the worst slice: the probability that by chance some slice has a median best result of at most the
-    same rank.
+    """Return the p-value of the worst slice: the probability that some slice is by chance as bad as the worst slice, judged by
+    the rank of the median best result.
 
     The test permutes the settings over the slices. worst: the median best cost of the worst slice.
     """
@@ -87,7 +87,7 @@ def _worst_slice_p_value(groups: Sequence[Sequence[_Setting]], drawn: int, worst
 def _separating(study: Study, name: str, best: Sequence[_Setting], worst: Sequence[_Setting]) -> list[str]:
     """Return the other hyperparameters whose values in the best slice do not overlap with those in the worst slice.
 
-    If there are any, the data cannot show which hyperparameter causes the difference between the two slices.
+    If there are such hyperparameters, the data cannot show which hyperparameter causes the difference between the two slices.
     """
     found = []
     for other, parameter in study.searched.items():

@@ -25,7 +25,7 @@ class TrialRow(FrozenModel):
     """The trial's best value of the objective, with the objective's original sign; None if no value was finite."""
     place: int | None = None
     """Rank among the trials with a comparable result, 0 for the best; None if the trial has no comparable result. Trials with
-    equal best values are ordered as in `Study.ranked`; they share a rank if their late evaluations are equal, too."""
+    equal best values have the same rank only if their late evaluations are equal, too."""
     best_step: int | None = None
     """Step at which the trial had its best value; the last such step if there are several."""
     last_step: int | None = None
@@ -60,7 +60,7 @@ class CurveSet(FrozenModel):
 
 
 class CompactCurves(FrozenModel):
-    """The curves of one metric for every trial, which the page's script draws on shared axes."""
+    """The encoded curves of one metric for every trial. The page's script draws the selected curves on the same axes."""
 
     metric: str
     columns: int
@@ -79,7 +79,7 @@ class CompactCurves(FrozenModel):
 
 
 class NormHistogram(FrozenModel):
-    """Histogram of the gradient norms of the best trials."""
+    """Histogram of the gradient norms of the best trials over all steps."""
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]
@@ -89,9 +89,9 @@ class NormHistogram(FrozenModel):
     left_out: int = 0
     """Number of gradient norms excluded because they were zero or not finite."""
     clip: float | None = None
-    """Gradient norm above which these trials clip the gradient; None if unknown or different between trials."""
+    """Gradient norm above which the best trials clip the gradient; None if it is unknown or differs between the trials."""
     clipped: float | None = None
-    """Share of these trials' updates in which the gradient was clipped; None if unknown."""
+    """Share of the best trials' updates in which the gradient was clipped; None if unknown."""
 
 
 class BestOf(FrozenModel):
@@ -118,20 +118,20 @@ class Slice(FrozenModel):
     label: str
     low: float | None = None
     high: float | None = None
-    """Smallest (`low`) and largest (`high`) value of the hyperparameter in the slice; None if it is categorical."""
+    """Smallest (`low`) and largest (`high`) value of the hyperparameter in the slice; None for a categorical hyperparameter."""
     trials: int
-    """Number of trials in the slice that ended."""
+    """Number of ended trials in the slice."""
     best: str | None
     """Id of the slice's best trial; None if all trials of the slice failed."""
     value: float | None
     """Objective value of the slice's best trial; None if all trials of the slice failed."""
     quantiles: tuple[float | None, float | None, float | None]
-    """5, 50 and 95 % quantiles of the best result of n settings drawn from this slice, where n is `Isolation.drawn`; None for a
-    quantile at which all n settings failed."""
+    """5, 50 and 95 % quantiles of the best result of n settings drawn from this slice; None for a quantile at which all n
+    settings failed. The number n is the same for all slices of the plot."""
 
 
 class Isolation(FrozenModel):
-    """The best trial in each slice of one hyperparameter's values, whatever the values of the other hyperparameters."""
+    """The best trial in each slice of one hyperparameter's values. The other hyperparameters may have any values."""
 
     parameter: str
     drawn: int
@@ -141,8 +141,8 @@ class Isolation(FrozenModel):
     """Whether some setting was run more than once. Repeats of the same setting then count as one result, their median."""
     slices: tuple[Slice, ...]
     p: float
-    """P-value: probability that by chance the median best result of some slice ranks as low as that of the worst slice,
-    adjusted for the number of hyperparameters."""
+    """P-value of the worst slice, adjusted for the number of hyperparameters: the probability that some slice is by chance as
+    bad as the worst slice."""
     differ: tuple[str, ...] = ()
     """Other hyperparameters whose values in the best slice do not overlap with those in the worst slice."""
 
@@ -162,7 +162,8 @@ class NeededTraining(FrozenModel):
 
     batch_size: float
     typical: float
-    """Median amount over repeats of one setting or, without repeats, the minimum over settings, in the unit `ToTarget.unit`."""
+    """Median amount of training over repeats of one setting or, without repeats, the smallest amount over settings, in the unit
+    `ToTarget.unit`."""
     seconds: float | None
     trials: tuple[str, ...]
 
@@ -199,8 +200,8 @@ class Importances(FrozenModel):
 
     settings: int
     p: float
-    """P-value: probability of a relation at least as strong as the observed one if results do not depend on the
-    hyperparameters."""
+    """P-value: probability of a relation between hyperparameters and results that is at least as strong as the observed one, if
+    the results do not depend on the hyperparameters."""
     each: tuple[Importance, ...]
     """Importance of each hyperparameter, the largest share first."""
     pairs: tuple[Importance, ...]
@@ -220,7 +221,7 @@ class CloseUp(FrozenModel):
 
 
 class JustAbove(FrozenModel):
-    """The trials whose learning rates are the next higher ones after the best trial's learning rate."""
+    """The trials with learning rates just above the best trial's learning rate."""
 
     parameter: str
     metric: str

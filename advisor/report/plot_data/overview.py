@@ -33,10 +33,10 @@ from advisor.stats import interaction
 from advisor.stats.best_of import quantiles_of_best
 
 MIN_ENDED_SETTINGS = 8
-"""Minimum number of ended settings for the figure of the best of n trials, in which all repeats of a setting count as one."""
+"""Minimum number of settings with ended trials for the figure of the best of n trials. All repeats of a setting count as one."""
 
 TARGET_SHARE = 0.95
-"""Target value for all batch sizes, as a share of the improvement that the worst batch size reaches."""
+"""Share of the worst batch size's improvement that is the common target for all batch sizes."""
 
 MIN_IMPORTANCE = 0.02
 """Minimum importance (share of the objective's variation between trials) at which a hyperparameter's interactions are tested."""
@@ -50,7 +50,7 @@ CLOSE_UP_POINTS_PER_SIDE = 40
 """Number of logged points in a close-up on each side of the marked step."""
 
 MAX_TRIALS_JUST_ABOVE = 3
-"""Maximum number of trials, one per setting, with the next higher learning rates after the best trial's learning rate."""
+"""Maximum number of trials with learning rates just above the best trial's learning rate, one trial per setting."""
 
 _QUANTILE_LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
@@ -60,8 +60,8 @@ def _costs_as_values(study: Study, costs: FloatArray) -> tuple[float | None, ...
 
 
 def best_of(study: Study) -> BestOf | None:
-    """Return the distribution of the best result of 1, 2, 4, … and all settings; None if fewer than MIN_ENDED_SETTINGS settings
-    ended."""
+    """Return the distribution of the best result of n settings for n = 1, 2, 4, … and for all settings; None if too few
+    settings ended."""
     costs = settings.median_costs(study)
     if len(costs) < MIN_ENDED_SETTINGS or not np.isfinite(costs).any():
         return None
@@ -187,8 +187,7 @@ def _points_around(steps: IntArray, values: FloatArray, step: int) -> tuple[IntA
 
 
 def just_above(study: Study) -> JustAbove | None:
-    """Return the trials whose learning rates are the next higher ones after the best trial's learning rate; None if there are
-    no such trials."""
+    """Return the trials with learning rates just above the best trial's learning rate; None if there are no such trials."""
     searched, best = learning_rates(study), study.ranked()[:1]
     if searched is None or not best:
         return None

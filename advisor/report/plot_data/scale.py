@@ -88,7 +88,7 @@ def _tick_labels(values: Sequence[float], *, log: bool) -> list[str]:
 
 
 def tick_label(value: float) -> str:
-    """Return the shortest readable form of a round value: 1e-4, 0.003, 20, 1,000 or 1e6."""
+    """Return the shortest readable text of a round value: 1e-4, 0.003, 20, 1,000 or 1e6."""
     size = abs(value)
     if value and (size < 0.999e-3 or size >= 1e5):
         mantissa, _, exponent = f"{value:.1e}".partition("e")
@@ -149,20 +149,20 @@ MIN_BETTER_HALF_SHARE = 0.3
 """Minimum share of the axis that the better half of the trials occupies. If the better half has less room, the differences
 between these trials are invisible. Our choice."""
 MIN_RATIO_IF_CROWDED = 2
-"""A crowded axis is logarithmic if the ratio of its largest to its smallest value is at least this. Below this ratio, a
-logarithmic axis hardly helps."""
+"""If the better half of the trials is crowded, the axis is logarithmic if the ratio of its largest to its smallest value is at
+least this. Below this ratio, a logarithmic axis hardly helps."""
 MAX_CLIPPED_SHARE = 0.25
 """Maximum share of trials outside an axis, to make room for the better half of the trials."""
 
 
 def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
-    """Return limits for the trials' final values (n,). The limits always include the best value and exclude outliers among the
+    """Return axis limits for the trials' results (n,). The limits always include the best value and exclude outliers among the
     bad values.
 
-    An outlier lies more than 3 interquartile ranges (10 with fewer than 20 trials) beyond the quartile of the bad values. If
-    the better half of the trials is crowded, the axis is logarithmic in the value or, for a share that is maximised, in 1
-    - value. If the better half is still crowded, the limits exclude the worst trials. The limits do not exceed the possible
-      values of shares and of quantities that are never negative.
+    An outlier lies more than 3 interquartile ranges (10 with fewer than 20 trials) beyond the quartile on the bad side. If the
+    better half of the trials is crowded, the axis is logarithmic; for a share that is maximised, it is logarithmic in 1 minus
+    the value. If the better half is still crowded, the limits exclude the worst trials. The limits do not exceed the possible
+    values of shares and of quantities that are never negative.
     """
     finite = values[np.abs(values) < MAX_FINITE_VALUE]
     if len(finite) == 0:
@@ -226,11 +226,11 @@ def widened_if_near(limits: Limits, values: Sequence[float]) -> Limits:
 
 
 def curve_axis_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
-    """Return limits that include the values of steady curves, except outliers. If there is a steady curve, the curves in
-    `others` have no influence.
+    """Return axis limits that include the values of steady curves (curves of trials with a result), except outliers. If there
+    is a steady curve, the curves in `others` have no influence.
 
-    steady, others: values of each curve (n,). An outlier lies outside the middle 96 % of the values by more than 1.5 times the
-    span of this middle (on a log scale, by at least two decades). Without a steady curve, the limits include the middle 80 % of
+    steady, others: values of each curve (n,). An outlier is further from the middle 96 % of the values than 1.5 times the span
+    of these 96 % (on a log scale, at least two decades further). Without a steady curve, the limits include the middle 80 % of
     the values in `others`, because these curves may have diverged.
     """
     chosen, tail = (steady, 0.02) if any((np.abs(v) < MAX_FINITE_VALUE).any() for v in steady) else (others, 0.1)

@@ -65,7 +65,7 @@ def best_sentence(report: ReportData) -> Message:
 
 
 def _tie_clause(report: ReportData) -> Message:
-    """Return a clause that names one of the trials that share the best result."""
+    """Return a clause that names one of the trials with the same best result."""
     assert report.best is not None
     first = report.ranked[0][1].place
     alike = {setting_key(t.params) for _, t in report.ranked if t.place == first}
@@ -112,7 +112,8 @@ def _early_best_step(report: ReportData) -> Message:
 
 
 def _kept(report: ReportData) -> Message:
-    """Return a sentence about the best trial's checkpoint if its objective differs from the best value; else an empty message."""
+    """Return a sentence about the best trial's checkpoint if the objective at this checkpoint differs from the best value; else
+    an empty message."""
     best = report.best
     if best is None or best.kept_step is None or best.kept_value is None or best.kept_value == best.value:
         return Message(())
@@ -124,8 +125,7 @@ def _kept(report: ReportData) -> Message:
 
 
 def _short_training(report: ReportData) -> Message:
-    """Return a sentence that the best trial ended long before the other comparable trials; an empty message if this is not the
-    case."""
+    """Return a sentence if the best trial ended long before the other comparable trials; else an empty message."""
     best = report.best
     others = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
     if best is None or not best.last_step or not others:

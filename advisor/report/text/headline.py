@@ -26,7 +26,7 @@ STOP = "Stop searching: measure the best setting on {data}, once, and deploy it.
 MIN_MENTIONED_MOVE = 0.2
 """The headline mentions a hyperparameter if an end of its range moves by at least this share of the old range."""
 _NEW_SEARCH_GOALS = ("Add ", "Tune ")
-"""First words of the goal of a study that searches another hyperparameter without a finding that asks for it."""
+"""First words of the goal of a study that adds a hyperparameter to the search although no finding asks for this."""
 
 
 def headline(report: ReportData) -> Message:
@@ -35,7 +35,7 @@ def headline(report: ReportData) -> Message:
 
 
 def first_step(report: ReportData) -> tuple[Message, Message]:
-    """Return the two parts of the headline: the goal of the first study, and the reason for this goal, which may be empty."""
+    """Return the two parts of the headline: the first thing to do, and the reason for it, which may be empty."""
     counts, nothing = report.counts, Message(())
     if counts.total == 0:
         return say("This study has no trials yet."), nothing
@@ -55,7 +55,8 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
             return as_sentence(before.action), _reason_text(
                 report, spec, before
             ) if before is lead else _reason_before_study(spec, before)
-        # A range whose end holds the best trials is worth moving even if too few other trials show it for a warning.
+        # If the best trials lie at the end of a range, moving this range is worthwhile even if the evidence is too weak for a
+        # warning.
         moves = lead is not None and lead.goal == "boundary" and lead.confidence >= MIN_SURE_CONFIDENCE
         optional = lead is not None and not moves and all(f.severity == "note" for f in report.heads)
         anew = lead is not None and needs_new_scores(spec, [lead])
@@ -107,10 +108,11 @@ def finding_before_study(report: ReportData) -> Finding | None:
 
 
 def _precedes_study(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
-    """Return whether a person should act on the finding before the study runs, which does not address the finding.
+    """Return whether a person should act on the finding before running the study. The study itself does not address the
+    finding.
 
-    If only one setting was tried, a short sweep of the learning rate comes first, because this shows more than any other
-    action, unless the results are invalid.
+    If only one setting was tried and the results are valid, a short sweep of the learning rate comes first, because such a
+    sweep shows more than any other action.
     """
     if finding.severity == "critical" or needs_new_scores(spec, [finding]):
         return True
@@ -230,8 +232,8 @@ def _needs_manual_action(spec: StudySpec, finding: Finding) -> bool:
 
 
 def _study_follows_finding(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
-    """Return whether the study follows the finding: whether it contains a change or the study design that the finding asks for,
-    or waits for its manual action."""
+    """Return whether the study follows the finding: it contains a change or the study design that the finding asks for, or it
+    waits for the finding's manual action."""
     if _needs_manual_action(spec, finding):
         return True
     changed = {row.name for row in diff_specs(as_run(report), spec)}

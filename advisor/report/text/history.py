@@ -13,7 +13,7 @@ from advisor.model.words import count, listed, number
 from advisor.report.model import ReportData
 
 JUDGEMENT_ICONS = {"kept": "passed", "not kept": "broken", "cannot tell": "unknown"}
-"""Icon for each judgement of a prediction."""
+"""Icon for each judgement of whether a prediction came true."""
 
 JUDGEMENTS = {"kept": "came true", "not kept": "did not come true", "cannot tell": "undecided"}
 
@@ -48,8 +48,8 @@ def _advice_sentence(record: AdviceRecord) -> str:
 
 
 def predictions(spec: StudySpec) -> tuple[str, ...]:
-    """Return the distinct predictions about the results of a next study. Predictions that a rule will not report the same
-    problem again are omitted."""
+    """Return the predictions about the results of a next study, each prediction once. Predictions that a rule will not report
+    the same problem again are omitted."""
     shown = (p for p in spec.predictions if not isinstance(p.expects, Settled))
     return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in shown))
 

@@ -14,7 +14,7 @@ Framework = Literal["plain", "hook", "lightning", "transformers"]
 """The software that logged the trials; "hook" is our training hook in a plain training loop or in Lightning."""
 
 EVALUATIONS = 20
-"""Number of evaluations per trial in the lines of code if no check asks for a specific number."""
+"""Number of evaluations per trial in the example code if no check asks for a specific number."""
 HOOKED: Mapping[Lack, str] = {
     "train_loss": "the training loss",
     "grad_norm": "the gradient norm",
@@ -23,7 +23,7 @@ HOOKED: Mapping[Lack, str] = {
     "gpu": "the use of the GPU",
     "facts": "facts about the run",
 }
-"""Descriptions of the data that our training hook logs without further lines of code."""
+"""Descriptions of the data that our training hook logs without additional code."""
 
 _TRANSFORMERS_METRICS = {"train_runtime", "eval_runtime", "train_samples_per_second", "eval_samples_per_second"}
 _LIGHTNING_METRIC = re.compile(r"epoch|lr-[A-Z]\w+(-momentum)?(/\w+)?")
@@ -57,7 +57,7 @@ arguments = TrainingArguments(..., max_steps=max_train_steps, seed=seed)
 trainer = Trainer(..., args=arguments, callbacks=[TuningCallback({metric}, direction="{direction}")])""",
 }
 _EVALUATE_AT_START_CODE = "arguments = TrainingArguments(..., eval_on_start=True)"
-"""Setting with which Transformers evaluates before the first step; our callback logs everything else without settings."""
+"""Setting that makes Transformers evaluate before the first step. Our callback logs all other data without settings."""
 _EVALUATION_CODE: Mapping[Framework, str] = {
     "plain": """\
 if step % {every} == 0:
@@ -118,7 +118,7 @@ def code(study: Study, lack: Lack, at_least: int | None = None) -> str | None:
     aim, length, n = study.spec.objective, study.spec.max_train_steps, at_least or EVALUATIONS
     if (
         lack == "evaluations" and length and length < n
-    ):  # the steps are epochs, and each epoch needs several evaluations
+    ):  # the steps are epochs, so the code would have to evaluate several times per epoch
         return None
     return templates[framework_of(study)].format(
         metric=repr(clean(aim.metric)).replace("'", '"'),

@@ -49,8 +49,8 @@ def with_own_folder(words: Sequence[str], run_id: str, folder: str | None) -> li
 
 
 def _values(words: Sequence[str]) -> Iterator[tuple[int, int | None]]:
-    """Yield (index, start) for each argument that contains an output folder. start: position of FOLDER in
-    `--output-dir=FOLDER`; None if the whole argument is the folder."""
+    """Yield (index, start) for each argument that contains an output folder. start: position at which the folder begins in an
+    argument such as `--output-dir=FOLDER`; None if the whole argument is the folder."""
     for i, word in enumerate(words):
         if _name(word) not in _FOLDER_OPTIONS:
             continue

@@ -55,7 +55,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
         (t.params, list(_with_placeholders(words, t.params, spec, study.spec.max_train_steps)), t.id)
         for t, words in ((t, own_folder.with_own_folder(words, t.id, folder)) for t, words in recorded)
     ]
-    # If no command was recorded, the training's defaults are known only for values that all trials share.
+    # If no command was recorded, the default of a hyperparameter is known only if all trials have the same value.
     unknown = (_constant_parameters(study), [(word, False) for word in _DEFAULT_COMMAND], "")
     params, filled, run_id = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
@@ -86,9 +86,9 @@ def _constant_parameters(study: Study) -> Mapping[str, Value]:
 def _options(spec: StudySpec, name: str, text: str) -> list[str]:
     """Return the names of the hyperparameters that the command must pass for a searched hyperparameter.
 
-    If the searched hyperparameter only represents an expression, such as lr / (1 - momentum), the training does not know it;
-    then return the hyperparameters that are computed from it. The result is empty if the command already names one of these
-    computed hyperparameters.
+    If the searched hyperparameter stands for an expression, such as lr / (1 - momentum), the training does not know it. Then
+    return the hyperparameters that are computed from it. The result is empty if the command already names one of these computed
+    hyperparameters.
     """
     formulas = {n: formula.parse(p.formula).names for n, p in spec.parameters.items() if p.formula is not None}
     derived = [n for n, names in formulas.items() if name in names]
@@ -135,7 +135,7 @@ def new_options(study: Study, training: str) -> tuple[str, ...]:
 
 
 def before_command(report: ReportData) -> tuple[Message, ...]:
-    """Return sentences with the tasks of a person before they run the command of the first of the next studies."""
+    """Return sentences that say what a person must do before running the command of the first next study."""
     if not report.next_studies:
         return ()
     first = report.next_studies[0]
@@ -161,8 +161,8 @@ def before_command(report: ReportData) -> tuple[Message, ...]:
 
 
 def after_command(report: ReportData) -> Message | None:
-    """Return a sentence with the task of a person after they run the next study's command; None if this command already trains
-    the study."""
+    """Return a sentence that says what a person must do after running the next study's command; None if this command already
+    trains the study."""
     if not report.next_studies or report.next_studies[0].training:
         return None
     return say(
@@ -174,8 +174,8 @@ def after_command(report: ReportData) -> Message | None:
 def _words(command: str) -> list[str]:
     """Return the arguments (argv) of a recorded command, without secrets, and with the interpreter's name in place of its path.
 
-    Anybody who can log a run can write the recorded command, and readers of the report copy it. For safety, the result is empty
-    unless the command runs a Python file or module; inline code is rejected.
+    Anybody who can log a run can choose the recorded command, and readers of the report may copy it. For safety, the result is
+    empty unless the command runs a Python file or module; inline code is rejected.
     """
     try:
         words = list(redact_arguments(shlex.split(command)))

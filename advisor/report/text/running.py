@@ -51,8 +51,8 @@ def summary_line(report: ReportData) -> str:
 
 
 def alarms(report: ReportData, known: Set[tuple[str, str]]) -> tuple[tuple[tuple[str, str], str], ...]:
-    """Return (key, sentence) for each running trial in trouble. The key is the pair (trial, verdict); keys in `known` are
-    omitted."""
+    """Return (key, sentence) for each running trial about which the guard raises an alarm. The key is the pair (trial,
+    verdict); keys in `known` are omitted."""
     return tuple(
         ((t.id, t.state), sentence(f"{STATE_WORDS[t.state].capitalize()}: {clean(str(t.message))}"))
         for t in report.running

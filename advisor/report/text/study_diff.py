@@ -144,7 +144,7 @@ def _proposed_row(change: Change) -> DiffRow | None:
 
 
 def reasons(changes: Iterable[Change]) -> tuple[str, ...]:
-    """Return the distinct reasons that the changes state."""
+    """Return the reasons that the changes state, each reason once."""
     texts = [c.parameter.why if isinstance(c, AddParameter) else getattr(c, "why", None) for c in changes]
     return tuple(dict.fromkeys(capitalise(clean(t)) for t in texts if t))
 

@@ -1,4 +1,4 @@
-"""Groups the checks that could not run by the data that they need: there is one line for each kind of data to log or setting to
+"""Groups the checks that could not run by their missing data, with one line of text for each kind of data to log or setting to
 change."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from advisor.report.text.logging_code import HOOKED, code, framework_of, uses_ho
 MAX_EVALUATION_SHARE = 1 / 3
 """Maximum share of the training time that evaluations may take if the report asks for more evaluations. Our choice."""
 MIN_UNLOCKED_SHARE = 0.75
-"""Minimum share of a group's checks that must be able to run after the action in the group's first line. Checks that need even
-more data get a separate line."""
+"""The first line of a group asks for enough data to run at least this share of the group's checks. Checks that need more data
+get a separate line."""
 
 _ACTION_TEXTS: Mapping[Lack, str] = {
     "evaluations": "Evaluate {n} times per run instead of {known}",
@@ -51,8 +51,8 @@ class _CheckGroup:
 
 
 def unlocks(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unlock, ...]:
-    """Return the data to log or the settings to change so that more checks can run. The entry that makes the most checks
-    possible comes first."""
+    """Return the data to log or the settings to change so that more checks can run. The entry that allows the most checks comes
+    first."""
     known = {"evaluations": _evaluations(study), "trials": settings.read(study).successes}
     by_lack: dict[Lack, list[tuple[str, DataNeed]]] = defaultdict(list)
     for verdict in verdicts:
@@ -68,8 +68,8 @@ def unlocks(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unlock, ...]:
 
 
 def _would_gain_from_data(study: Study, need: DataNeed, known: Mapping[str, int]) -> bool:
-    """Return whether more data of the needed kind would help. More data does not help if the study has enough of this kind or
-    cannot have any."""
+    """Return whether more data of the kind that `need` names would help. More data does not help if the study has enough of
+    this kind or cannot have any."""
     if need.lack in HOOKED and study.kind == "no-network":
         return False
     if need.lack == "gpu":

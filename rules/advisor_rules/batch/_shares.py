@@ -1,4 +1,4 @@
-"""Words for shares of a step's time, which rules about idle devices compare with a limit."""
+"""Texts for the rules that report devices or steps that wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from advisor.model.study import Trial
 
 
 def trials_text(trials: Sequence[Trial], judged_count: int) -> Item:
-    """Return "3 of the 5 trials", or the trial's name if the study has only one."""
+    """Return "3 of the 5 trials", or the name of the trial if only one was judged."""
     if judged_count == 1:
         return Name(trials[0].name)
     return say("{n} of the {judged} trials", n=len(trials), judged=judged_count)
@@ -21,6 +21,6 @@ def with_error(share: float, error: float) -> Message:
 
 
 def limit_text(limit: float, false_alarms: float, verb: str = "exceeded") -> Message:
-    """Return the limit of a share, and the probability with which a finding's trials exceed or miss it."""
+    """Return the limit of a share, and the minimum probability with which each reported trial exceeds or misses this limit."""
     text = f"{{limit}}, {verb} with a probability of at least {{p}}"
     return say(text, limit=Percent(limit), p=Percent(1 - false_alarms))

@@ -21,29 +21,31 @@ class BatchChanged(Rule):
     """The batch size, the optimizer or the model changed between studies, and the learning rate was not tuned again.
 
     ## What it looks at
-    The rule compares the studies of one tuning effort in the order in which they began. For each study, the rule reads the
-    batch size, optimizer and model that all trials share, and counts the learning rates tried. A change between two studies
-    counts if the earlier study tuned the learning rate and the later one did not. The rule `space-tuned-batch` covers batch
-    sizes that differ within one study.
+    The rule compares the studies of one tuning effort in chronological order. For each study, the rule reads the batch size,
+    the optimizer and the model if they are the same in all trials, and counts the learning rates tried. A change between two
+    studies counts if the earlier study tuned the learning rate and the later one did not. The rule `space-tuned-batch` covers
+    batch sizes that differ within one study.
 
     ## Why it matters
     The best learning rate, momentum and regularisation depend on the batch size, and even more on the optimizer and model. With
-    the old values, the new study shows how poorly these values fit, not the benefit of the new batch size, optimizer or model.
+    untuned hyperparameters, the new study shows how poorly their old values fit, not the benefit of the new batch size,
+    optimizer or model.
 
     ## What to do
     Tune the optimizer's hyperparameters and the regularisation again for the new batch size, optimizer or model before you draw
-    conclusions from the new study. Choose the batch size early, by throughput, and keep it.
+    conclusions from the new study. Choose the batch size early by its throughput, and keep that batch size.
 
     ## How sure
     Confidence is 0.9, because the rule only counts and estimates nothing. The rule cannot see changes that were not logged,
-    such as other data.
+    such as a change of the training data.
     """
 
     playbook = "Changing the batch size requires re-tuning most hyperparameters"
     goal = "sampling"
 
     settings: Count = 3
-    """Minimum number of learning rates for a study to count as tuned: the best rate needs a worse one on each side."""
+    """Minimum number of learning rates at which a study counts as tuned. Fewer than three cannot show that both lower and
+    higher rates are worse than the best rate."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         rounds = _trials_by_study(study)
@@ -118,7 +120,7 @@ def _trials_by_study(study: Study) -> Mapping[str, list[Trial]]:
 
 
 def _changed(earlier: list[Trial], later: list[Trial]) -> list[Message]:
-    """Return a clause for each setting that has one value in each of the two studies and differs between them."""
+    """Return a clause for each setting that has one value in the earlier study and another value in the later study."""
     changes = []
     for name, value_of in (("batch size", _batch_size), ("optimizer", _optimizer), ("model", _model)):
         old_values, new_values = {value_of(t) for t in earlier}, {value_of(t) for t in later}

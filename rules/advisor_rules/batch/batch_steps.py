@@ -24,27 +24,27 @@ class BatchSteps(Rule):
 
     ## What it looks at
     The rule compares how many examples (or epochs) each batch size needs until the objective reaches a target: 95 % of the way
-    from the start of training to the result of the worst batch size. If the objective itself is a number of epochs or steps to
-    a target, each trial counts as one measurement of that number. Each batch size is represented by the median over the repeats
-    of its best setting or, without repeats, by the best of its settings. Scaling is perfect if the number of examples stays the
-    same: twice the batch size then needs half of the steps.
+    from the start of training to the result of the worst batch size. If the objective itself is the number of epochs or steps
+    until a target is reached, each trial counts as one measurement of that number. Each batch size is represented by its best
+    setting: by the median over the repeats of this setting or, without repeats, by its single result. Scaling is perfect if the
+    number of examples stays the same: twice the batch size then needs half of the steps.
 
     ## Why it matters
     Beyond some batch size, each doubling costs more compute than it saves time, and in the end it saves no time at all. As long
-    as twice the batch size needs half of the steps, a larger batch is faster at the same cost, if the hardware has spare
+    as doubling the batch size halves the number of steps, a larger batch is faster at the same cost, if the hardware has spare
     capacity.
 
     ## What to do
     Choose the batch size with the shortest time to the target. If times were not logged, multiply the steps by the time per
-    step (see the rule `batch-throughput`). The finding is a warning if still larger batches were tried. To spend the least
-    compute, use the largest batch size that needs no more examples to the target than smaller ones. Compare batch sizes only if
-    the learning rate was tuned for each of them.
+    step (see the rule `batch-throughput`). The finding is a warning if trials used batch sizes larger than the one that reaches
+    the target first. To spend the least compute, use the largest batch size that reaches the target with no more examples than
+    smaller batch sizes need. Compare batch sizes only if the learning rate was tuned for each batch size.
 
     ## How sure
-    The test permutes the values over the batch sizes; confidence is one minus the p-value. In simulations, if all batch sizes
-    needed equally many examples, the rule fired in at most 6 % of studies. If the largest batch size needed at least twice as
-    many examples as the others, the rule fired in all simulated studies with repeats, and in 33, 60 and 95 % of studies with 3,
-    5 and 10 random learning rates per batch size.
+    The test permutes the measured numbers of examples over the batch sizes; confidence is one minus the p-value of this test.
+    In simulations, if all batch sizes needed equally many examples, the rule fired in at most 6 % of studies. If the largest
+    batch size needed at least twice as many examples as the others, the rule fired in all simulated studies with repeats, and
+    in 33, 60 and 95 % of studies with 3, 5 and 10 random learning rates per batch size.
     """
 
     playbook = "Choosing the batch size to minimize training time"
@@ -65,7 +65,7 @@ class BatchSteps(Rule):
     """Target value of the objective, as a share of the improvement that the worst batch size reaches. We chose a target away
     from the plateau of the curve, because noise decides at which step a curve reaches its plateau."""
     values: Count = 6
-    """Minimum total number of trials over all batch sizes, either of different settings or repeats of one setting."""
+    """Minimum total number of trials over all batch sizes; repeats of one setting count as well as different settings."""
     false_alarms: Share = 0.05
     """Maximum probability of a finding in a study whose batch sizes all need equally many examples."""
 

@@ -20,28 +20,29 @@ from advisor.stats import saturation
 
 
 class BatchThroughput(Rule):
-    """From some batch size on, possibly from the smallest, larger batches hardly train more examples per second.
+    """Beyond some batch size, possibly even the smallest, larger batches hardly train more examples per second.
 
     ## What it looks at
-    The rule compares the examples per second at each batch size, which it reads from the log or derives from the step time. It
-    uses trials on one kind of device, or a batch-size sweep. While the device has spare capacity, doubling the batch size
-    nearly doubles the throughput. A larger batch helps if its throughput is at least 10 % higher, beyond noise; the recommended
-    batch size is the largest one that helped.
+    The rule compares the examples per second at each batch size; it reads them from the log or derives them from the step time.
+    The rule uses trials on one kind of device, or a batch-size sweep. While the device has spare capacity, doubling the batch
+    size nearly doubles the throughput. A larger batch helps if its throughput is at least 10 % higher, beyond noise; the
+    recommended batch size is the largest one that helped.
 
     ## Why it matters
     The batch size determines how fast training is, and hardly affects the best result that a model can reach. A larger batch
-    helps only because it raises the throughput. If even the first doublings help little, the bottleneck is the data, the
-    communication or the training loop.
+    helps only because it raises the throughput. If even the first doublings of the batch size hardly raise the throughput, the
+    bottleneck is the data, the communication or the training loop.
 
     ## What to do
-    Fix the batch size at the largest one before the plateau, and tune learning rate and regularisation for it. If throughput
-    still grows at the largest batch size and no size ran out of memory, measure larger sizes in a short sweep. If no doubling
-    of the batch size nearly doubled the throughput, find the bottleneck first and measure again.
+    Fix the batch size at the largest one before the plateau, and tune the learning rate and regularisation for that batch size.
+    If throughput still grows at the largest batch size and no size ran out of memory, measure larger sizes in a short sweep. If
+    no doubling of the batch size nearly doubled the throughput, find the bottleneck first and measure again.
 
     ## How sure
     The noise of each throughput is estimated from ten segments of each run, or from the differences between runs with the same
-    batch size if those are larger. Confidence is the probability of a plateau; a finding needs at least 95 %. In simulations,
-    the rule never fired while the throughput grew, and found at least 85 % of the plateaus that began at the fourth batch size.
+    batch size if these differences are larger. Confidence is the probability of a plateau; a finding needs at least 95 %. In
+    simulations, the rule never fired while the throughput grew, and found at least 85 % of the plateaus that began at the
+    fourth batch size.
     """
 
     playbook = "Choosing the batch size"
@@ -55,12 +56,11 @@ class BatchThroughput(Rule):
     )
 
     material: Share = 0.1
-    """Minimum relative increase of the throughput that makes a larger batch worthwhile; the batch-size probe uses the same
+    """Minimum relative increase of the throughput at which a larger batch is worthwhile; the batch-size probe uses the same
     limit."""
     doubling: Factor = 1.5
-    """Minimum factor by which twice the batch size raises the throughput, to count as nearly doubled; the batch-size probe uses
-    the same limit.
-    """
+    """Minimum factor by which doubling the batch size must raise the throughput to count as nearly doubling it; the batch-size
+    probe uses the same limit."""
     false_alarms: Share = 0.05
     """Maximum probability of reporting a plateau although the throughput still grows."""
 

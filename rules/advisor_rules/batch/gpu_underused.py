@@ -28,18 +28,18 @@ class GpuUnderused(Rule):
     larger batch fits.
 
     ## Why it matters
-    Each kernel is too small for the device, which finishes it before the next one is queued. A high utilisation does not prove
-    that the GPU is used well, because a sequence of small kernels also counts as full utilisation.
+    The GPU finishes each kernel before the next one is queued, because the kernels are too small for the device. A high
+    utilisation does not prove that the GPU is used well, because a sequence of small kernels also counts as full utilisation.
 
     ## What to do
-    If memory is free, raise the batch size: measure the throughput at doubled sizes until it stops growing. Otherwise compile
-    the model or use fused optimizers and kernels, then profile.
+    If memory is free, raise the batch size: measure the throughput at doubled sizes until it stops growing. If memory is not
+    free, compile the model or use fused optimizers and kernels, then profile.
 
     ## How sure
-    The standard error of a trial's mean utilisation is estimated from ten segments of its samples. The mean utilisation must be
-    below the limit with 95 % probability in most trials; confidence is the median of this probability over the trials. If the
-    mean utilisation of every trial equals the limit, at most 5 % of simulated studies raised a finding. A trial needs at least
-    4 samples, about 20 seconds of training.
+    The standard error of a trial's mean utilisation is estimated from ten segments of its samples. In most trials, the mean
+    utilisation must be below the limit with 95 % probability; confidence is the median of this probability over the trials.
+    Among simulated studies in which the mean utilisation of every trial equals the limit, at most 5 % raised a finding. A trial
+    needs at least 4 samples, about 20 seconds of training.
     """
 
     playbook = "Choosing the batch size"

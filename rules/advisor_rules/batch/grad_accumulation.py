@@ -19,34 +19,34 @@ from advisor.model.words import count, plain_number
 
 
 class GradAccumulation(Rule):
-    """Gradients are accumulated over several micro-batches, although nothing shows that memory requires it.
+    """Gradients are accumulated over several micro-batches, although nothing shows that memory is too small for larger ones.
 
     ## What it looks at
-    The rule reads the number of micro-batches over which the trials accumulate the gradient of one step. It also reads the peak
-    memory of the trials' tensors, as a share of the device's memory. A batch that is k times as large takes at most k times the
-    memory, so a small peak shows that a larger batch fits. The rule is quiet if nearly half of the memory is used, or if a
-    batch up to twice as large ran out of memory.
+    The rule reads the number of micro-batches over which the trials accumulate the gradient of one step. The rule also reads
+    the peak memory of the trials' tensors, as a share of the device's memory. A batch that is k times as large takes at most k
+    times the memory, so a small peak shows that a larger batch fits. The rule is quiet if nearly half of the memory is used, or
+    if a batch up to twice as large ran out of memory.
 
     ## Why it matters
     Accumulation imitates a larger batch without its throughput, because the device still computes small batches. Accumulation
-    saves steps, but each step takes longer by the same factor.
+    needs fewer optimizer steps, but makes each step longer by the same factor.
 
     ## What to do
-    Process the whole batch at once, or in as few micro-batches as fit. The optimizer sees the same gradient, so nothing has to
-    be tuned again. The exception is batch norm, whose statistics come from the examples that are processed together.
+    Process the whole batch at once, or in as few micro-batches as fit. Without micro-batches, the optimizer sees the same
+    gradient, so nothing has to be tuned again. The exception is batch norm, whose statistics come from the examples that are
+    processed together.
 
     ## How sure
     The log states whether gradients are accumulated, so nothing is estimated. Confidence is 0.95 if the logged memory shows
-    that a larger batch fits. Otherwise confidence is 0.6, because the available memory is unknown on a CPU or without the
-    training hook.
+    that a larger batch fits. Confidence is 0.6 if the available memory is unknown, as on a CPU or without the training hook.
     """
 
     playbook = "Choosing the batch size"
     goal = "efficiency"
 
     usable: Share = 0.9
-    """Maximum share of the device's memory that a batch can use. We chose this share because fragmentation and other processes
-    take the remaining memory."""
+    """Maximum share of the device's memory that a batch can use. We chose a share below 1, because fragmentation and other
+    processes take the remaining memory."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         ended_trials = [t for t in study.trials if study.ended[t.index]]
@@ -109,7 +109,8 @@ class GradAccumulation(Rule):
     def _build_changes(
         self, which: list[Trial], action: str, fewer: int, batch_size: float, why: str
     ) -> tuple[Change, ...]:
-        """Return the changes that set batch size and accumulation, or advice as text if trials differ in these values."""
+        """Return the changes that set batch size and accumulation, or advice as text if the trials differ in batch size or
+        accumulation."""
         parameter, size = (
             _parameter(which[0]),
             next((n for n in which[0].params if parameter_kinds.is_batch_size(n)), None),

@@ -23,11 +23,12 @@ class HostSync(Rule):
     ## What it looks at
     The rule measures the time from one step to the next, minus the time in which the GPU computed and the time spent waiting
     for data. A host that only queues work runs ahead of the device and leaves no idle time between steps. Single long steps
-    that contain an evaluation are left out. This idle time must be a large share of the step time in most of the trials.
+    that contain an evaluation are left out. The idle time of the device between steps must be a large share of the step time in
+    most of the trials.
 
     ## Why it matters
-    Reading a loss with `.item()`, printing it or branching on it makes the host wait until the device is done. After such a
-    wait, the device is idle until the host has queued the next step.
+    If the training loop reads a loss with `.item()`, prints the loss or branches on it, the host waits until the device is
+    done. After each wait for the device, the device is idle until the host has queued the next step.
 
     ## What to do
     Keep losses and metrics on the device and read them only every few steps, or pass tensors to the advisor's logger, which
@@ -36,9 +37,10 @@ class HostSync(Rule):
 
     ## How sure
     The standard error of a trial's idle share is estimated from ten segments of its steps. In most trials, the idle share must
-    exceed the limit with 95 % probability. Confidence is the median of this probability over the trials, times 0.9, because
-    slow work on the host causes the same gap. If the idle share of every trial equals the limit, at most 7 % of simulated
-    studies raised a finding. The rule cannot detect a loop that waits in the middle of a step.
+    exceed the limit with 95 % probability. Confidence is 0.9 times the median probability, over the trials, that the idle share
+    exceeds the limit. The factor is 0.9, because slow work on the host causes the same idle time. Among simulated studies in
+    which the idle share of every trial equals the limit, at most 7 % raised a finding. The rule cannot detect a loop that waits
+    in the middle of a step.
     """
 
     playbook = "Optimizing the input pipeline"

@@ -26,8 +26,9 @@ class InputBound(Rule):
 
     ## What it looks at
     The rule measures the time that steps wait for the data loader, as a share of the step time; the first steps are left out.
-    If GPU computation was timed, only waiting while the GPU is idle counts. The waiting share must be large in most of the
-    trials. On a CPU, waits below 1 ms a step do not count, because receiving batches from worker processes takes as long.
+    If GPU computation was timed, only waiting while the GPU is idle counts. The share of the step time spent waiting must be
+    large in most of the trials. On a CPU, waits below 1 ms a step do not count, because receiving batches from worker processes
+    takes as long.
 
     ## Why it matters
     The device is idle while a step waits. Every trial of the study takes longer by the share of time spent waiting, and a
@@ -41,7 +42,8 @@ class InputBound(Rule):
     ## How sure
     The standard error of a trial's waiting share is estimated from ten segments of its steps, so that drift counts as noise. In
     most trials, the waiting share must exceed the limit with 95 % probability; confidence is the median of this probability
-    over the trials. If the waiting share of every trial equals the limit, at most 7 % of simulated studies raised a finding.
+    over the trials. Among simulated studies in which the waiting share of every trial equals the limit, at most 7 % raised a
+    finding.
     """
 
     playbook = "Optimizing the input pipeline"
@@ -99,7 +101,7 @@ class InputBound(Rule):
             evidence=(
                 curve_plot(
                     (study.signals["data_wait"], study.signals["step_time"]),
-                    say("A step takes {step}and waits for data for {wait}.", step=step, wait=wait),
+                    say("A step takes {step} and waits for data for {wait}.", step=step, wait=wait),
                     [t.trial for t in bound[:5]],
                 ),
                 table(

@@ -32,11 +32,10 @@ _MIN_INTERVAL = 10
 """Minimum number of steps between evaluations for an evaluation at step 0 to count as made before training. At shorter
 intervals between evaluations, step 0 may be the end of the first epoch."""
 _MAX_LOSS_RATIO = 1.5
-"""Maximum ratio of a falling loss to the loss of random guessing; a larger loss is not a mean over examples, but a sum, or has
-a different unit. Our choice.
-"""
+"""Maximum ratio of a falling loss to the loss of random guessing. A loss above this ratio is not a mean over examples, but a
+sum, or has another unit. Our choice."""
 _MIN_REPETITIONS = 3
-"""Minimum number of evaluations per distinct score for the scores to count as shares of single classes. Our choice."""
+"""Minimum number of evaluations per distinct score at which each score counts as the share of a single class. Our choice."""
 _MIN_EQUAL_SHARE = 0.8
 """Minimum share of equal evaluations for a curve to count as constant."""
 MATERIAL = 0.02
@@ -63,30 +62,29 @@ class ChanceLevel:
 
 @dataclass(frozen=True, slots=True)
 class SkillOverGuessing:
-    """Gain of a trial's best level over random guessing."""
+    """Improvement of a trial's best cost over the cost of random guessing."""
 
     trial: Trial
     level: ChanceLevel
     best: float
-    """Cost of the trial's best level, a median over a tenth of its evaluations; its lowest cost if there are few
-    evaluations."""
+    """Lowest median cost over a tenth of the trial's evaluations; the lowest single cost if there are few evaluations."""
     error: float
     """Standard error of the gain over random guessing."""
     p: float
     """p-value of the gain: probability that a trial that learned nothing gains as much."""
     scale: float
-    """Distance in cost from random guessing to a perfect score or, if the perfect score is unknown, the range of the study's
-    results.
-    """
+    """Distance in cost from random guessing to a perfect score. If the perfect score is unknown, the larger of the cost of
+    guessing and the range of the study's results."""
 
     @property
     def share(self) -> float:
-        """Gain over random guessing, as a share of `scale`."""
+        """Gain over random guessing, as a share of the distance to a perfect score or of the value that replaces an unknown
+        distance."""
         return (self.level.cost - self.best) / self.scale
 
     @property
     def has_known_perfect(self) -> bool:
-        """True if `scale` is the distance from random guessing to a perfect score."""
+        """True if the cost of a perfect score is known."""
         return math.isfinite(self.level.perfect)
 
     @property
@@ -95,8 +93,8 @@ class SkillOverGuessing:
         return math.isfinite(self.level.right)
 
     def above(self, material: float, alpha: float) -> bool:
-        """Return True if the gain significantly exceeds the smaller of `material` times the scale and the share of answers that
-        guessing gets right.
+        """Return True if the gain over guessing significantly exceeds a minimum: `material` times the distance to a perfect
+        score, or the share of answers that guessing gets right if that share is smaller.
 
         If no perfect score is known, any significant gain counts.
         """
@@ -107,15 +105,16 @@ class SkillOverGuessing:
         return self.p <= alpha and gain - self.error * float(stats.norm.isf(alpha)) > minimum
 
     def p_of_gain_below(self, share: float) -> float:
-        """Return the probability that the true gain is less than `share` times the scale; only noise is taken into account."""
+        """Return the probability, given the noise, that the true gain is less than `share` times the distance to a perfect
+        score."""
         if self.error <= 0:
             return float(self.share < share)
         return float(stats.norm.cdf((share - self.share) * self.scale / self.error))
 
 
 def skills(study: Study, trials: Sequence[Trial]) -> list[SkillOverGuessing]:
-    """Return the skill of each trial that can be compared with random guessing. If a chance level is known, all trials can be
-    compared."""
+    """Return the gain over random guessing for each trial with a chance level. If a chance level is known for the study, the
+    result contains all trials."""
     known_level, observed_level = (
         _known_level(study),
         _constant_level(study, trials) or _one_answer_level(study, trials),
@@ -123,7 +122,7 @@ def skills(study: Study, trials: Sequence[Trial]) -> list[SkillOverGuessing]:
     if known_level is None:
         known_level = observed_level
     elif observed_level is not None and observed_level.cost < known_level.cost:
-        # A chance level for classes of equal size is too low if one class is more frequent.
+        # The chance level of equally large classes underestimates guessing if one class is more frequent.
         known_level = replace(observed_level, error=known_level.error, right=known_level.right)
     start = _usual_first_evaluation(study, trials)
     levels = [(trial, known_level or _first_evaluation(study, trial, start)) for trial in trials]
@@ -175,9 +174,8 @@ def _class_shares(facts: Mapping[str, str]) -> FloatArray:
 
 
 def _in_other_unit(study: Study, entropy: float) -> bool:
-    """Return True if a loss fell by half and is still far above the loss of random guessing, so that it is not a mean over
-    examples.
-    """
+    """Return True if a loss fell by half but is still far above the loss of random guessing; such a loss is not a mean over
+    examples."""
     best = study.ranked()[0]
     cost = float(study.costs[best.index])
     is_entropy = bool(set(words_of(study.spec.objective.metric)) & _ENTROPY_WORDS)
@@ -222,11 +220,11 @@ def _level_with_error(study: Study, value: float, perfect: float, examples: floa
 
 
 def _constant_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
-    """Return the best class share at which two or more trials are constant after the first evaluation, because their models
-    always predict one class.
+    """Return the best share of a class at which the scores of two or more trials stay constant after the first evaluation,
+    because their models always predict this class.
 
-    On a small validation set, a learning model may also score the same at each evaluation. The rule therefore also requires
-    that the objective on training data is constant or that the training loss does not fall.
+    On a small validation set, the score of a model that learns may also stay the same at each evaluation. A further condition
+    is that the objective on training data is constant or that the training loss does not fall.
     """
     costs = []
     for trial in trials:
@@ -246,8 +244,8 @@ def _constant_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None
 
 
 def _one_answer_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
-    """Return the best score of the trials if every score equals the share of one class, as if the model always predicted this
-    class.
+    """Return the best score of the trials if each of their scores equals the share of one class, as if their models always
+    predicted that class.
 
     Scores of models that always predict one class take few distinct values, which are shares of classes and therefore sum to at
     most 1. In addition, the training loss must not end below the loss of always answering with one class.
@@ -283,7 +281,7 @@ def _beats_one_answer(study: Study, trial: Trial, share: float) -> bool:
 
 
 def _constant_value(curve: Curve) -> float:
-    """Return the value at which the curve is constant after its first point; NaN if it changes or is too short."""
+    """Return the value at which the curve is constant after its first point; NaN if the curve changes or is too short."""
     values = curve.finite.values[1:]
     if len(values) < MIN_POINTS:
         return math.nan
@@ -315,7 +313,8 @@ def _first_evaluation(study: Study, trial: Trial, usual_range: tuple[float, floa
 
 
 def _usual_first_evaluation(study: Study, trials: Sequence[Trial]) -> tuple[float, float]:
-    """Return (median cost of the trials' first evaluations, its standard error); infinite without any."""
+    """Return (median cost of the trials' first evaluations, standard error of this median); (inf, 0) if no trial has an
+    evaluation."""
     first_costs = np.array([c.values[0] for t in trials if len(c := study.cost_curve(t).finite)])
     if not len(first_costs):
         return math.inf, 0.0
@@ -325,7 +324,7 @@ def _usual_first_evaluation(study: Study, trials: Sequence[Trial]) -> tuple[floa
 
 
 def training(study: Study, trial: Trial) -> tuple[str, Curve] | None:
-    """Return (name, curve) of a training loss logged as early as the first evaluation; None if there is none."""
+    """Return (name, curve) of a training loss that was logged no later than the first evaluation; None if there is none."""
     first = study.cost_curve(trial).finite.steps[:1]
     for signal in _TRAINING_LOSSES:
         curve = study.curve(trial, signal).finite

@@ -1,4 +1,4 @@
-"""Compares trials with the same settings and different lengths, which show the effect of more steps under any schedule."""
+"""Compares trials that differ only in the length of training; such pairs show the effect of more steps under any schedule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TrialLengthPair:
     gain: float
     """Improvement of the objective by the longer training."""
     share: float
-    """Improvement as a share of the shorter trial's gain over its run."""
+    """Improvement as a share of the shorter trial's gain from its first evaluation to its result."""
 
 
 def read(study: Study) -> list[TrialLengthPair]:

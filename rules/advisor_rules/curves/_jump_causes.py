@@ -1,4 +1,4 @@
-"""Finds causes of jumps in validation curves between evaluations, and changes that reduce the jumps."""
+"""Finds causes of jumps between the evaluations of a validation curve, and changes that reduce these jumps."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss")
 
 
 def p_of_common_jumps(one: FloatArray, other: FloatArray) -> float:
-    """Return the one-sided p-value of the hypothesis that two curves (n,) jump independently; NaN if they are too short or
-    constant."""
+    """Return the one-sided p-value of the hypothesis that two curves (n,) jump independently; NaN if the curves are too short
+    or constant."""
     if len(one) < MIN_EVALUATIONS:
         return math.nan
     a, b = np.diff(one, 2), np.diff(other, 2)
@@ -53,7 +53,7 @@ def noise_remedy(
 ) -> tuple[Advise | SetSchedule, str]:
     """Return (change that reduces the noise, cause of the noise).
 
-    The first cause to consider is a constant learning rate, then the model or the validation set.
+    A constant learning rate is considered first, then the model and the validation set.
 
     constant: minimum final learning rate, as a share of its peak, that counts as not decayed; examples: number of validation
     examples needed to separate the trials, as a multiple of the present number.
@@ -80,7 +80,8 @@ def noise_remedy(
 
 
 def _advise_more_examples(times: float, examples: str = "validation examples") -> Advise:
-    """Return the advice to evaluate on `times` times as many examples; other advice if this number is impractical."""
+    """Return the advice to use `times` times as many examples in each evaluation; other advice if so many examples are
+    impractical."""
     if times > MAX_EXAMPLES_FACTOR:
         instead = "Repeat the best settings with several seeds, or compare them by a metric with less noise"
         return Advise(text=f"{instead}: no realistic number of {examples} separates them.")

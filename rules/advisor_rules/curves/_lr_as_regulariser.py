@@ -1,6 +1,5 @@
-"""Tests whether overfitting grows with the learning rate and with the fit of the training data, so that a low learning rate
-acts as a regulariser.
-"""
+"""Tests whether overfitting grows with the learning rate and with the fit to the training data. If it does, a low learning rate
+acts as a regulariser."""
 
 from __future__ import annotations
 
@@ -24,16 +23,17 @@ significant at the 5 % level.
 MIN_EVALUATIONS = 6
 """Minimum number of evaluations of a trial to measure its overfitting."""
 _MAX_EXACT = 8
-"""Maximum number of trials for an exact p-value; with more, Student's t is used."""
+"""Maximum number of trials for an exact p-value; with more trials, Student's t-distribution gives the p-value."""
 _END_DIVISOR = 10
-"""The final level of a training curve is the median of its last points, as many as its length divided by this number."""
+"""Number by which the length of a training curve is divided. The result is the number of last points whose median is the
+curve's final level."""
 
 
 @dataclass(frozen=True)
 class RateOverfits:
-    """Overfitting of n trials, ordered by their learning rate.
+    """The overfitting of n trials, which are ordered by learning rate.
 
-    Trials with a higher learning rate than the best trial that do not fit the training data better are left out, because their
+    Trials that have a higher learning rate than the best trial but fit the training data no better are left out, because their
     problem is not overfitting.
     """
 
@@ -60,7 +60,7 @@ def read_rate_overfits(study: Study, trials: list[Trial], *, material: float) ->
 
     Return None if there are too few trials or if no learning rate is searched.
 
-    `material` is the minimum rise, as in `read_overfit`.
+    `material` is the minimum rise of a validation curve, as a share of the curve's range.
     """
     searched_rates = learning_rates(study)
     if searched_rates is None:

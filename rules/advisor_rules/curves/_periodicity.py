@@ -20,7 +20,7 @@ _PEAKS_PER_EPOCH = (1, 2, 3)
 _MAX_P_VALUE = 0.05
 """Maximum p-value at which two curves count as having the same period."""
 _USUAL_MOMENTUM = 0.9
-"""Momentum assumed for trials that did not log it."""
+"""Momentum that is assumed for trials without a logged momentum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class CurvePeriod:
     @property
     def part(self) -> int:
         """Number of periods per epoch, from 1 to 3; 0 if an epoch does not consist of 1 to 3 whole periods."""
-        # Two frequencies count as equal if they differ by less than one cycle over the whole curve.
+        # Two frequencies count as equal if their difference is less than one cycle over the whole curve.
         slack = self.strongest.period / len(self.curve)
         if not math.isfinite(self.epoch):
             return 0
@@ -62,7 +62,7 @@ class CurvePeriod:
         )
 
     def is_shared_by(self, other: CurvePeriod) -> bool:
-        """Return True if the other curve has the same period, in epochs of its trial or in steps."""
+        """Return True if the other curve has the same period, measured in epochs or in steps."""
         own = other.epoch / self.part if self.part and math.isfinite(other.epoch) else self.steps
         same = find_periodicity(other.curve.values, apparent_period(own / other.every))
         return same is not None and same.p <= _MAX_P_VALUE
@@ -118,8 +118,8 @@ def _evaluation_interval(curve: Curve) -> int | None:
 def _longest_momentum_period(trial: Trial) -> float:
     """Return the longest period, in steps, at which momentum alone can make a loss oscillate.
 
-    Weights oscillate like a spring with a damping rate of (1 - momentum) / 2 per step; oscillations with longer periods die
-    out.
+    Weights oscillate like a spring with a damping rate of (1 - momentum) / 2 per step; oscillations with longer periods than
+    the returned one die out.
     """
     values = [as_number(trial.facts.get(f"optimizer.{name}")) for name in ("momentum", "beta1")]
     for name, value in trial.params.items():

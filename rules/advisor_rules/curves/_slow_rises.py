@@ -20,8 +20,8 @@ _MIN_RATE_RATIO = 1.5
 _BLOCKS = 12
 """Maximum number of segments of the rising part of a curve."""
 _MIN_SEGMENTS = 5
-"""Minimum number of segments of the rising part of a curve. Four segments are in ascending order by chance with probability
-1/24, which is too close to 5 %; five segments are with probability 1/120."""
+"""Minimum number of segments of the rising part of a curve. Four segments ascend by chance with probability 1/24, which is too
+close to 5 %; five segments ascend by chance with probability 1/120."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class SlowRise:
     rise: LevelRise
     """Rise from the lowest level to the level at the end, tested against noise."""
     p: float
-    """The larger of two p-values, for the size and for the steadiness of the rise."""
+    """The larger p-value of two tests: of the size and of the steadiness of the rise."""
     steepest: float
-    """Largest share of the rise between two neighbouring segments (of up to 12); near 1 for a jump."""
+    """Largest part of the rise between two neighbouring segments of the curve, as a share of the whole rise; near 1 for a jump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,12 @@ def _is_rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool
 
 
 def measure_slow_rise(values: FloatArray) -> SlowRise | None:
-    """Measure the rise of a finite curve (n,); None for fewer than 6 points. `p` is 1 if the rising part of the curve is too
-    short for a test.
-    """
+    """Measure the rise of a finite curve (n,); None for fewer than 6 points. The p-value is 1 if the rising part of the curve
+    is too short for a test."""
     rise = end_rise(values)
     if rise is None:
         return None
-    # Leave out the window with the lowest level, because it was selected for being low.
+    # Leave out the window with the lowest level, because a window selected for its low level is partly low by chance.
     later_part = values[rise.best + max(1, round(0.05 * len(values))) :]
     blocks = min(_BLOCKS, len(later_part) // 2)
     if blocks < _MIN_SEGMENTS or rise.height <= 0:
@@ -132,7 +131,7 @@ def measure_slow_rise(values: FloatArray) -> SlowRise | None:
 
 
 def p_of_steady_rise(levels: FloatArray) -> float:
-    """Return the one-sided p-value of Kendall's exact test that levels (n,) rise; ties count half."""
+    """Return the one-sided p-value of Kendall's exact test for a rising trend in levels (n,); ties count half."""
     signs = np.sign(levels[None, :] - levels[:, None])[np.triu_indices(len(levels), 1)]
     concordant = float(np.sum(signs > 0)) + 0.5 * float(np.sum(signs == 0))
     chances = _inversion_probabilities(len(levels))

@@ -32,7 +32,7 @@ class Periodicity:
     period: float
     """Period of the series, in points."""
     p: float
-    """p-value: probability that noise with the same spectrum has a period as strong at any frequency."""
+    """p-value: probability that noise with the same spectrum shows an equally strong period at some frequency."""
     share: float
     """Share of the variance of the detrended point-to-point changes that repeats with the period."""
 
@@ -41,11 +41,11 @@ def find_periodicity(values: FloatArray, period: float | None = None) -> Periodi
     """Return the strongest period of a finite, evenly spaced series (n,); None if the series is constant or has fewer than 32
     points.
 
-    `period` is a known period to test, in points; the result is None if the period is too short or too long for the series. The
-    tapered periodogram is compared with a smooth spectrum, so that slow random drift is not mistaken for a period. The smooth
-    spectrum is fitted to the logarithm of the periodogram; it has a constant, a power of the frequency for long-memory noise,
-    and a few cosines. The power of a non-sinusoidal period is spread over its harmonics, so the powers of 1, 2 and 4 harmonics
-    are added.
+    `period` is a known period to test, in points; the result is None if this period is too short or too long for the series.
+    The tapered periodogram is compared with a smooth spectrum, so that slow random drift is not mistaken for a period. The
+    smooth spectrum is fitted to the logarithm of the periodogram; its terms are a constant, a power of the frequency for
+    long-memory noise, and a few cosines. The power of a non-sinusoidal period is spread over its harmonics, so the powers of 1,
+    2 and 4 harmonics are added.
     """
     y = _detrend_changes(values)
     if y is None:
@@ -78,8 +78,8 @@ def find_periodicity(values: FloatArray, period: float | None = None) -> Periodi
 
 
 def _detrend_changes(values: FloatArray) -> FloatArray | None:
-    """Return detrended point-to-point changes after the first tenth, in units of their local scatter; None for a constant
-    series.
+    """Return detrended point-to-point changes after the first tenth of the series, in units of their local scatter; None for a
+    constant series.
 
     Point-to-point changes are used, because a large fall of the curve would remain visible in residuals from a smooth curve.
     The scatter is local, because curves become less noisy as they flatten.
@@ -101,7 +101,7 @@ def _detrend_changes(values: FloatArray) -> FloatArray | None:
 
 
 def _candidates(n: int, period: float | None) -> IntArray:
-    """Return the indices of the fundamental frequencies to test, on the padded grid."""
+    """Return the indices of the fundamental frequencies to test in the zero-padded periodogram."""
     slowest, fastest = _ZERO_PADDING_FACTOR * _MIN_CYCLES, int(_ZERO_PADDING_FACTOR * n / _MIN_PERIOD)
     if period is None:
         return np.arange(slowest, fastest + 1)
@@ -112,7 +112,7 @@ def _candidates(n: int, period: float | None) -> IntArray:
 
 
 def _whiten(power: FloatArray, frequencies: FloatArray) -> tuple[FloatArray, float]:
-    """Return (power divided by the smooth spectrum, number of independent values in the estimate)."""
+    """Return (power divided by the smooth spectrum, half of the degrees of freedom of the smooth spectrum)."""
     independent = np.arange(_ZERO_PADDING_FACTOR, len(power), _ZERO_PADDING_FACTOR)
     w = 2 * math.pi * frequencies
     cosines = 2 + (len(independent) >= 40) + (len(independent) >= 80) + (len(independent) >= 160)

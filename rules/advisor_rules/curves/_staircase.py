@@ -13,11 +13,11 @@ from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Study, Trial
 
 _MIN_EPOCH_STEPS = 20
-"""Minimum number of steps per epoch; with this number, each compared part of an epoch has three losses."""
+"""Minimum number of steps per epoch; with 20 steps, each compared part of an epoch has three losses."""
 _WINDOW = 0.15
 """Length of the parts of an epoch that are compared, as a share of the epoch."""
 _MAX_RATE_CHANGE = 0.01
-"""Maximum relative change of the learning rate at which it counts as constant around the start of an epoch."""
+"""Maximum relative change of the learning rate around the start of an epoch at which the learning rate counts as constant."""
 _MIN_ROUGHNESS = 0.3
 """Minimum noise of the loss at the end of epochs, as a share of the noise at their start. If the logged loss is the mean over
 the epoch so far, its noise at the end is much lower.
@@ -36,15 +36,15 @@ class EpochFalls:
     excess: FloatArray
     """Each fall minus the mean of the falls in the middle of the epochs before and after it, shape (epochs - 1,)."""
     share: FloatArray
-    """Excess as a share of the mean loss just before each start of an epoch, shape (epochs - 1,)."""
+    """Excess fall as a share of the mean loss just before each start of an epoch, shape (epochs - 1,)."""
 
 
 def read(study: Study, trial: Trial) -> EpochFalls | None:
     """Return the falls of a trial's loss; None if its epochs are unknown, too few or too short, or if the learning rate or the
     logging causes the falls.
 
-    Epochs at whose start the learning rate changes in a step are left out. Losses that are the mean over the epoch so far are
-    left out, too.
+    Epochs at whose start the learning rate changes in a step are left out. Logged losses that are the mean over the epoch so
+    far are left out, too.
     """
     epoch, curve = trial.fact("steps_per_epoch"), study.curve(trial, "train_loss").finite
     if study.unit != "step" or not epoch >= _MIN_EPOCH_STEPS or not len(curve) or trial.facts.get("shuffle") == "false":
@@ -68,9 +68,9 @@ def p_value(stairs: Iterable[EpochFalls]) -> float:
     """Return the p-value of the hypothesis that falls at the starts of epochs are not larger than falls in the middle of
     epochs, over all trials.
 
-    The p-value is that of a one-sided t-test of each excess fall divided by the loss just before the fall. Without this
-    division, the decrease of the falls as the loss decreases would count as noise. A curve whose fall slows down has a negative
-    excess, so the test is conservative.
+    The p-value is that of a one-sided t-test of each excess fall divided by the loss just before the fall. Falls become smaller
+    as the loss becomes smaller; without the division by the loss, this trend would count as noise. A curve that flattens has a
+    negative excess fall, so the test is conservative.
     """
     shares = np.concatenate([s.share for s in stairs])
     if len(shares) < 3 or not np.ptp(shares) > 0:
@@ -89,7 +89,7 @@ def _fall(steps: IntArray, values: FloatArray, at: float, width: float) -> float
 
 
 def _changes_rate_at(study: Study, trial: Trial, start: float, epoch: float) -> bool:
-    """Return True if the learning rate changes at this start of an epoch and is constant on both sides."""
+    """Return True if the learning rate changes at the given start of an epoch and is constant before and after it."""
     rates = study.curve(trial, "learning_rate").finite
     before = rates.values[(rates.steps >= start - epoch / 3) & (rates.steps < start)]
     after = rates.values[(rates.steps >= start) & (rates.steps < start + epoch / 3)]

@@ -20,9 +20,9 @@ class CurveBestIsRegularisedByAccident(Rule):
     """The best trial wins because its low learning rate hampers training, while trials that train better overfit.
 
     ## What it looks at
-    The validation and training curves of the feasible trials, ordered by learning rate. Trials at a higher rate than that of
-    the best trial are left out if they fit the training data no better than the best trial does. The rule fires if all of this
-    holds:
+    The rule reads the validation and training curves of the feasible trials, ordered by learning rate. Trials at a higher
+    learning rate than that of the best trial are left out if they fit the training data no better than the best trial does. The
+    rule fires if all of the following conditions hold:
 
     - the learning rate of the best trial is among the lowest, and the best trial does not overfit,
     - most of the trials at higher rates overfit,
@@ -40,11 +40,11 @@ class CurveBestIsRegularisedByAccident(Rule):
 
     ## How sure
     Rank correlations (exact for up to 8 trials) test whether overfitting grows with the learning rate and with the training
-    fit. Confidence is 1 minus the larger p-value of the two tests. In simulations (150 studies of 5 to 32 trials for each
-    case), the rule never fired if nothing overfitted or if overfitting depended on a regulariser. The rule fired in at most 1.3
-    % of simulated studies if overfitting was unrelated to the learning rate, and in at most 5 % if all trials overfitted alike.
-    If overfitting grew with the learning rate and the lowest rates won, the rule fired in 15 % of simulated studies with 5
-    trials, 39 % with 8, 83 % with 16 and 94 % with 32.
+    fit. Confidence is 1 minus the larger of the two p-values, for the learning rate and for the training fit. In simulations
+    (150 studies of 5 to 32 trials for each case), the rule never fired if nothing overfitted or if overfitting depended on a
+    regulariser. The rule fired in at most 1.3 % of simulated studies if overfitting was unrelated to the learning rate, and in
+    at most 5 % if all trials overfitted alike. If overfitting grew with the learning rate and the lowest rates won, the rule
+    fired in 15 % of simulated studies with 5 trials, 39 % with 8, 83 % with 16 and 94 % with 32.
     """
 
     playbook = "Examining the training curves"
@@ -67,7 +67,7 @@ class CurveBestIsRegularisedByAccident(Rule):
     low: Share = 1 / 3
     """Maximum rank at which the best trial's learning rate counts as low, as a share of the number of trials. Our choice."""
     most: Share = 0.5
-    """Minimum share of trials that must overfit among those with a higher learning rate than the best trial. Our choice."""
+    """Minimum share of overfitting trials among those with a higher learning rate than the best trial. Our choice."""
     material: Share = 0.02
     """Minimum rise of the validation curve, as a share of the curve's range; `curve-overfitting` uses the same limit."""
     false_alarms: Share = 0.05

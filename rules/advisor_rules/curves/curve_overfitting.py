@@ -31,7 +31,7 @@ from advisor.stats.curve import MIN_POINTS
 
 
 class CurveOverfitting(Rule):
-    """Validation gets worse after its best step while training still improves.
+    """The validation metric gets worse after its best step while the training metric still improves.
 
     ## What it looks at
     The rule reads the validation curve of every feasible trial. The rule tests if the curve's final level (the median of the
@@ -39,29 +39,30 @@ class CurveOverfitting(Rule):
     multiplied by the number of levels. The noise is estimated from the curve itself, over single points and over tenths of its
     length, so that slow drift does not count as a rise. A training metric (the objective on training data, or a loss) must fall
     over the same steps, and no training metric may rise: a trial whose training also gets worse is unstable and does not
-    overfit. The best trial of each scientific setting is tested first. If the objective is not a loss, the validation loss is
-    tested second, because it often rises although the accuracy does not fall.
+    overfit. The best trial of each combination of scientific hyperparameters is tested first. If the objective is not a loss,
+    the validation loss is tested second, because it often rises although the accuracy does not fall.
 
-    With few evaluations, no single trial can show overfitting, but many trials together can. Trials overfit together if most of
-    them end worse than at a common earlier point of the training (sign test), and if their training metric falls.
+    With few evaluations, no single trial can show overfitting, but many trials together can. Many trials together show
+    overfitting if most of them end worse than they were at a common earlier point of the training (sign test), and if their
+    training metric falls.
 
     ## Why it matters
-    If trials overfit, the study prefers anything that hampers training, such as a tiny learning rate or a small model.
-    Scientific settings can be compared fairly only if each is regularised well. If the regulariser is itself the scientific
-    parameter and only its low settings overfit, the rule is quiet, because this is expected.
+    If trials overfit, the study prefers anything that hampers training, such as a tiny learning rate or a small model. Values
+    of a scientific hyperparameter can be compared fairly only if each is regularised well. If the study compares strengths of a
+    regulariser and only low strengths overfit, the rule is quiet, because this overfitting is expected.
 
     ## What to do
     Extend the range of one searched regulariser upwards. If no regulariser is searched, compare a few strengths of dropout or
     weight decay, including zero; change one regulariser at a time, so that its effect stays visible. Then check the number of
     steps again, because regularised training usually needs more steps. Prefer regularisation to a smaller model. Fine-tuned
-    models overfit within a few epochs; first train them for fewer epochs.
+    models overfit within a few epochs, so first train them for fewer epochs.
 
     ## How sure
     Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg). Confidence is multiplied by 0.6
     if no training metric was logged, because the trial may be unstable instead of overfitted. In simulated studies of 1 or 10
     trials whose curves fall and flatten, with a lag-1 autocorrelation of the noise up to 0.8, the rule fired in at most 1 % of
-    studies. The rule found a rise of a single trial by 10 or 20 times its noise in 28 and 85 % of simulated studies with 10
-    evaluations, 93 and 100 % with 20, and always with 50.
+    studies. If a single trial rises by 10 or 20 times its noise, the rule found the rise in 28 and 85 % of simulated studies
+    with 10 evaluations, in 93 and 100 % with 20, and always with 50.
     """
 
     playbook = "Examining the training curves"
@@ -97,7 +98,8 @@ class CurveOverfitting(Rule):
         winner_indices = {t.index for t in winners}
         curves = validation_curves(study)
         # The significance level is divided among the metrics and among three tests: of the best trial of each setting, of all
-        # other trials, and of all trials together. With too few evaluations to test a single trial, only the last test is made.
+        # other trials, and of all trials together. With too few evaluations to test a single trial, only the test of all trials
+        # together is made.
         assessed = False
         for metric, costs in curves:
             overfits = read_overfits(study, trials, metric, costs, material=self.material)
@@ -125,7 +127,7 @@ class CurveOverfitting(Rule):
             )
 
     def _is_material(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
-        """Return True if the trials lose a material part of their gain, and not only at low strengths of a regulariser."""
+        """Return True if the trials lose a material part of their gain, and do so not only at low strengths of a regulariser."""
         is_material = pooled.share >= self.material and pooled.height >= self.material * gain
         return is_material and not do_only_weak_settings_overfit(study, pooled.rising, trials)
 
@@ -267,7 +269,7 @@ def _context_sentences(hits: list[Overfit], feasible_count: int, metric: str, ob
 
 def _caveat_sentences(training: str | None, metric: str, objective: str) -> Message:
     """Return sentences about a missing training metric, and about the objective if another metric overfits."""
-    note = "" if training else " so the cause may be instability instead of overfitting."
+    note = "" if training else " No training metric was logged, so the cause may be instability instead of overfitting."
     if metric == objective:
         return say("{note}", note=note)
     return say("{note} The objective, {name}, does not get worse beyond noise.", note=note, name=Name(objective))

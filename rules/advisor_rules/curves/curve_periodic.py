@@ -21,16 +21,17 @@ class CurvePeriodic(Rule):
 
     ## What it looks at
     The rule reads the objective and the validation loss of the best few trials, if they were evaluated at regular steps. A
-    period counts if it stands out from the spectrum of the curve's noise and explains a good part of the variation around the
-    trend. If the length of an epoch is known, a period of one epoch is tested first. Any other period must occur in most of the
-    trials. Two harmless causes are excluded: a cyclic learning rate, and momentum, which can cause periods below 4 pi / (1 -
-    momentum) steps. Periods below this limit count only if they are an epoch, or a half or a third of an epoch.
+    period counts if it stands out from the spectrum of the curve's noise and explains a material share of the variation around
+    the trend. If the length of an epoch is known, the period of one epoch is tested separately from other periods. A period
+    that is not an epoch, or a half or a third of an epoch, must occur in most of the trials. Two harmless causes are excluded:
+    a cyclic learning rate, and momentum, which can cause periods below 4 pi / (1 - momentum) steps. Periods below 4 pi / (1 -
+    momentum) steps count only if they equal one epoch, half an epoch or a third of an epoch.
 
     ## Why it matters
     Random sampling of training data causes no period. A period of one epoch means that the model sees the same examples in the
-    same order. The cause may be training data that are not shuffled, or only within a small buffer. Or some training examples
-    are also in the validation set, and the model remembers them best just after training on them. With a periodic curve,
-    results depend on the step at which training ends.
+    same order. The cause may be training data that are not shuffled, or that are shuffled only within a small buffer. Another
+    possible cause is that some training examples are also in the validation set: the model remembers them best just after
+    training on them. With a periodic curve, results depend on the step at which training ends.
 
     ## What to do
     Check that the training loader shuffles all of the data in each epoch, and that no example is in both the training and the
@@ -66,7 +67,7 @@ class CurvePeriodic(Rule):
     material: Share = 0.1
     """Minimum share of the variance around the trend that the period explains. Our choice."""
     false_alarms: Share = 0.02
-    """Maximum share of studies in which noise alone raises a finding. This limit is lower than in other rules, because a
+    """Maximum share of studies in which noise alone raises a finding. The limit is stricter than in most rules, because a
     finding starts a search for bugs."""
 
     def check(self, study: Study) -> Iterator[Finding]:

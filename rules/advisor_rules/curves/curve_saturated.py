@@ -22,8 +22,8 @@ class CurveSaturated(Rule):
 
     ## What it looks at
     The rule examines the best few trials at a constant learning rate. The rule finds the step after which the smoothed
-    objective stays close to its final level. This step plus a margin is the length of training that the trial needed. The rule
-    fires if all of this holds in most of these trials:
+    objective stays close to its final level. The length of training that a trial needed is the step at which its curve became
+    flat, plus a margin. The rule fires if all of the following conditions hold in most of the best trials:
 
     - a good part of the steps can be saved,
     - the upper confidence bound of the gain of the steps to drop is near zero,
@@ -31,16 +31,15 @@ class CurveSaturated(Rule):
     - the cost on training data, if logged, is flat too (a cost that still falls may indicate overfitting).
 
     A decaying learning rate keeps a curve flat by itself, so only steps at a constant learning rate count. At least 55 % of the
-    steps must be at a constant learning rate; the advice keeps the length of the decay after them. With fewer steps at a
-    constant learning rate, the rule cannot judge. If the rule cannot judge, train with the same schedule at half the length and
-    compare the results.
+    steps must be at a constant learning rate; the advice keeps the length of the decay that follows these steps. If the rule
+    cannot judge, train with the same schedule at half the length and compare the results.
 
     ## Why it matters
     Flat curves show that compute does not limit the study. The compute spent on steps without a gain could pay for more trials.
 
     ## What to do
-    Set `max_train_steps` to the length that the slowest of these trials needed, including the margin, and shorten the schedule
-    equally. If you keep the best checkpoint, training too long only costs time. If in doubt, train longer.
+    Set `max_train_steps` to the length that the slowest of the best trials needed, including the margin, and shorten the
+    schedule equally. If you keep the best checkpoint, a training that is too long only costs time. If in doubt, train longer.
 
     If many trials were pruned, the rule cannot judge, because pruning by early results favours trials that settle early.
 
@@ -80,10 +79,11 @@ class CurveSaturated(Rule):
     best: Count = 3
     """Number of best trials to judge. The Deep Learning Tuning Playbook asks to examine at least the best few trials."""
     reach: Share = 0.1
-    """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
+    """Maximum difference between the objectives of a judged trial and the best trial, as a share of the best trial's gain over
+    its run. Our choice."""
     tolerance: Share = curve_tails.TOLERANCE
-    """Maximum distance of a settled curve from its final level, as a share of the run's gain; at least twice the noise is
-    allowed. Our choice."""
+    """Maximum distance of a settled curve from its final level, as a share of the run's gain; a distance of twice the noise is
+    always allowed. Our choice."""
     rest: Share = 0.05
     """Maximum gain of the dropped steps (95 % bound), as a share of the run's gain; on training data, twice this share is
     allowed. Our choice."""
@@ -171,9 +171,8 @@ class CurveSaturated(Rule):
 
 
 def _format_gain_bound(study: Study, flat_endings: Sequence[CurveEnding]) -> Message:
-    """Return a clause on the largest possible gain of the dropped steps, in the objective's unit, and on the quantity with
-    which it is compared.
-    """
+    """Return a clause on the largest possible gain of the dropped steps, in the objective's unit, and on the lead or noise with
+    which this gain is compared."""
     unit, lead = Name(study.spec.objective.metric), curve_tails.difference_to_second_best(study)
     bound = say("{bound} of {metric}", bound=Number(curve_tails.late_gain_bound(study, flat_endings), 2), metric=unit)
     if curve_tails.are_on_one_plateau(study, flat_endings):

@@ -27,28 +27,30 @@ class CurveStaircase(Rule):
     ## What it looks at
     The rule reads the training loss of batches in the five best trials, if an epoch is known to have 20 steps or more. At each
     start of an epoch, the rule measures how far the mean loss falls from the last 15 % of the old epoch to the first 15 % of
-    the new one. From this fall it subtracts the fall in the middle of the two epochs, measured in the same way. The difference
-    between the two falls is divided by the loss just before the start of the epoch, because falls shrink with the loss. Three
-    other causes produce the same steps, and trials with them are left out: a learning rate that changes at the starts of
-    epochs, a loader without shuffling, and losses that are the mean of the epoch so far.
+    the new one. From the fall at the start of an epoch, the rule subtracts the fall in the middle of the epochs before and
+    after it, measured in the same way. The difference between the two falls is divided by the loss just before the start of the
+    epoch, because falls shrink with the loss. Three other causes make the loss fall at the starts of epochs, and trials with
+    these causes are left out: a learning rate that changes at the starts of epochs, a loader without shuffling, and losses that
+    are the mean of the epoch so far.
 
     ## Why it matters
     With shuffled data, only one thing changes at the start of an epoch: the model has seen each example once more. If the loss
-    falls at once at the start of an epoch, the model remembers single examples after one pass. The training loss of such a
-    model says little about new data. Language models that are fine-tuned for several epochs often show such falls.
+    falls at once at the start of an epoch, the model remembers single examples after one pass. The training loss of a model
+    that memorises examples says little about new data. The training loss of language models that are fine-tuned for several
+    epochs often falls at the starts of epochs.
 
     ## What to do
     Compare trials by validation data only. If the validation loss rises, train for fewer epochs, use more data, lower the
     learning rate or regularise. If the validation loss still falls, the staircase itself does no harm.
 
     ## How sure
-    The one-sided test (a t-test over all starts of epochs of these trials) is conservative, because a curve that flattens falls
-    less at the start of an epoch than on average around it. In simulated curves with white, heavy-tailed or autocorrelated
-    noise the rule fired in 1 to 2 % of studies. On recorded trainings with seeds not used in development (`python
-    benchmarks/quality/lm_rules.py`), the rule fired in 18 of 20 studies of models that can memorise and in none of 50 studies
-    of models that do not. The models of the two missed studies memorise only in part; so do those of the one study missed among
-    ten more (seeds 301 to 310). The confidence that the model memorises examples is 0.95. The finding is a note, because only
-    the validation loss shows whether memorising does harm.
+    The one-sided test (a t-test over all starts of epochs of the best trials) is conservative, because a curve that flattens
+    falls less at the start of an epoch than on average around it. In simulated curves with white, heavy-tailed or
+    autocorrelated noise the rule fired in 1 to 2 % of studies. On recorded trainings with seeds not used in development
+    (`python benchmarks/quality/lm_rules.py`), the rule fired in 18 of 20 studies of models that can memorise and in none of 50
+    studies of models that do not. The models of the two missed studies memorise only in part, as do those of the one missed
+    study among ten other studies (seeds 301 to 310). The confidence that the model memorises examples is 0.95. The finding is a
+    note, because only the validation loss shows whether memorising does harm.
     """
 
     playbook = "Examining the training curves"
@@ -118,9 +120,7 @@ class CurveStaircase(Rule):
 
 
 def _describe_missing_data(study: Study) -> Lack:
-    """Return a text that says which data are missing: the training loss, the length of an epoch, or enough long epochs with
-    shuffled data.
-    """
+    """Return which data are missing: the training loss, the length of an epoch, or enough long epochs with shuffled data."""
     if not study.has("train_loss"):
         return "train_loss"
     return "design" if any(trial.fact("steps_per_epoch") > 0 for trial in study.trials) else "facts"

@@ -28,28 +28,28 @@ class CurveStepVariance(Rule):
     """Validation jumps so much between evaluations that noise decides the ranking of the best trials.
 
     ## What it looks at
-    The rule compares the best trial of each of the best settings; other seeds of a setting are not compared. The half of the
-    trial's curve around the best step is split into a smooth course and noise. All evaluations are redrawn 500 times from the
-    smooth course and the noise, and the best step is selected again in each draw. The rule fires if another trial wins in most
-    draws and most of the variance between the best values is noise. If there is only one trial, the rule compares the smallest
-    detectable difference between two such trials with the gain from training. The finding is a note if repeats of one setting
-    differ as much as the settings do, or if there are fewer settings than hyperparameters.
+    The rule compares the best trial of each of the best settings; other seeds of a setting are not compared. For each compared
+    trial, the half of the curve around the best step is split into a smooth course and noise. All evaluations are redrawn 500
+    times from the smooth course and the noise, and the best step is selected again in each draw. The rule fires if another
+    trial wins in most draws and most of the variance between the best values is noise. If there is only one trial, the rule
+    compares the smallest detectable difference between two such trials with the gain from training. The finding is a note if
+    repeats of one setting differ as much as the best settings do, or if there are fewer settings than hyperparameters.
 
     ## Why it matters
-    A lucky or unlucky step decides the result of a trial, so the comparison of hyperparameters depends on chance. Production
-    training will not end at such a lucky step.
+    A lucky or unlucky step decides the result of a trial, so the comparison of hyperparameters depends on chance. A training
+    run in production will not end at a lucky step.
 
     ## What to do
     Decay the learning rate if it is constant. If training metrics jump together with validation, use weight averaging over the
-    last steps or raise the batch size. Otherwise evaluate on more validation data. Noise falls with the square root of the
-    number of examples, so the finding says how many times as many examples would separate the trials.
+    last steps or raise the batch size. In other cases, evaluate on more validation data. Noise falls with the square root of
+    the number of examples, so the finding says how many times as many examples would separate the trials.
 
     ## How sure
-    Confidence is the share of draws that another trial wins, at most 1 - 1 / n of n trials; for a single trial, it is the
-    probability that its noise exceeds the limit. Of three estimates of the noise, the lowest is used, so that bends of a curve
-    do not count as noise. In simulated studies with 50 evaluations, the rule fired in at most 1 % of studies if trials differ
-    by at least 2 standard deviations of the noise. If all trials are equal and noise alone ranks them, the rule fired in 29 %
-    of studies with 2 trials, 67 % with 5 and 79 % with 20.
+    Confidence is the share of draws that another trial wins, which is at most 1 - 1 / n for n trials. For a single trial,
+    confidence is the probability that its noise exceeds the limit. Of three estimates of the noise, the lowest is used, so that
+    bends of a curve do not count as noise. In simulated studies with 50 evaluations, the rule fired in at most 1 % of studies
+    if trials differ by at least 2 standard deviations of the noise. If all trials are equal and noise alone ranks them, the
+    rule fired in 29 % of studies with 2 trials, 67 % with 5 and 79 % with 20.
     """
 
     playbook = "Examining the training curves"
@@ -61,10 +61,10 @@ class CurveStepVariance(Rule):
     best: Count = 5
     """Number of best settings to compare."""
     keeps: Share = 0.5
-    """Minimum share of draws that the best trial must win for its ranking to count as reliable. We chose half of the draws."""
+    """Minimum share of draws that the best trial must win for its ranking to count as reliable. Our choice."""
     reliable: Share = 0.5
-    """Minimum share of the variance between the best trials that must come from true differences in a reliable ranking. Our
-    choice."""
+    """Minimum share of the variance between the best trials that is due to true differences, for their ranking to count as
+    reliable. Our choice."""
     blur: Share = 0.05
     """Maximum acceptable value of the smallest detectable difference if there is a single trial, as a share of the trial's
     gain. Our choice."""
@@ -207,7 +207,7 @@ class CurveStepVariance(Rule):
 
 
 def _remedy_of_ties(study: Study) -> str:
-    """Return advice for best trials that all have the same result."""
+    """Return advice for the case that all of the best trials have the same result."""
     if validation.perfect_trials(study):
         return "no result can be better, so evaluate on harder examples"
     if len({float(study.costs[t.index]) for t in study.ranked()}) > 1:
@@ -216,6 +216,6 @@ def _remedy_of_ties(study: Study) -> str:
 
 
 def _best_of_each_setting(study: Study) -> list[Trial]:
-    """Return the best trial of each setting, best first; all trials if there is only one setting."""
+    """Return the best trial of each setting, in the order of their results; all trials if there is only one setting."""
     best = repeats.first_trial_of_settings(study.ranked())
     return best if len(best) > 1 else study.ranked()

@@ -33,30 +33,33 @@ class CurveStillImproving(Rule):
 
     ## What it looks at
     The rule examines the objective of the best few trials over the last fifth of their steps at a constant learning rate. Two
-    tests decide if the objective improves beyond its noise: a line through these evaluations (with wider errors for
+    tests decide if the objective improves beyond its noise: a line fitted to the last evaluations (with wider errors for
     autocorrelated noise), and a sign test of their differences. The forecast is the gain expected from twice the steps. The
     forecast follows from the slope of the curve and from the decrease of this slope since the previous fifth of the steps. The
-    rule fires if most of the best trials improve and the forecast is large enough. Trials that were cut short are left out.
+    rule fires if most of the best trials still improve and the forecast gain reaches the minimum. Trials that were cut short
+    are left out.
 
-    A decay of the learning rate bends the end of a curve, which then falls although longer training would not help. The rule
-    therefore needs a constant learning rate over at least 55 % of the steps, as before the decay at the end of a "warmup,
-    stable, decay" schedule. With a cosine or linear decay to zero, the rule cannot judge. If the rule cannot judge, train with
-    the same schedule at half the length and compare the results. If the schedule is unknown, the curves of all trials together
-    must also slow down gradually, which happens only at a constant rate. With a decaying learning rate, the loss falls ever
-    faster, keeps falling evenly to the end, or stops falling abruptly. With only one trial, the rate is assumed to be constant,
-    and the finding says so.
+    If the learning rate decays, the end of a curve falls although longer training would not help. The rule therefore needs a
+    constant learning rate over at least 55 % of the steps, as before the decay at the end of a "warmup, stable, decay"
+    schedule. With a cosine or linear decay to zero, the rule cannot judge. If the rule cannot judge, train with the same
+    schedule at half the length and compare the results. If the schedule is unknown, the curves of all trials together must also
+    slow down gradually, which happens only at a constant learning rate. With a decaying learning rate, the loss falls ever
+    faster, keeps falling evenly to the end, or stops falling abruptly. With only one trial, the rule assumes a constant
+    learning rate, and the finding says so.
 
-    Trials with the same settings and different lengths directly show the effect of more steps, under any schedule. If there are
-    trials with the same settings and different lengths, the rule compares them instead of forecasting.
+    Trials with the same settings and different lengths of training directly show the effect of more steps, under any schedule.
+    If there are trials with the same settings and different lengths of training, the rule compares these trials instead of
+    forecasting.
 
     ## Why it matters
-    If trials still improve, compute limits the study: longer training improves its results directly. Comparing trials too early
-    may rank them wrongly.
+    If trials still improve, compute limits the study: longer training improves its results directly. A comparison of trials
+    that still improve may rank them wrongly.
 
     ## What to do
-    Train longer, by a factor of 1.5 to 3 that follows from the curves. Stretch the learning-rate schedule too, because extra
-    steps at the tiny final rate of the old schedule are wasted. With a cosine decay, use the new length and the same base rate.
-    With a linear decay, keep the length of the decay and extend the constant part before it. Then tune the decay again.
+    Train longer by a factor of 1.5 to 3; the finding computes this factor from the curves. Lengthen the learning-rate schedule
+    too, because extra steps at the tiny final rate of the old schedule are wasted. With a cosine decay, stretch the decay over
+    the new length and keep the base learning rate. With a linear decay, keep the length of the decay and extend the constant
+    phase before the decay. Then tune the decay again.
 
     ## How sure
     Confidence is the probability, given the noise, that the forecast exceeds the threshold, multiplied by the share of the best
@@ -92,14 +95,16 @@ class CurveStillImproving(Rule):
     best: Count = curve_tails.BEST
     """Number of best trials to judge. The Deep Learning Tuning Playbook asks to examine at least the best few trials."""
     reach: Share = curve_tails.MAX_DISTANCE_FROM_BEST
-    """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
+    """Maximum difference between the objectives of a judged trial and the best trial, as a share of the best trial's gain over
+    its run. Our choice."""
     tail: Share = curve_tails.TAIL
-    """Share of the steps that counts as the end of training; extended if it contains fewer than 5 evaluations. Our choice."""
+    """Share of the steps that counts as the end of training; a longer part is used if it contains fewer than 5 evaluations. Our
+    choice."""
     material: Share = curve_tails.MATERIAL
-    """Minimum forecast gain, as a share of the run's gain. Our choice."""
+    """Minimum forecast gain from twice the steps, as a share of the run's past gain. Our choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies in which noise alone raises a finding. Each trial's test has this significance level, and most
-    trials must be significant."""
+    """Maximum share of studies in which noise alone raises a finding. Each trial is tested at this significance level, and the
+    test must be significant for most trials."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         pairs = _doublings.read(study)

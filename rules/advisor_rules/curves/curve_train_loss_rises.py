@@ -24,9 +24,10 @@ class CurveTrainLossRises(Rule):
     The rule reads the training loss of the best few trials, on batches and in evaluations. The final level of the loss must lie
     above its lowest level, and the rise must be steady, both beyond noise. The rise must be a material share of the curve's
     range and of the level itself, because a loss near zero fluctuates. Four cases are excluded: a rise in one jump
-    (`stability-mid`), a start that blew up (`stability-early`), a loss that ends non-finite, and a rise while the learning rate
-    was raised. The rule fires if the best trial or most of the best few show a rise. If evaluations still improve, the finding
-    is a note, because the definition of the loss may have changed, for example when augmentation started.
+    (`stability-mid`), a loss that blew up at the start (`stability-early`), a loss that ends non-finite, and a rise after the
+    learning rate was raised. The rule fires if the loss rises in the best trial, or in most of the best few trials. If
+    evaluations still improve, the finding is a note, because the definition of the loss may have changed, for example when
+    augmentation started.
 
     ## Why it matters
     Training minimises the training loss. If the loss rises slowly in trials that otherwise work, the cause is usually an
@@ -34,15 +35,16 @@ class CurveTrainLossRises(Rule):
     differently, or gradients are not cleared. No hyperparameter can compensate for such a bug.
 
     ## What to do
-    Find the bug before tuning: compare batches from before and after the lowest loss. If the data are correct, halve the
-    learning rate once. If the rise then disappears, its cause was slow instability.
+    Look for a bug before you tune: compare batches from before and after the step with the lowest loss. If the data are
+    correct, halve the learning rate once. If the loss no longer rises at half the learning rate, the cause was slow
+    instability.
 
     ## How sure
     Confidence is 1 minus the p-value, which is multiplied by the number of curves judged. The noise is estimated from the curve
-    itself, also over windows of a tenth of it. Steadiness is tested by Kendall's exact test over up to 12 segments. In 300
-    simulated curves per design with 20 to 500 points, the rule fired in at most 1 % of flat or falling curves with a lag-1
-    autocorrelation up to 0.5, in at most 5 % with 0.8, and in up to 30 % of random walks. Among curves that rise by 5 or 10
-    times their noise, the rule found 53 and 99 % with 20 points, and all with 200.
+    itself, both over single points and over windows of a tenth of the curve. Steadiness is tested by Kendall's exact test over
+    up to 12 segments. In 300 simulated curves per design with 20 to 500 points, the rule fired in at most 1 % of flat or
+    falling curves with a lag-1 autocorrelation up to 0.5, in at most 5 % with 0.8, and in up to 30 % of random walks. Among
+    curves that rise by 5 or 10 times their noise, the rule found 53 and 99 % with 20 points, and all with 200.
     """
 
     playbook = "Examining the training curves"
@@ -62,13 +64,15 @@ class CurveTrainLossRises(Rule):
     best: Count = 3
     """Number of best trials to judge. The Deep Learning Tuning Playbook asks to examine at least the best few trials."""
     reach: Share = 0.1
-    """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
+    """Maximum difference between the objectives of a judged trial and the best trial, as a share of the best trial's gain over
+    its run. Our choice."""
     material: Share = 0.1
-    """Minimum rise of the loss, as a share of the curve's range; the same limit as for instability. Our choice."""
+    """Minimum rise of the loss, as a share of the curve's range; the rules about instability use the same limit. Our choice."""
     visible: Share = 0.02
     """Minimum rise of the loss, as a share of its lowest level. Our choice."""
     jump: Share = 0.75
-    """Maximum share of the rise within one of up to 12 segments; a larger share is a jump. Our choice."""
+    """Maximum share of the whole rise that may occur within one of up to 12 segments of the curve; a rise with a larger share
+    is a jump. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which noise alone raises a finding."""
 

@@ -25,14 +25,15 @@ class CurveWorseThanChance(Rule):
     """No trial is clearly better than guessing, or than the untrained model.
 
     ## What it looks at
-    The rule compares the trials with the score of guessing on the objective. Trials may log the score of guessing. Otherwise
-    the score of guessing follows from the classes, their sizes and the metric's name: for an accuracy the share of the most
-    frequent class, for a loss the entropy of the classes, for an AUC one half. If several trials are constant at a better class
-    share, the chance level is that share. If neither this score nor the classes are known, the chance level is the evaluation
-    before training (or a later one if the training loss had not fallen by then). The best level of each trial, a median over a
-    tenth of its evaluations, is compared with guessing. A trial is clearly better if it covers, beyond noise, 2 % of the
-    distance from guessing to a perfect score. If the metric is a share of right answers, the trial must double the share that
-    guessing gets right, or cover a tenth of the distance. One trial that is clearly better makes the rule quiet.
+    The rule compares the objective of the trials with the score of guessing. Trials may log the score of guessing. If it was
+    not logged, the score of guessing follows from the classes, their sizes and the metric's name: for an accuracy the share of
+    the most frequent class, for a loss the entropy of the classes, for an AUC one half. If the scores of several trials stay
+    constant at a higher share of one class, that share is the chance level. If neither the score of guessing nor the classes
+    are known, the chance level is the evaluation before training (or a later one if the training loss had not fallen by then).
+    The best level of each trial, a median over a tenth of its evaluations, is compared with guessing. A trial is clearly better
+    than guessing if it covers, beyond noise, 2 % of the distance from guessing to a perfect score. If the metric is a share of
+    right answers, the trial must double the share that guessing gets right, or cover a tenth of the distance to a perfect
+    score. The rule is quiet if one trial is clearly better than guessing.
 
     ## Why it matters
     If no trial learned anything, hyperparameters are not the reason. Part of the pipeline is broken, and tuning is useless
@@ -40,18 +41,20 @@ class CurveWorseThanChance(Rule):
 
     ## What to do
     If training runs smoothly but learns next to nothing, the learning rates may be far too low. The next study then searches
-    from half a decade below the highest tried rate to a decade above it. Otherwise, or if higher rates do not help, train on
-    one batch until its loss is near zero. If the loss on one batch stays high, check the loss, the gradients and the learning
-    rates. If the loss of the best trial, or of half of the trials, blew up, the learning rates are probably too high, so the
-    next study searches the two decades below them. If the loss on one batch falls to near zero, check the data: labels that
-    belong to other examples, inputs that are all alike, validation data prepared differently.
+    from half a decade below the highest learning rate that was tried to a decade above it. If training is not smooth, or if
+    higher learning rates do not help, train on one batch until its loss is near zero. If the loss on one batch stays high,
+    check the loss, the gradients and the learning rates. If the loss of the best trial, or of half of the trials, blew up, the
+    learning rates are probably too high, so the next study searches the two decades below the tried rates. If the loss on one
+    batch falls to near zero, check the data: labels that belong to other examples, inputs that are all alike, validation data
+    prepared differently.
 
     ## How sure
     Confidence is the probability, given the noise and the number of validation examples, that the best trial's true gain is
-    below twice the required gain; a confidence below one half raises no finding. If a small gain is beyond noise, the finding
-    is a warning. In simulations (150 studies per design) with 1 to 12 trials whose losses fell by a tenth, the rule never fired
-    if the noise was a tenth of the fall, and fired in 0 to 1 % if it was a third to a half. If 1 to 50 trials learned nothing,
-    on 40 to 10,000 examples, the rule fired in 97 to 100 % of studies.
+    below twice the required gain; a confidence below one half raises no finding. If the best trial's gain over guessing is
+    small but beyond noise, the finding is only a warning. In simulations (150 studies per design) with 1 to 12 trials whose
+    losses fell by a tenth, the rule never fired if the noise was a tenth of the fall, and fired in 0 to 1 % if it was a third
+    to a half. If 1 to 50 trials with 40 to 10,000 validation examples learned nothing, the rule fired in 97 to 100 % of
+    simulated studies.
     """
 
     playbook = "Examining the training curves"
@@ -88,8 +91,8 @@ class CurveWorseThanChance(Rule):
     material: Share = 0.02
     """Minimum gain, as a share of the distance from guessing to a perfect score. Our choice."""
     answers: Share = 0.1
-    """Minimum gain if the metric is a share of right answers with a known chance level; the chance level itself if it is lower.
-    Our choice."""
+    """Minimum gain for a metric that is a share of right answers, as a share of the distance from guessing to a perfect score;
+    the chance level itself if that is smaller. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which noise alone makes a trial that learned nothing better than guessing."""
 
@@ -209,8 +212,8 @@ def _search_lower_rates(study: Study) -> tuple[Change, ...]:
 def _search_higher_rates(study: Study, top: SkillOverGuessing, *, hardly: bool) -> tuple[Change, ...]:
     """Return the change to search higher learning rates, if no trial failed and the loss hardly changed in training.
 
-    No change is returned if the learning rates already reach the usual rates of every optimizer, because too low rates are then
-    not the reason why no trial learns.
+    No change is returned if the learning rates already reach the usual rates of every optimizer, because these rates are high
+    enough to learn.
     """
     rates, failed = learning_rates(study), failures.failures(study)
     hardly_changes = hardly or (training(study, top.trial) is not None and not learned(study, top.trial))

@@ -15,11 +15,11 @@ from advisor.model.study import Study, Trial
 from advisor.stats.curve import smoothed
 
 MIN_NOISE_RATIO = 2.0
-"""Minimum ratio of the best trial's noise between evaluations to the noise of the trial it is compared with."""
+"""Minimum ratio of the best trial's noise between evaluations to the noise of the trial with which it is compared."""
 _MAX_PROBABILITY = 0.05
-"""A lead counts as more than luck only if the other trial is at least as good with at most this probability."""
+"""Maximum probability that the other trial is at least as good, for the best trial's lead to count as more than luck."""
 _MAX_COMPARED_TRIALS = 10
-"""Maximum number of trials after the best one, in the order of results, among which to search for a trial with less noise."""
+"""Maximum number of trials after the best one, in the order of results, that are searched for a trial with less noise."""
 _DRAWS = 500
 _LEAD_VARIANCE = 0.94
 """Variance of a lead due to chance, in units of the noise variance of one evaluation: 0.66 from the estimate of the smooth
@@ -29,7 +29,8 @@ curve and 0.28 from the best of 20 evaluations.
 
 @dataclass(frozen=True)
 class EvaluationLuck:
-    """The best trial, the best trial with less noisy evaluations, and the lead between the two that noise alone explains."""
+    """The best trial, the best one among the trials with less noisy evaluations, and the lead between the two that noise alone
+    explains."""
 
     best: Trial
     rival: Trial
@@ -42,7 +43,7 @@ class EvaluationLuck:
     less: float
     """Standard deviation of the other trial's noise between evaluations."""
     probability: float
-    """Probability that the other trial is at least as good: 0.5 if the lead is exactly the expected one."""
+    """Probability that the other trial is at least as good; 0.5 if the lead equals the lead that is expected by chance."""
 
 
 def of_best(study: Study) -> EvaluationLuck | None:
@@ -70,9 +71,8 @@ def _best_half(study: Study, trial: Trial) -> step_noise.HalfAroundBest | None:
 
 
 def _noise(around: step_noise.HalfAroundBest) -> float:
-    """Return the standard deviation of one evaluation's noise. `HalfAroundBest.noise` alone is too low for this purpose,
-    because it is the lowest of several estimates.
-    """
+    """Return the standard deviation of one evaluation's noise. `HalfAroundBest.noise` alone is too low, because it is the
+    lowest of several estimates."""
     return max(around.noise, float(np.std(around.rest)))
 
 

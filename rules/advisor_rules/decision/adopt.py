@@ -18,22 +18,22 @@ from advisor_rules.decision import _evaluation_luck
 
 
 class Adopt(Rule):
-    """The best setting is not shown to be better than the next best, or does not repeat with other seeds.
+    """The best setting is not shown to be better than the next best one, or its result does not repeat with other seeds.
 
     ## What it looks at
     The rule compares the setting of the best trial with the setting that has the best mean among the others, each with its
     repeats (other seeds). First, the rule checks if the repeats of the best setting agree, or if some fail or are worse than
-    the next setting. Second, it tests if the lead of the best setting's mean exceeds the variation between seeds, and large
-    enough to matter. A run whose result decided which setting to repeat is left out, and runs with the same seed are not
-    repeats. Without repeats, the rule checks if the best trial leads only because its evaluations vary most, since the best of
-    many noisy values is a lucky one.
+    the next setting. Second, the rule tests if the lead of the best setting's mean exceeds the variation between seeds and is
+    large enough to matter. Runs whose result decided which setting to repeat are left out; runs with the same seed do not count
+    as repeats. Without repeats, the rule checks if the best trial leads only because its evaluations vary most, since the best
+    of many noisy values is good by chance.
 
     ## Why it matters
     In many studies, one lucky seed wins. A change adopted because of one lucky seed is no improvement, and later results are
     compared with a value that cannot be reached again.
 
     ## What to do
-    Repeat the best trial and the next setting with enough other seeds to detect a lead of this size with 80 % probability. If a
+    Repeat the best trial and the next setting with enough other seeds to detect their difference with 80 % probability. If a
     setting would need more than 20 repeats, treat the two settings as equally good. If repeats fail, find the cause before any
     further comparison. `advisor compare` decides between two trials, settings or studies and weighs added complexity.
 
@@ -45,7 +45,8 @@ class Adopt(Rule):
     studies. With 4 or more repeats, the rule doubted a true lead of 4 standard deviations in 0 to 4 % of simulated studies, and
     a true lead of 3 standard deviations in 0 to 13 %. With 2 or 3 repeats, hardly any lead can be shown. Without repeats,
     confidence is the probability, given the noise between evaluations, that the other trial is at least as good. In 76 findings
-    on simulated studies, this probability was 0.69 on average, and the other trial was in fact as good in 95 % of them.
+    on simulated studies without repeats, confidence was 0.69 on average, and the other trial was in fact as good in 95 % of
+    them.
     """
 
     playbook = "Determining whether to adopt a training pipeline change or hyperparameter configuration"
@@ -197,7 +198,7 @@ class Adopt(Rule):
     def _advice_without_lead(
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
     ) -> tuple[Message, tuple[Change, ...]]:
-        """Return (action, changes) if there is no significant lead: more runs of both settings if more runs can show a lead
+        """Return (action, changes) for two settings without a significant lead: run both again if more runs can show a lead
         that matters."""
         one = _value(study, best, rival) or Name(best.trials[0].name)
         other = _value(study, rival, best) or Name(rival.trials[0].name)
@@ -244,7 +245,7 @@ class Adopt(Rule):
 
 
 def _best_other_setting(best: repeats.Setting, others: Sequence[repeats.Setting]) -> repeats.Setting | None:
-    """Return the best setting other than the one of the best trial. If no other setting has a better mean, prefer repeated
+    """Return the best setting that is not the setting of the best trial. If no other setting has a better mean, prefer repeated
     settings, because the best of many single runs is probably lucky."""
     best_first = sorted(others, key=lambda s: s.mean)
     repeated = [s for s in best_first if len(s.fresh) > 1]

@@ -28,7 +28,7 @@ STOP = (
 
 
 class TuningSaturated(Rule):
-    """Further tuning in this space no longer pays: the expected gain from more trials is smaller than the noise.
+    """Further tuning in this search space no longer pays: the expected gain from more trials is smaller than the noise.
 
     ## What it looks at
     The rule counts the settings that are indistinguishable from the best result, given the variation between seeds. If the best
@@ -37,8 +37,8 @@ class TuningSaturated(Rule):
     have gained more than noise.
 
     ## Why it matters
-    The next trial might always be better. Once the expected gain of another trial is smaller than the variation between seeds,
-    the time is better spent on another question.
+    Another trial can always turn out better than the best one. Once the expected gain of another trial is smaller than the
+    variation between seeds, the time is better spent on another question.
 
     ## What to do
     Run one last adaptive search around the good trials, then stop tuning these hyperparameters in this space. Take the best
@@ -48,10 +48,11 @@ class TuningSaturated(Rule):
     ## How sure
     Trials in random or quasi-random order are exchangeable, so the order of the results carries no information. The probability
     that doubling the trials gains more than noise is therefore at most about the probability that all k settings within noise
-    of the best lie in the same half: 1 in 2 to the power of k. A single setting that leads all others by more than noise never
-    suffices. A difference counts as noise if it is smaller than the detectable difference of one more run of the best setting.
-    On simulated smooth responses of 1 to 6 hyperparameters with 10 to 50 trials, the rule fired wrongly in 0 to 5 % of studies.
-    If the sampler used earlier results, trials always cluster around the best, so the finding has a lower confidence.
+    of the best lie in the same half: 1 in 2 to the power of k. The rule never fires if a single setting leads all others by
+    more than noise. A difference from the best setting counts as noise if one more run of the best setting could differ as much
+    by chance. On simulated smooth responses of 1 to 6 hyperparameters with 10 to 50 trials, the rule fired wrongly in 0 to 5 %
+    of studies. If the sampler used earlier results, trials always cluster around the best, so the finding has a lower
+    confidence.
     """
 
     playbook = "After exploration concludes"
@@ -66,7 +67,8 @@ class TuningSaturated(Rule):
     fewest: Count = 10
     """Minimum number of settings with a result; the tuning playbook spends as many on tuning only a learning rate."""
     false_alarms: Share = 0.05
-    """Maximum probability that doubling the trials gains more than noise, and one-sided significance level of the noise."""
+    """Maximum probability that doubling the trials gains more than noise; also the one-sided significance level at which a
+    difference exceeds noise."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         tried = repeats.settings(study)

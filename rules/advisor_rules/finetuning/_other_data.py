@@ -20,12 +20,12 @@ _METRIC_PART_WORDS = frozenset(
     "kl recon reconstruction aux reg cls box classification total weighted balance router z token tokens chosen rejected reward "
     "rewards margin margins ema best last min max top smoothed std sd full".split()
 )
-"""Words in names of metrics that mark a part or a variant of a metric on the same data."""
+"""Words in metric names that mark a part or a variant of another metric on the same data."""
 _DATASET_WORDS = frozenset(
     "old new base source general original pretrain pretrained pretraining ood held heldout retain retained replay previous "
     "upstream wiki wikitext wikipedia".split()
 )
-"""Words that name data rather than a part of a loss."""
+"""Words in metric names that denote a dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +34,26 @@ class MetricDecline:
 
     trial: Trial
     before: float
-    """Value at the first evaluation, with its sign changed if higher values are worse."""
+    """Value of the metric at the first evaluation."""
     after: float
-    """Mean over the second half of the evaluations, with its sign changed if higher values are worse."""
+    """Mean of the metric over the second half of the evaluations."""
     share: float
     """Decline of the metric as a share of its first value; negative if the metric improved."""
     p: float
-    """p-value of the decline: the larger p-value of two tests, that the metric's later level lies below its first value, and
-    that the objective improves steadily."""
+    """p-value of the decline, corrected for the number of tested metrics. It is the larger p-value of two tests: the metric's
+    late level is worse than its first value, and the objective improves steadily."""
 
 
 def other_metrics(study: Study) -> list[str]:
-    """Return the metrics that evaluate the objective's quantity on other data, in alphabetical order."""
+    """Return the names of the metrics that measure the same quantity as the objective on other data, sorted."""
     objective = study.spec.objective.metric
     timed = {word for name in study.metrics if words(name)[-1:] == ("runtime",) for word in words(name)[:-1]}
     return sorted(name for name in study.metrics if name != objective and _is_on_other_data(name, objective, timed))
 
 
 def _is_on_other_data(name: str, objective: str, timed: Set[str]) -> bool:
-    """Return True if the two metric names differ by a word for a dataset. `timed` holds the datasets that Transformers
-    evaluates: NAME in the logged `eval_NAME_runtime`."""
+    """Return True if the two metric names differ by a word for a dataset. `timed` holds the dataset names for which
+    Transformers logged a metric `eval_NAME_runtime`."""
     if split_of(name) not in ("valid", "test") or name.endswith((".min", ".max")):
         return False
     same_quantity = quantity(name)[-1:] == quantity(objective)[-1:] and direction_of(name) == direction_of(objective)
@@ -65,13 +65,14 @@ def _is_on_other_data(name: str, objective: str, timed: Set[str]) -> bool:
 
 
 def _dataset_words(name: str) -> frozenset[str]:
-    """Return the dataset's words before the slash of a metric name: "sums" for `eval_sums/loss`."""
+    """Return the words of the dataset name before the slash of a metric name, such as "sums" for `eval_sums/loss`."""
     parts = [part for part in name.split("/")[:-1] if split_of(part) and direction_of(part) is None]
     return frozenset(word for part in parts for word in quantity(part))
 
 
 def measure_declines(study: Study, trials: Sequence[Trial], metric: str, tests: int) -> list[MetricDecline]:
-    """Return the change of the metric in each trial with enough evaluations. `tests` is the number of metrics tested."""
+    """Return the change of the metric in each trial with enough evaluations. `tests` is the number of tested metrics, by which
+    each p-value is multiplied."""
     found = []
     sign = 1.0 if study.minimize else -1.0
     for trial in trials:

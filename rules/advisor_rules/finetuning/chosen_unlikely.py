@@ -16,17 +16,16 @@ from advisor.model.study import Signal, Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
 _SIGNALS: tuple[Signal, ...] = ("valid_chosen_logp", "train_chosen_logp")
-"""Evaluations come first, because all evaluations use the same answers."""
+"""Signals in order of preference; evaluations come first, because all evaluations use the same answers."""
 MIN_POINTS = 6
-"""Minimum number of values to tell a fall from noise."""
+"""Minimum number of logged values to distinguish a fall from noise."""
 _ADVICE = (
     "Lower the learning rate, or add the loss of the preferred answers (`sft` in TRL's loss_type), and compare trials by {metric} "
     "as well."
 )
 _CONFIDENCE = 0.8
-"""Confidence before noise is considered. Both remedies prevented the fall of the best trials in our small studies, but the fall
-can be harmless if the answers come from a different model.
-"""
+"""Confidence of a finding whose p-value is 0. Both remedies prevented the fall of the log probability in the best trials of our
+small studies, but the fall can be harmless if another model wrote the answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,8 @@ class _LogProbabilityFall:
 
     @property
     def ratio(self) -> float:
-        """Ratio of the cross-entropy of the preferred answers to its first value. The ratio does not depend on the length of
-        the answers."""
+        """Ratio of the late cross-entropy of the preferred answers to its initial value. The ratio does not depend on the
+        length of the answers."""
         return self.after / self.before
 
 
@@ -51,33 +50,35 @@ class ChosenUnlikely(Rule):
     """Preference training makes the preferred answers unlikely, which the share of correctly ordered pairs does not show.
 
     ## What it looks at
-    The rule reads the mean log probability of the preferred answers (TRL's `logps/chosen`), from evaluations if they log it
-    at least six times, otherwise from training.
-    The rule compares the second half of each trial with its own first evaluation, or with the first tenth of a training curve.
-    The rule fires if the best trial's late log probability is more than one and a half times as far below zero as its first,
-    beyond noise. This ratio of cross-entropies does not depend on the length of the answers.
+    The rule reads the mean log probability of the preferred answers (TRL's `logps/chosen`), from evaluations if they log it at
+    least six times, otherwise from training. The rule compares the mean over the second half of each trial with the trial's
+    first evaluation or, for a training curve, with the first tenth of the curve. The rule fires if the late log probability of
+    the best trial is more than 1.5 times as far below zero as its initial value, by more than noise. The ratio of two
+    cross-entropies does not depend on the length of the answers.
 
     ## Why it matters
-    DPO rewards the distance between the two answers of a pair. The model can increase this distance by making both answers
-    unlikely, the rejected one faster. Accuracy and margin then keep rising, while the model moves probability to answers that
-    are in no pair.
+    DPO rewards the distance between the two answers of a pair. The model can increase the distance by making both answers
+    unlikely, the rejected answer even more than the preferred one. Accuracy and margin keep rising while the model moves
+    probability to answers that are in no pair.
 
     ## What to do
     Watch the log probability of preferred answers beside the accuracy, and generate some answers. Lower the learning rate,
     train for fewer steps, raise beta, or add the cross-entropy loss of the preferred answers.
 
     ## How sure
-    Pal et al. 2024 (arXiv:2402.13228) and Razin et al. 2024 (arXiv:2410.08847) describe this fall and its harm; Pang et al.
-    2024 (arXiv:2404.19733) find that adding the loss of the preferred answers prevents it. A small fall of this log probability
-    is usual and harmless. We chose the limit of one and a half. The p-value comes from a t-test over means of five blocks,
-    which are compared with one and a half times the first value. For evaluations, the first value counts as exact, because they
-    see the same answers each time; for training values, its error is taken into account (Welch's test). On tiny models that
-    TRL's DPOTrainer trained, whose preferred answers are the right ones (`finetuning.py --by trl`, seeds 40 to 49, on which it
-    was not developed), the rule fired in 20 of 20 studies with far too high rates or with a high rate and a small beta. In the
-    best trials of the first four seeds, the log probability went from -1 to -2.6 or less (median -15). The rule fired in none
-    of 30 studies of usual rates, of a large beta, and of the same high rates with the loss of the preferred answers. So a lower
-    rate and this loss both prevented the fall. At intermediate rates, whose best trial recovers in part, few studies were seen.
-    Confidence is 0.8 times one minus the p-value: larger models, and answers that come from another model, were not measured.
+    Pal et al. 2024 (arXiv:2402.13228) and Razin et al. 2024 (arXiv:2410.08847) describe how this log probability falls and why
+    that is harmful. Pang et al. 2024 (arXiv:2404.19733) find that adding the loss of the preferred answers prevents the fall. A
+    small fall of the preferred answers' log probability is usual and harmless. We chose the limit of 1.5 for the ratio of
+    cross-entropies. The p-value comes from a t-test that compares the means of five blocks of values with 1.5 times the first
+    value. For evaluations, the first value counts as exact, because all evaluations use the same answers. For training values,
+    Welch's test also accounts for the error of the first value. On tiny models trained by TRL's DPOTrainer on pairs whose
+    preferred answers are right (`finetuning.py --by trl`, seeds 40 to 49, not used in development), the rule fired in 20 of 20
+    studies with far too high learning rates, or with a high rate and a small beta. In the best trials of the first four seeds,
+    the log probability went from -1 to -2.6 or less (median -15). The rule fired in none of 30 studies with usual learning
+    rates, with a large beta, or with the same high rates and the added loss of the preferred answers. A lower learning rate and
+    the added loss of the preferred answers therefore both prevented the fall. We measured few studies with intermediate
+    learning rates, whose best trials recover in part. Confidence is 0.8 times (1 - p), because we measured neither larger
+    models nor answers that another model wrote.
     """
 
     playbook = "Examining the training curves"
@@ -152,7 +153,7 @@ def _fall(study: Study, trial: Trial, signal: Signal, most: float) -> _LogProbab
     entropy = -study.curve(trial, signal).finite.values
     if len(entropy) < MIN_POINTS:
         return None
-    # Each training step sees other answers, so the first value has an error.
+    # Each training step uses different answers, so the first value has a sampling error.
     late = mean_level(entropy[len(entropy) // 2 :])
     if signal == "valid_chosen_logp":
         start, p = float(entropy[0]), late.p_above(most * float(entropy[0]))

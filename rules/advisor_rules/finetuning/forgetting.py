@@ -18,20 +18,21 @@ _ADVICE = (
     "rate, or train a LoRA adapter instead of all weights."
 )
 _CONFIDENCE = 0.9
-"""Confidence of a finding without noise; below 1, because the decline is measured, but only the user can say if it matters."""
+"""Confidence of a finding whose p-value is 0; it is below 1, because only the user can say if the measured decline matters."""
 
 
 class Forgetting(Rule):
     """While fine-tuning improves the objective, the model gets worse on other data.
 
     ## What it looks at
-    The rule reads other evaluations of the objective's quantity, on data with another name: for the objective
-    `eval_new_accuracy`, the metric `eval_old_accuracy`. The name must differ by a word for data such as "old", "base" or
-    "wiki", or by a dataset: a part before a slash (`eval_sums/loss`), or a name with an `eval_sums_runtime`, which Transformers
-    logs. The rule compares the second half of each trial with its own first evaluation. The other metric must be worse by a
-    tenth of its first value, beyond noise, while the objective improves steadily (rank correlation with the steps). Both
-    conditions must hold in the best trial and in most of the best five. The rule judges studies that start from a pretrained
-    model.
+    The rule reads metrics that measure the objective's quantity on another dataset: for example `eval_old_accuracy`, if the
+    objective is `eval_new_accuracy`. The metric name must differ from the objective by a word for data, such as "old", "base"
+    or "wiki", or by the name of a dataset. Dataset names stand before a slash (`eval_sums/loss`) or in a runtime metric of
+    Transformers (`eval_sums_runtime`). The rule compares the mean of the metric over the second half of each trial with the
+    first evaluation of the same trial. The metric on the other data must get worse by at least a tenth of its first value, by
+    more than noise, while the objective improves steadily (rank correlation with the steps). The decline and the steady
+    improvement must both occur in the best trial and in most of the best five trials. The rule judges only studies whose trials
+    start from a pretrained model.
 
     ## Why it matters
     Fine-tuning moves weights that other abilities depend on. The study ranks trials by the objective alone, so its best trial
@@ -40,14 +41,15 @@ class Forgetting(Rule):
     ## What to do
     Decide what the model must still be able to do, and evaluate it. Mix data that the model was trained on before into the
     batches, lower the learning rate, stop earlier, or train a LoRA adapter. Choose the trial by both the objective and the
-    other metric.
+    result on the old data.
 
     ## How sure
     Luo et al. 2023 (arXiv:2308.08747) find such forgetting in language models of 1 to 7 billion parameters; Biderman et al.
-    2024 (arXiv:2405.09673) find that LoRA forgets less than full fine-tuning and learns less. Confidence is 0.9 times one minus
-    the larger p-value, corrected for the number of metrics. We chose the limit of a tenth. The rule was measured on classifiers
-    of digits and on language models that TRL's SFTTrainer trains, all evaluated before the first step. The one false alarm with
-    TRL is a study that replays old texts, and whose loss on them still rose by 12 % in all three trials.
+    2024 (arXiv:2405.09673) find that LoRA forgets less than full fine-tuning and learns less. Confidence is 0.9 times (1 - p),
+    where p is the larger of the two p-values, corrected for the number of metrics. We chose a tenth as the minimum decline. We
+    measured the rule on digit classifiers and on language models trained by TRL's SFTTrainer; all were evaluated before the
+    first training step. The only false alarm with TRL was a study that replays old texts: its loss on these texts still rose by
+    12 % in all three trials.
     """
 
     playbook = "Examining the training curves"

@@ -22,53 +22,54 @@ from advisor.model.words import setting
 _MARGINS: tuple[Signal, ...] = ("train_margin", "valid_margin")
 _REFERENCE_FREE_LOSSES = frozenset({"simpo", "alphapo", "orpo", "cpo"})
 _REFERENCE_FREE_SETTINGS = ("cpo_alpha", "simpo_gamma")
-"""Settings that only TRL's CPO and SimPO have."""
+"""Hyperparameters that only TRL's CPO and SimPO have."""
 _ODDS_RATIO = "log_odds_ratio"
 """Metric that only TRL's ORPO logs."""
 _LOWEST, _HIGHEST = 0.1, 10.0
-"""Change of log-odds at the low and at the high end of the proposed range, if the change grows in proportion to the rate."""
+"""Expected changes of the log-odds at the lowest and the highest proposed learning rate, if the change is proportional to the
+rate."""
 _CONFIDENCE = 0.9
-"""Confidence that the advice is right: the change is measured, but the training data can be at fault instead of the rate."""
+"""Confidence that higher learning rates help; it is below 1, because the training data can be at fault instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shift:
     trial: Trial
     nats: float
-    """Median change of the log-odds over the second half of the training, in absolute value: that in training or that in
-    evaluations, whichever is larger."""
+    """Median absolute change of the log-odds over the second half of the training, in nats: the larger one of the medians in
+    training and in evaluations."""
 
     @property
     def of_odds(self) -> float:
-        """Change of the odds, as a share."""
+        """Change of the odds, as a share of the odds at the start of training."""
         return math.expm1(self.nats)
 
 
 class PreferencesUnlearned(Rule):
-    """A training by preferences hardly changes the model, so its trials differ by chance only.
+    """Preference training hardly changes the model, so the trials differ only by chance.
 
     ## What it looks at
-    The margin between the rewards of the preferred and the rejected answer (TRL's `rewards/margins`), divided by beta: the
-    change of the log-odds of the preferred against the rejected answer since the start of the training. The rule fires if the
-    median change of the odds in the second half of every trial is less than a tenth, in training and in evaluations. Without a
-    reference model (ORPO, CPO, SimPO), the margin is not a change, so the rule does not apply; nor does it to IPO, whose best
-    margin depends on beta.
+    The rule reads the margin between the rewards of the preferred and the rejected answer (TRL's `rewards/margins`), divided by
+    beta. This quotient is the change of the log-odds of the preferred against the rejected answer since the start of the
+    training. The rule fires if the median change of the odds in the second half of every trial is less than a tenth, in
+    training and in evaluations. The rule does not apply to losses without a reference model (ORPO, CPO, SimPO), whose margin is
+    not a change since the start, nor to IPO, whose best margin depends on beta.
 
     ## Why it matters
-    The share of correctly ordered pairs counts a margin of 0.0001 as much as one of 10. If all rates are too low, this share is
-    often high from the first evaluation on and almost equal in all trials, which looks like a task that any rate solves. The
-    loss shows it: in DPO it stays at ln 2, about 0.693.
+    The share of correctly ordered pairs counts a margin of 0.0001 as much as one of 10. If all learning rates are too low, the
+    share of correctly ordered pairs is often high from the first evaluation and almost equal in all trials, as if any rate
+    solved the task. The loss reveals that the model hardly changes: in DPO, the loss stays at ln 2, about 0.693.
 
     ## What to do
-    Search higher learning rates. At such small changes, the log-odds change in proportion to the rate, so the proposed range is
-    where they would change by 0.1 to 10. It ends at rates that are unusual for the kind of training. If the trials are far
-    shorter than the real training, train longer instead.
+    Search higher learning rates. Small changes of the log-odds are proportional to the learning rate, so the advice proposes
+    the rates at which the log-odds would change by 0.1 to 10. The proposed range does not exceed the usual learning rates for
+    the kind of training. If the trials are much shorter than the final training, train longer instead.
 
     ## How sure
-    The change is logged, not estimated, and noise mostly makes it larger; the limit of a tenth is our choice. In trainings of
-    tiny models by TRL's DPOTrainer with ten seeds that the rule was not developed on, it fired in 10 of 10 studies at rates of
-    at most 1e-6, and in none of 50 studies at higher rates (`python benchmarks/quality/finetuning.py --by trl --only trl-dpo
-    --seeds 60 70`).
+    The change of the odds follows from logged values, and noise mostly makes it larger. We chose the limit of a tenth. On tiny
+    models trained by TRL's DPOTrainer with ten seeds not used in development, the rule fired in 10 of 10 studies with learning
+    rates of at most 1e-6, and in none of 50 studies with higher rates (`python benchmarks/quality/finetuning.py --by trl --only
+    trl-dpo --seeds 60 70`).
     """
 
     playbook = "Identifying bad search space boundaries"
@@ -158,13 +159,14 @@ def _shift(study: Study, trial: Trial) -> _Shift | None:
     # If only evaluations log the margin, the model may have changed on the training data and not on the validation data.
     if not beta > 0 or not len(curves["train_margin"]):
         return None
-    # The largest of many noisy values exceeds any limit.
+    # The median is used, because the largest of many noisy values would exceed any limit.
     medians = [float(np.median(np.abs(values[len(values) // 2 :]))) for values in curves.values() if len(values)]
     return _Shift(trial, max(medians) / beta)
 
 
 def _margin_is_no_change(study: Study, trials: Sequence[Trial]) -> bool:
-    """Return True if rewards have no reference model, so the margin starts anywhere, or if the loss is IPO."""
+    """Return True if the margin is not a change since the start, because the loss has no reference model, or if the loss is
+    IPO."""
     if any(
         name.replace("/", "_").removeprefix("train_").removeprefix("eval_") == _ODDS_RATIO for name in study.metrics
     ):
@@ -183,8 +185,8 @@ def _margin_is_no_change(study: Study, trials: Sequence[Trial]) -> bool:
 
 
 def _search_higher_rates(study: Study, most: _Shift) -> tuple[Change, ...]:
-    """Return the change to search the rates at which the log-odds would change enough; empty if no learning rate was searched,
-    or if the rates already reach the usual ones."""
+    """Return the proposal to search the learning rates at which the log-odds would change enough; empty if no rate was
+    searched, or if the searched range already reaches the highest usual rate."""
     rates = learning_rates(study)
     if rates is None or most.nats <= 0:
         return ()

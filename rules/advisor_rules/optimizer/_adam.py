@@ -1,4 +1,4 @@
-"""Settings of Adam and its variants."""
+"""Reads the hyperparameters of Adam and its variants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.model.study import Study, Trial
 
 _ADAM = frozenset(("adam", "adamw", "nadam"))
 _OPTIMIZER_WORDS = frozenset(("adam", "adamw", "optimizer", "optim"))
-"""Words that the name of a hyperparameter of the optimizer may contain."""
+"""Words about the optimizer that the name of a hyperparameter may contain, as in `adam_epsilon`."""
 
 
 def is_adam(trial: Trial) -> bool:
@@ -27,7 +27,8 @@ def is_adamw(trial: Trial) -> bool:
 
 
 def _names(trial: Trial) -> Iterator[str]:
-    """Yield the names of the trial's optimizer, from the training hook's facts or else from a hyperparameter."""
+    """Yield the names of the trial's optimizer as recorded by the training hook or, without a record, as set by
+    hyperparameters."""
     noted = trial.facts.get("optimizer")
     if noted:
         yield noted
@@ -44,15 +45,14 @@ def epsilon(trial: Trial) -> float:
 
 
 def epsilon_parameter(study: Study) -> str | None:
-    """Return the name of the hyperparameter that sets Adam's epsilon: a hyperparameter with a suitable name whose values equal
-    those of `epsilon`."""
+    """Return the name of the hyperparameter that sets Adam's epsilon: the name denotes an epsilon, and the values equal Adam's
+    epsilon in every trial."""
     return next((n for n in study.spec.parameters if _denotes_epsilon(n) and _has_values_of_epsilon(study, n)), None)
 
 
 def is_epsilon(name: str) -> bool:
-    """Return True if the name denotes Adam's epsilon. The name `epsilon` alone is not sufficient, because it may be a privacy
-    budget or the size of an attack.
-    """
+    """Return True if the name denotes Adam's epsilon. The name `epsilon` alone is not sufficient, because an epsilon may also
+    be a privacy budget or the size of an adversarial attack."""
     return _denotes_epsilon(name) and not _OPTIMIZER_WORDS.isdisjoint(words_of(name))
 
 
@@ -88,9 +88,8 @@ def _strip_optimizer_words(name: str) -> list[str]:
 
 
 def counts_steps(trial: Trial) -> bool:
-    """Return True if the trial's facts state that its steps are optimizer steps, or its length in optimizer steps; otherwise,
-    its steps may be epochs.
-    """
+    """Return True if the trial recorded that its steps are optimizer steps, or recorded its length in optimizer steps.
+    Otherwise, its steps may be epochs."""
     unit = trial.facts.get("step_unit")
     stated = any(trial.fact(name) >= 1 for name in ("max_train_steps", "steps_per_epoch"))
     return unit == "step" or (unit is None and stated)

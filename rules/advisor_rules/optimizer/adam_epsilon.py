@@ -29,14 +29,14 @@ class AdamEpsilon(Rule):
 
     ## What it looks at
     Adam divides each update by the root mean square of a parameter's gradients, plus epsilon. The rule compares epsilon with
-    the typical gradient of a parameter: the logged gradient norm, after clipping, divided by the root of the number of
-    trainable parameters, as the median over the training. The rule examines the five best trials that reached at least half of
-    the best trial's gain. It fires if epsilon is at least as large as the typical gradient in most of them. The rule is quiet
-    if epsilon is searched, because then the study compares its values.
+    the typical gradient of a parameter: the median over the training of the clipped gradient norm, divided by the square root
+    of the number of trainable parameters. The rule examines the five best trials that achieved at least half of the best
+    trial's improvement during training. The rule fires if epsilon is at least as large as the typical gradient in most of these
+    trials. The rule does not fire if the study searches epsilon, because the study then compares values of epsilon itself.
 
     ## Why it matters
     If epsilon is as large as the gradient, updates are less than half as large as without epsilon, and much smaller for
-    parameters with small gradients. Training is then close to SGD with the learning rate divided by epsilon. The best learning
+    parameters with small gradients. Adam then behaves like SGD with the learning rate divided by epsilon. The best learning
     rate then depends on the size of the gradient, which depends on the size of the model, the batch, clipping, and factors of
     the loss.
 
@@ -46,14 +46,14 @@ class AdamEpsilon(Rule):
     epsilon is intended, search it together with the learning rate.
 
     ## How sure
-    The remaining share of Adam's update follows from its formula. The rule understates the effect, because most parameters have
-    gradients below the root mean square. According to arXiv 2309.14322, the default epsilon becomes too large for the gradients
-    of large transformers. In four pairs of trainings of small language models, an epsilon of 1.3 to 1.8 times the gradient
-    raised the validation loss by 0.14 to 0.22 at an unchanged learning rate. After the learning rate was tuned again, the loss
-    was the same within 0.03; in two of the four pairs, the rate went up tenfold. The finding is therefore a note, with a
-    confidence of 0.6 times the share of the good trials that agree. On recorded trainings with seeds not used in development
-    (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with a large epsilon or a tiny factor of the
-    loss and in none of 120 studies without these causes.
+    The formula of Adam determines by how much epsilon shrinks an update. The rule understates the effect, because most
+    parameters have gradients below the root mean square. According to arXiv 2309.14322, the default epsilon becomes too large
+    for the gradients of large transformers. In four pairs of trainings of small language models, an epsilon of 1.3 to 1.8 times
+    the gradient raised the validation loss by 0.14 to 0.22 at an unchanged learning rate. After the learning rate was tuned
+    again, the two losses of each pair differed by at most 0.03; in two of the four pairs, the best rate was ten times higher.
+    The finding is therefore a note, and its confidence is 0.6 times the share of the examined trials whose epsilon is too
+    large. On recorded trainings with seeds not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired in
+    20 of 20 studies with a large epsilon or a loss multiplied by a tiny factor, and in none of 120 other studies.
     """
 
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
@@ -68,12 +68,13 @@ class AdamEpsilon(Rule):
     )
 
     share: Factor = 1.0
-    """Minimum epsilon as a multiple of the typical gradient. At a multiple of 1, updates are at most half as large as
-    Adam's."""
+    """Minimum epsilon as a multiple of the typical gradient. At a multiple of 1, updates are at most half as large as without
+    epsilon."""
     best: Count = 5
     """Maximum number of best trials to examine."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best trial, as a share of the best trial's gain over its run."""
+    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
+    during training."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         good = [t for t in good_trials(study, self.reach) if _adam.is_adam(t)][: self.best]
@@ -145,7 +146,7 @@ class _EpsilonAndGradient:
     trial: Trial
     epsilon: float
     gradient: float
-    """Root mean square of the clipped gradient over the parameters, as the median over the training."""
+    """Median over the training of the root mean square of the clipped gradient over the parameters."""
     parameters: float
     """Number of trainable parameters."""
 

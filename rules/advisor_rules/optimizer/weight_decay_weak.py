@@ -19,37 +19,39 @@ from advisor.model.study import Study, Trial
 from advisor_rules.optimizer import _adam
 
 _MIN_EFFECTIVE_SUM = 0.1
-"""Minimum sum, over all steps, of learning rate times weight decay at which weight decay has an effect: a sum of 0.1 shrinks
+"""Minimum sum of learning rate × weight decay over all steps at which weight decay has an effect. A sum of 0.1 shrinks the
 weights by 10 %."""
 
 
 class WeightDecayWeak(Rule):
-    """AdamW's weight decay is too weak to act within the length of the training.
+    """AdamW's weight decay is too weak to have an effect during the training.
 
     ## What it looks at
     The rule sums the learning rate times the weight decay over all steps, in each trial with AdamW and a positive weight decay.
-    Each step multiplies the weights by one minus this product, so the sum is the length of training in timescales of the decay,
-    1 / (learning rate × weight decay) steps. If the learning rate was not logged, its peak is used for all steps, which makes
-    the sum too large rather than too small. The rule fires if the weights would shrink by less than 3 % in every trial.
+    Each step multiplies the weights by 1 - learning rate × weight decay. The sum is therefore the training length divided by
+    the timescale of the decay, which is 1 / (learning rate × weight decay) steps. If the learning rate was not logged, its peak
+    is used for all steps, which makes the sum too large rather than too small. The rule fires if the weights would shrink by
+    less than 3 % in every trial.
 
     ## Why it matters
-    A weight decay that is too weak does not regularise, whatever its value: 0.01 has an effect within 1,000 steps at a learning
-    rate of 0.01, but not at 0.00002. A study that searches a weight decay without effect wastes trials. A weight decay that was
-    tuned for a longer training or a smaller batch often becomes too weak, because both change the number of timescales.
+    Whether weight decay regularises also depends on the learning rate: a weight decay of 0.01 has an effect within 1,000 steps
+    at a learning rate of 0.01, but not at 0.00002. A study that searches a weight decay without effect wastes trials. A weight
+    decay that was tuned for a longer training or a smaller batch is often too weak, because fewer steps mean fewer timescales
+    of the decay.
 
     ## What to do
-    Leave weight decay out of the search, at any value. To regularise by weight decay, use values at which the weights shrink by
-    10 % or more during training; a pretrained model then also loses what it had learned. If you change the number of steps or
-    the batch size, keep the number of timescales: the number is a better guide than the weight decay itself.
+    Fix weight decay at any value instead of searching it. To regularise by weight decay, use values that shrink the weights by
+    10 % or more during training. Such values also erase part of what a pretrained model has learned. If you change the number
+    of steps or the batch size, adjust the weight decay so that the training still spans as many timescales of the decay.
 
     ## How sure
-    The sum follows from AdamW's update. In four trainings of small language models, three times the limit (weights shrink by 10
-    %) changed the validation loss by 0.001 to 0.008, compared with no weight decay at the same seed; the losses were 1.2 to
-    2.4. On recorded trainings with seeds not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired in
-    20 of 20 studies with too weak a weight decay and in none of 120 others. According to arXiv 2405.13698 and 2505.13738, the
-    timescale matters rather than the weight decay alone; according to arXiv 2510.19093, weight decay decides if a learning rate
-    suits models of other widths. Our recorded trainings do not show which timescale is best. Confidence is 0.9, or 0.8 if the
-    weight decay is not searched, because it may be intended.
+    The sum follows from AdamW's update. In four trainings of small language models, three times the minimum weight decay
+    (weights shrink by 10 %) changed the validation loss by 0.001 to 0.008, compared with no weight decay at the same seed; the
+    losses were 1.2 to 2.4. On recorded trainings with seeds not used in development (`python benchmarks/quality/lm_rules.py`),
+    the rule fired in 20 of 20 studies with too weak a weight decay and in none of 120 others. According to arXiv 2405.13698 and
+    2505.13738, the timescale matters rather than the weight decay alone; according to arXiv 2510.19093, weight decay decides if
+    a learning rate suits models of other widths. Our recorded trainings do not show which timescale is best. Confidence is 0.9,
+    or 0.8 if the weight decay is not searched, because a weak decay may then be intended.
     """
 
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
@@ -63,7 +65,7 @@ class WeightDecayWeak(Rule):
     )
 
     weak: Share = 0.03
-    """Maximum share by which weight decay shrinks the weights during a training if it counts as without effect. Our choice."""
+    """Maximum share of the weights that a weight decay without effect removes during a training. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         ended = [t for t in study.trials if study.feasible[t.index] and study.ended[t.index] and not study.cut_short(t)]

@@ -20,20 +20,20 @@ class KeptModel:
     logged: bool
     """True if the run logged its checkpoints."""
     source: str
-    """Phrase that says how the kept model was determined."""
+    """Phrase that states which step or checkpoint the kept model comes from."""
     index: int
     """Index of the kept model's evaluation in the trial's curve; -1 if no checkpoint was kept."""
     rise: LevelRise | None
-    """Rise from the best level to the kept value; None if no checkpoint was kept."""
+    """Rise of the cost from the best level of the curve to the kept model; None if no checkpoint was kept."""
 
     @property
     def p(self) -> float:
-        """p-value of the rise from the best level to the kept value; 0 if no checkpoint was kept."""
+        """p-value of the rise of the cost from the best level of the curve to the kept model; 0 if no checkpoint was kept."""
         return 0.0 if self.rise is None else self.rise.p
 
     @property
     def share(self) -> float:
-        """Rise from the best level to the kept value, as a share of the curve's range."""
+        """Rise of the cost from the best level of the curve to the kept model, as a share of the curve's range."""
         return 1.0 if self.rise is None else self.rise.share
 
     @property

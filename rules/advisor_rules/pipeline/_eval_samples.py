@@ -14,7 +14,7 @@ from advisor.model.study import Study, Trial
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Costs of one trial on the sample and on the whole set, paired by evaluation, shape (n,) each."""
+    """Costs of one trial on the sample and on the whole validation set, paired by evaluation, shape (n,) each."""
 
     trial: Trial
     sampled: FloatArray
@@ -27,8 +27,8 @@ class Pairs:
 
 
 def pairs(study: Study) -> list[Pairs]:
-    """Return the pairs of costs of the feasible trials, ordered by the cost on the sample, best first. Raises MissingData if no
-    trial has both values.
+    """Return the pairs of costs of the feasible trials, sorted by the best cost on the sample, lowest first. Raises MissingData
+    if no trial has both values. Raises MissingData if no trial has both values.
 
     An evaluation on the whole set is paired with the last evaluation on the sample at or before its step.
     """

@@ -15,9 +15,8 @@ MIN_INTERVALS = 8
 _MAX_P_SKIPPED = 0.001
 """Maximum p-value at which more than half of the events count as missing from a regular grid."""
 _MIN_GRID_INTERVAL = 10.0
-"""Minimum usual interval for whole multiples of it to count as skipped events. Whole multiples of shorter intervals occur by
-chance.
-"""
+"""Minimum interval of a regular grid at which longer intervals count as whole multiples with skipped events. Intervals are
+whole multiples of a shorter grid interval by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,9 @@ class Intervals:
     unequal: float = 0.0
     """Share of the intervals that differ from the usual interval by more than the tolerance."""
     events: int = 0
-    """Number of intervals; 0 if no interval is a whole multiple of the usual one."""
+    """Number of intervals on a regular grid; 0 if the intervals form no such grid."""
     planned: int = 0
-    """Number of intervals that would exist if no event had been skipped."""
+    """Number of intervals that the grid would have if no event had been skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def read_timings(study: Study, tolerance: float) -> list[EvaluationTiming]:
 
 
 def _count_without_skips(intervals: Intervals) -> Intervals:
-    """Return the intervals without the assumption that events were skipped."""
+    """Return the intervals as if no event had been skipped."""
     return replace(intervals, off=intervals.unequal, events=0, planned=0) if intervals.planned else intervals
 
 

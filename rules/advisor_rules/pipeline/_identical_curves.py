@@ -1,4 +1,4 @@
-"""Finds trials with different settings and identical curves, which show that these settings had no effect."""
+"""Finds trials that have different settings but identical curves, so that their settings had no effect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class IdenticalTrials:
     """Hyperparameters that differ among the trials with identical curves, sorted."""
     settings: int
     moves: int
-    """Number of changes of value in the curve with the most changes."""
+    """Number of value changes in the trial's curve that changes most often."""
     p: float
     """p-value: probability that as many of the study's settings have identical curves by chance; see `read_identical`."""
 
@@ -69,11 +69,11 @@ class IdenticalCurves:
 
 
 def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
-    """Return the settings with identical results: objective, losses and gradient norm.
+    """Return the settings with identical results, which are the objective, losses and gradient norm.
 
-    The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2; because curves
-    are compared in all logged digits, the true probability is far lower. The p-value uses the curve with the most changes, and
-    is corrected for the number of ways to choose this number of settings.
+    The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2. The true
+    probability is far lower, because curves are compared in all logged digits. The p-value uses the curve with the most
+    changes, and is corrected for the number of ways to choose as many settings from all settings.
     """
     curves, change_counts = _changing_curves(study)
     judged_trials = [t for t in study.trials if t.index in curves]
@@ -92,9 +92,8 @@ def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
 
 
 def _changing_curves(study: Study) -> tuple[dict[int, bytes], dict[int, int]]:
-    """Return (curve as bytes, number of changes of value) of the results of each ended trial, by trial index; trials whose
-    results never change are left out.
-    """
+    """Return two mappings by trial index: the results of each ended trial as bytes, and the number of value changes in its
+    results. Trials whose results never change are left out."""
     curves, change_counts = {}, {}
     for trial in study.trials:
         if study.ended[trial.index]:

@@ -35,8 +35,8 @@ def tied_message(study: Study, trials: Sequence[Trial], detectable: float) -> Me
 
 
 def harder(study: Study, trials: Sequence[Trial], examples: float = 0.0) -> str:
-    """`examples` is the number of validation examples needed to distinguish a perfect score from the best result, or 0 if
-    unknown."""
+    """Return the advice to evaluate on harder or more examples. `examples` is the number of validation examples needed to
+    distinguish a perfect score from the best result, or 0 if unknown."""
     what = "episodes" if study.kind == "reinforcement-learning" else "examples"
     n, loss = trials[0].fact("n_valid"), _finer_metric(study)
     known = n < examples <= n * validation.MAX_EXAMPLES_FACTOR
@@ -48,7 +48,7 @@ def harder(study: Study, trials: Sequence[Trial], examples: float = 0.0) -> str:
 
 
 def _finer_metric(study: Study) -> str | None:
-    """Return the name of the validation loss and the trials that it can compare, if it was logged and can replace the
+    """Return the name of the validation loss, and the trials that it can compare, if the loss was logged and can replace the
     objective; else None."""
     loss = study.signals.get("valid_loss")
     if loss is None or loss == study.spec.objective.metric or study.kind == "reinforcement-learning":

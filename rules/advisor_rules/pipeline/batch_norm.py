@@ -25,14 +25,14 @@ class BatchNorm(Rule):
 
     ## What it looks at
     The rule reads the number of examples from which each batch norm layer that is not frozen computes its mean and variance.
-    This number is the size of one batch on one device, or of one micro-batch if gradients are accumulated; synchronised layers
+    The number is the size of one batch on one device, or of one micro-batch if gradients are accumulated; synchronised layers
     use the batches of all devices.
 
     ## Why it matters
     With few examples, the batch statistics are noisy and differ from the running statistics that evaluations use. The noise of
-    batch statistics also regularises. If this noise changes with the batch size or the number of devices, trials that seem to
-    differ only in the batch size or the devices also differ in regularisation. With very many examples, the noise of the
-    statistics and its regularising effect disappear, so large batches seem worse than they are.
+    batch statistics also regularises. If the noise of batch statistics changes with the batch size or the number of devices,
+    trials that seem to differ only in the batch size or the devices also differ in regularisation. With very many examples, the
+    noise of the statistics and its regularising effect disappear, so large batches seem worse than they are.
 
     ## What to do
     Replace batch norm by layer norm or group norm if you can, because these do not depend on the batch. Otherwise compute
@@ -52,18 +52,17 @@ class BatchNorm(Rule):
     16 examples per device.
     """
     very_few: Count = 8
-    """Minimum number of examples for batch statistics without serious harm. With fewer examples, published errors rise by more
-    than one percentage point."""
+    """Minimum number of examples for batch statistics without serious harm. With fewer than 8 examples, published errors rise
+    by more than one percentage point."""
     many: Count = 256
-    """Maximum number of examples at which the noise of batch statistics still regularises. The playbook takes statistics from
-    about 64 examples of a larger batch; we allow four times this number."""
+    """Maximum number of examples per statistic at which the noise of batch statistics still regularises. The playbook takes
+    statistics from about 64 examples of a larger batch; we allow four times this number."""
     apart: Factor = 2.0
     """Minimum ratio between the numbers of examples of two trials that counts as a difference. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most two findings: few or very many examples per statistic in most trials, and numbers that differ between
-        trials.
-        """
+        """Yield at most two findings: one if most trials compute statistics from few or very many examples, and one if the
+        numbers differ between trials."""
         trials_with_size = _trials_with_size(study)
         small = [(t, n) for t, n in trials_with_size if n.examples < self.few]
         if 2 * len(small) > len(trials_with_size):

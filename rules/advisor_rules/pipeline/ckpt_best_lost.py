@@ -21,8 +21,8 @@ _OWN_FOLDER_ADVICE = (
     "Transformers Trainer, add --output-dir trainer-output/{run_id}."
 )
 _OVERWRITTEN_CONFIDENCE = 0.95
-"""Confidence that checkpoints under the same path on the same machine were overwritten. Relative paths can belong to different
-working directories, so this is not certain. Our choice."""
+"""Confidence that checkpoints under the same path on the same machine were overwritten. Overwriting is not certain, because
+relative paths can belong to different working directories. Our choice."""
 _PERHAPS_OVERWRITTEN_CONFIDENCE = 0.5
 """Confidence that checkpoints under the same path were overwritten if the machines are unknown. Our choice."""
 
@@ -32,17 +32,17 @@ class CkptBestLost(Rule):
 
     ## What it looks at
     The rule evaluates the model that the best trial keeps: the chosen checkpoint, or the best of the kept checkpoints. If the
-    run logged no checkpoints, the kept model is the one at the last step. The rule fires if the objective of the kept model is
-    worse than the best level of the curve (the lowest median over a tenth of the curve) by more than noise. The single best
-    value is not used, because the best of many noisy evaluations looks better than it is. The p-value is multiplied by the
-    number of levels, and by the number of trials that are equally good within noise. The finding counts the next best trials
-    too, but the rule is quiet if the best trial keeps its best step. The rule also fires if a later trial on the same machine
-    logged a checkpoint under the path of the best trial's best checkpoint.
+    run logged no checkpoints, the model at the last step counts as the kept model. The rule fires if the objective of the kept
+    model is worse than the best level of the curve (the lowest median over a tenth of the curve) by more than noise. The single
+    best value is not used, because the best of many noisy evaluations looks better than it is. The p-value is multiplied by the
+    number of levels, and by the number of trials that are as good as the best one within noise. The finding also counts the
+    next best trials, but the rule does not fire if the best trial keeps its best step. The rule also fires if a later trial on
+    the same machine logged a checkpoint under the path of the best trial's best checkpoint.
 
     ## Why it matters
     The best model of a run is often not the last one, especially if validation drifts or rises late. Runs that write to one
     folder overwrite each other's checkpoints, including the best one. A study ranks trials by their best step. Without a
-    checkpoint near that step, the result can only be reproduced by training again.
+    checkpoint near the best step, the result can only be reproduced by training again.
 
     ## What to do
     Train for a fixed number of steps, keep the few best checkpoints, and choose among them after the run. Give each run its own
@@ -54,8 +54,8 @@ class CkptBestLost(Rule):
     design, 1 to 12 trials with 12 to 200 evaluations) of curves that fall and flatten, the rule never fired up to a lag-1
     autocorrelation of 0.5, and fired in 4 % of studies at 0.8 and 2 % at 0.9. For simulated curves that never fall, the rule
     fired in 5 % of studies at an autocorrelation of 0.8, and in up to 20 % of single trials with fewer than 30 evaluations. For
-    simulated curves that end 10 or 20 times the noise above their best level, the rule fired in 25 and 95 % of studies with 10
-    evaluations, and in all with 20.
+    simulated curves that end above their best level by 10 and 20 times the noise, the rule fired in 25 and 95 % of studies with
+    10 evaluations, and in all studies with 20 evaluations.
     """
 
     playbook = "Saving checkpoints and retrospectively selecting the best checkpoint"
@@ -178,8 +178,8 @@ def _curve_caption(lost: int, judged: int) -> Message:
 
 
 def _count_equally_good(study: Study, top: KeptModel) -> int:
-    """Return the number of trials whose best value lies within noise of the best trial's best value. The best trial was
-    selected from these trials, so its best value is lucky."""
+    """Return the number of trials whose best value lies within noise of the overall best value. The best trial was selected
+    from these trials, so its best value is partly luck."""
     margin = 0.0 if top.rise is None else 2 * top.rise.error
     return int(np.sum(study.costs[study.feasible] <= study.costs[top.trial.index] + margin))
 

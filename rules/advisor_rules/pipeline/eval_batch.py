@@ -25,27 +25,27 @@ class EvalBatch(Rule):
 
     ## What it looks at
     The rule compares the number of examples that pass through the model together on one device in evaluations and in training.
-    For evaluations, this number is the batch size of the data loader or of a hyperparameter; for training, it is the batch size
-    divided by the number of devices and the number of accumulated micro-batches. A batch that contains the whole validation set
-    is large enough.
+    For evaluations, the number of examples is the batch size of the data loader or of a hyperparameter; for training, it is the
+    batch size divided by the number of devices and the number of accumulated micro-batches. A batch that contains the whole
+    validation set is large enough.
 
     ## Why it matters
     Evaluations keep no activations for a backward pass, so any batch size that fits in training also fits in evaluations.
-    Smaller batches only slow evaluations down, and slow evaluations tempt people to evaluate rarely or on less data.
+    Smaller batches only slow evaluations down, and slow evaluations tempt users to evaluate rarely or on less data.
 
     ## What to do
     Evaluate with batches at least as large as in training. Average over examples, not over batches; otherwise the examples of
     the last batch, which may be smaller, get more weight than the others.
 
     ## How sure
-    Both sizes are logged facts, so no finding is due to chance. Small batches only cost time, so the finding is a note.
+    Both batch sizes are logged facts, so no finding is due to chance. Small batches only cost time, so the finding is a note.
     """
 
     playbook = "Setting up periodic evaluations"
     goal = "pipeline"
 
     time: Share = 1 / 3
-    """Maximum share of the training time for evaluations; above this share, the advice is to evaluate less often, too. Our
+    """Maximum share of the training time that evaluations may take; above it, the advice is also to evaluate less often. Our
     choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:

@@ -22,12 +22,12 @@ class EvalRegular(Rule):
     The rule reads the steps between evaluations of the objective in each trial with at least 11 evaluations, without the first
     and the last interval. Two patterns count as regular: intervals that only grow or only shrink, and whole multiples of the
     usual interval (skipped evaluations), unless significantly more than half of all evaluations would have been skipped. If the
-    intervals are more regular in seconds than in steps, the clock decided when to evaluate.
+    intervals are more regular in seconds than in steps, the rule reports that the clock decides when to evaluate.
 
     ## Why it matters
-    Curves that were evaluated at different steps are hard to compare. If the clock decides, a slower machine changes the shape
-    of a curve, and a fast trial has more evaluations and so more chances of a lucky one. Periodic patterns, a sign of a bug in
-    the data, are visible only if evaluations come at regular steps.
+    Curves that were evaluated at different steps are hard to compare. If the clock decides when to evaluate, a slower machine
+    changes the shape of a curve, and a fast trial has more evaluations and therefore more chances of a lucky evaluation.
+    Periodic patterns, a sign of a bug in the data, are visible only if evaluations come at regular steps.
 
     ## What to do
     Evaluate after a fixed number of optimizer steps, the same number in all trials. With each evaluation, save the predictions
@@ -37,8 +37,8 @@ class EvalRegular(Rule):
     Confidence is the share of trials with irregular evaluations. The intervals are logged facts, and a loop that counts steps
     evaluates at regular steps at any speed. In simulated trials with 12 to 200 evaluations, the rule never fired on evaluations
     every k steps, at any speed, with up to half of them lost, or after a restart. If the standard deviation of the intervals in
-    steps was 20 % or more, the rule always fired. If evaluations followed the clock, it always fired if the speed varied by as
-    much.
+    steps was 20 % or more, the rule always fired. If evaluations followed the clock and the speed of training varied by 20 % or
+    more, the rule also always fired.
     """
 
     playbook = "Setting up periodic evaluations"

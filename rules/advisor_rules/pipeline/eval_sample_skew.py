@@ -27,9 +27,9 @@ class EvalSampleSkew(Rule):
     ## What it looks at
     The rule reads evaluations of the objective on a sample during training, and its value on the whole set (logged as
     NAME.full). The rule fires if the trial that is best on the sample is clearly not best on the whole set. The rule also fires
-    if results on the sample are consistently better or worse, beyond the scatter of the differences. The disagreement is
-    compared with the gain from tuning, which is the distance from the best trial to the worst quarter or, for a single trial,
-    from its worst to its best evaluation.
+    if results on the sample are consistently better or worse than on the whole set, beyond the scatter of the differences. The
+    disagreement is compared with the gain from tuning: the distance from the best trial to the worst quarter of the trials.
+    With fewer than 3 trials, it is compared with the distance from the worst to the best evaluation of a trial.
 
     ## Why it matters
     The sample decides which trial is chosen and which checkpoint is kept. A misleading sample leads to wrong choices.
@@ -38,11 +38,11 @@ class EvalSampleSkew(Rule):
     Draw a larger sample, at random and in proportion to the classes, and compare again with the whole set.
 
     ## How sure
-    For a shift, confidence is 1 minus the p-value of the differences (a t-test over trials, or over evaluations with fewer than
-    3 trials). If the trial that is best on the sample is clearly not best on the whole set, confidence is 0.9. In simulated
-    studies of 3 to 100 trials, the rule never fired if the standard deviation due to sampling was a twentieth of the gain from
-    tuning. The rule fired in up to 9 % of these studies if this standard deviation was a tenth of the gain, and always if
-    results on the sample were shifted by half of the gain.
+    For a consistent shift of results on the sample, confidence is 1 minus the p-value of the differences (a t-test over trials,
+    or over evaluations with fewer than 3 trials). If the trial that is best on the sample is clearly not best on the whole set,
+    confidence is 0.9. In simulated studies of 3 to 100 trials, the rule never fired if the standard deviation due to sampling
+    was a twentieth of the gain from tuning. The rule fired in up to 9 % of simulated studies if the standard deviation due to
+    sampling was a tenth of the gain from tuning, and always if results on the sample were shifted by half of the gain.
     """
 
     playbook = "Choosing a sample for periodic evaluation"
@@ -56,7 +56,8 @@ class EvalSampleSkew(Rule):
     material: Share = 0.2
     """Minimum disagreement between the sample and the whole set, as a share of the gain from tuning. Our choice."""
     fewest: Count = 3
-    """Minimum number of trials to compare the order of trials, and minimum number of pairs for any finding. Our choice."""
+    """Minimum number of trials to compare their order on the sample and on the whole set, and minimum number of pairs for any
+    finding. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which results on the sample seem shifted only by chance."""
 
@@ -130,10 +131,10 @@ def _report_shift(study: Study, shift: float, gain: float) -> Message:
 
 
 def _differences(sample_pairs: Sequence[Pairs], fewest: int) -> FloatArray:
-    """Return the objective on the sample minus that on the whole set, one mean per trial because evaluations of a trial are not
-    independent.
+    """Return the differences between the costs on the sample and on the whole set, averaged over each trial, because
+    evaluations of one trial are not independent.
 
-    With few trials, return the difference at each evaluation instead.
+    With few trials, return the difference at each evaluation instead of averages.
     """
     if len(sample_pairs) >= fewest:
         return np.array([p.excess.mean() for p in sample_pairs])

@@ -30,7 +30,7 @@ _MIN_GROWTH_FACTOR = 2.0
 validation sets would not show the difference.
 """
 _CONFIDENCE = 0.95
-"""Confidence of a finding about perfect scores. We chose this confidence, because no test is needed."""
+"""Confidence of a finding about perfect scores. We chose 0.95, because a perfect score needs no test."""
 _SEEDS_ADVICE = (
     "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
 )
@@ -43,11 +43,11 @@ class EvalSize(Rule):
     ## What it looks at
     The rule estimates the standard error of the best trials' objective from the number of validation examples. For an accuracy
     or an error rate, the number of examples determines the standard error; for a loss or a score, the standard deviation over
-    the examples must be logged. The range of the best trials, one per setting, is compared with the range that equally good
-    trials would have. The rule fires if the range of the best trials is no wider than by chance, and if the detectable
+    the examples must be logged. The rule compares the range of the best trials, one per setting, with the range that equally
+    good trials would have. The rule fires if the range of the best trials is no wider than by chance, and if the detectable
     difference is a large part of the distance from the best to the median trial. The rule also fires if at least three settings
-    reach a perfect score: an accuracy of 1 or 100, an error of 0. No search can improve a perfect score, so this finding comes
-    before any other change.
+    reach a perfect score: an accuracy of 1 or 100, an error of 0. No search can improve a perfect score, so the finding about
+    it comes before any other change.
 
     ## Why it matters
     The choice between indistinguishable trials depends on the examples that happen to be in the set. If a class has few
@@ -55,16 +55,16 @@ class EvalSize(Rule):
 
     ## What to do
     Validate on more examples, or treat the best trials as equal and use another criterion. If repeats of one setting differ as
-    much as the best trials, more examples would not rank them. For rare classes, compare numbers of right answers instead of
-    shares.
+    much as the best trials, more validation examples would not rank the trials. For rare classes, compare numbers of right
+    answers instead of shares.
 
     ## How sure
-    Confidence is the probability that, on another set of the same size, the range of the trials would again be no wider than by
-    chance. In simulated studies of 2 to 100 trials and 200 or 1,000 examples, the rule fired in at most 3 % of studies if the
-    best trials differed by 2.5 times the detectable difference, and in 9 % if they differed by twice the detectable difference.
-    If all trials were equal, the rule fired in at least 93 % of studies, unless the detectable difference was a small part of
-    the gain. Perfect scores of three settings need no statistical test. For noise between the evaluations of one trial, see
-    `curve-step-variance`.
+    Confidence is the probability that, on another validation set of the same size, the range of the best trials would again be
+    no wider than by chance. In simulated studies of 2 to 100 trials and 200 or 1,000 examples, the rule fired in at most 3 % of
+    studies if the best trials differed by 2.5 times the detectable difference, and in 9 % if they differed by twice the
+    detectable difference. If all trials were equal, the rule fired in at least 93 % of studies, unless the detectable
+    difference was a small part of the gain. Perfect scores of three settings need no statistical test. For noise between the
+    evaluations of one trial, see `curve-step-variance`.
     """
 
     playbook = "Choosing a sample for periodic evaluation"
@@ -80,10 +80,11 @@ class EvalSize(Rule):
     best: Count = 5
     """Number of best trials to compare. Our choice."""
     agreement: Share = validation.AGREEMENT
-    """Correlation of two trials' errors over the examples. Published disagreement rates between two training runs of one
-    architecture imply a correlation of about one half."""
+    """Assumed correlation between the errors of two trials over the examples. Published disagreement rates between two training
+    runs of one architecture imply a correlation of about one half."""
     blur: Share = 0.1
-    """Maximum detectable difference, as a share of the distance from the best to the median trial. Our choice."""
+    """Maximum detectable difference without a finding, as a share of the distance from the best to the median trial. Our
+    choice."""
     rare: Count = 20
     """Minimum number of validation examples of a class. With fewer than 20 examples, one example changes the accuracy of the
     class by more than 0.05, which is the playbook's example."""

@@ -19,9 +19,9 @@ from advisor.model.study import Study, Trial
 class _RankFault:
     shown_by: Callable[[Trial, Ranks], bool]
     fact: str
-    """Name of the logged fact about the ranks, which is the subject of the finding."""
+    """Name of the logged fact that shows the fault; it is the subject of the finding."""
     problem: str
-    """Verb phrase for a message, to follow "4 of 4 ranks" or "each rank"."""
+    """Verb phrase of the message, which follows "4 of 4 ranks" or "each rank"."""
     advice: str
     severity: Severity
     confidence: float
@@ -49,9 +49,9 @@ class MultiHost(Rule):
     each rank a share of the data.
 
     ## How sure
-    The rule reads only logged facts, so no finding is due to chance. The finding about the data has confidence 0.6, because
-    ranks that share one batch (tensor or pipeline parallelism) correctly read the same data, and files may have been split
-    before the training.
+    The rule reads only logged facts, so no finding is due to chance. The finding that every rank reads all the data has
+    confidence 0.6. Ranks that share one batch (tensor or pipeline parallelism) correctly read the same data, and files may have
+    been split before the training.
     """
 
     playbook = "Considerations for multi-host pipelines"

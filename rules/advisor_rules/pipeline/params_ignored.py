@@ -26,22 +26,22 @@ class ParamsIgnored(Rule):
     - *Copied*: a few trials have identical curves, although other trials with equally large differences do not.
 
     ## Why it matters
-    Identical curves mean that a setting is read and never used, that a default overrides it, that a checkpoint or cache is
-    loaded instead, or that a file of results is overwritten. Nothing fails and every trial looks healthy, but every conclusion
-    of the study is wrong.
+    Identical curves have four usual causes: a setting is read and never used, a default overrides it, a checkpoint or cache is
+    loaded instead, or a file of results is overwritten. The training reports no error and every trial looks healthy, but every
+    conclusion of the study is wrong.
 
     ## What to do
     Print the optimizer and the model of two trials and compare them with their settings. Follow the hyperparameter from the
     command line to its use. Some hyperparameters have no effect for good reasons: a clipping threshold above every gradient
-    norm, a regulariser too weak for the logged digits, a setting of another optimizer. The finding is therefore only a warning
-    for one such hyperparameter, but critical for a learning rate.
+    norm, a regulariser too weak for the logged digits, a setting of another optimizer. A finding about one hyperparameter is
+    therefore only a warning, but a finding about a learning rate is critical.
 
     ## How sure
     Confidence is 1 minus the probability that the curves agree by chance. Two different training runs are assumed to agree in
     each new value of a curve with probability 1/2; losses with seven digits agree far more rarely. If s of n settings share a
     curve with m changes, the probability is at most (n choose s) / 2^(m (s - 1)). The rule never fired in 1,200 simulated
     studies of 5 to 100 settings with error rates on 20 to 500 examples, nor in 40 studies with 1,000 settings. If every trial
-    has its own seed, the rule can find only copied results.
+    has its own seed, the rule can find only results that were copied from another trial.
     """
 
     playbook = "Examining the training curves"
@@ -79,8 +79,8 @@ class ParamsIgnored(Rule):
     """Maximum share of studies in which different training runs agree by chance. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """If no hyperparameter has an effect, yield a single finding. Otherwise yield at most two findings: one about
-        hyperparameters without an effect, and one about copied results."""
+        """If no hyperparameter has an effect, yield a single finding. If some hyperparameters have an effect, yield at most two
+        findings: one about hyperparameters without an effect, and one about copied results."""
         curves = read_identical(study, self.false_alarms)
         if curves.settings < 2:
             raise MissingData(

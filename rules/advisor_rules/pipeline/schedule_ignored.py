@@ -23,24 +23,25 @@ class ScheduleIgnored(Rule):
 
     ## What it looks at
     The rule compares the schedule in the study file with the learning rates that trials logged if they trained to their planned
-    end. The rate is constant if it stays within 1 % of its peak after reaching it. If no rates were logged, the rule uses the
-    schedule that the training recorded. Schedules that are constant for long (in stages, on plateaus, with a final phase) are
-    not compared.
+    end. The learning rate counts as constant if it stays within 1 % of its peak after it has reached the peak. If no rates were
+    logged, the rule uses the schedule that the training recorded. Schedules that keep the rate constant for long (in stages, on
+    plateaus, or before a final phase) are not compared.
 
     ## Why it matters
     The usual cause is a command that does not pass the schedule, so the training uses its default. The best learning rate
-    differs with the schedule: without a decay, the best rate is lower. The study therefore tunes a learning rate for a schedule
-    that was not wanted.
+    depends on the schedule: without a decay, it is lower. The study therefore tunes a learning rate for a schedule that was not
+    wanted.
 
     ## What to do
     Pass the schedule to the training in the command of `advisor run`, or let the training read ADVISOR_SCHEDULE. The next study
     sets the schedule together with its other changes.
 
     ## How sure
-    The logged rates are facts. Confidence is 0.99 times the share of the compared trials that do not follow the study file, or
-    0.95 times this share without logged rates. The rule is quiet if at most half of the compared trials deviate from the study
-    file. The rule was measured on trainings of tiny models that ignore the study file, follow it, or decay by another form,
-    with restarts, on plateaus or at the end only (`lm_rules.py`, six seeds of 401 to 410, not used in development).
+    The logged learning rates are facts, not estimates. Confidence is the share of the compared trials that do not follow the
+    study file, times 0.99 if rates were logged and 0.95 otherwise. The rule does not fire if at most half of the compared
+    trials deviate from the study file. We measured the rule on tiny models whose training ignores the study file, follows it,
+    or decays by another form, with restarts, on plateaus or at the end only (`lm_rules.py`, six seeds of 401 to 410, not used
+    in development).
     """
 
     playbook = "Which learning rate decay should I use as a default?"

@@ -36,9 +36,9 @@ class Seeds(Rule):
     if a sampler splits the data among ranks, and different seeds otherwise.
 
     ## How sure
-    The seeds are logged facts, not estimates. In 3 or more trials, one seed for all is hardly a coincidence. In simulated
-    studies of 3 to 40 trials with random seeds, the rule fired in 0.03 % of studies with 10 possible seeds, and never with
-    1,000. If it was not logged whether ranks share the data, findings about seeds of ranks have confidence 0.6.
+    The seeds are logged facts, not estimates. In 3 or more trials, the same seed in all of them is hardly a coincidence. In
+    simulated studies of 3 to 40 trials with random seeds, the rule fired in 0.03 % of studies with 10 possible seeds, and never
+    with 1,000. If the trials did not log whether ranks share the data, findings about seeds of ranks have confidence 0.6.
     """
 
     playbook = "Considerations for multi-host pipelines"
@@ -47,7 +47,7 @@ class Seeds(Rule):
     fewest: Count = 3
     """Minimum number of trials with the same seed at which the seed counts as deliberate."""
     most: Share = 0.9
-    """Minimum share of trials with the same seed (or with any seed) that counts as all trials. Our choice."""
+    """Minimum share of trials with the same seed, or with any seed, at which all trials count as having it. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         ended_trials = [t for t in study.trials if study.ended[t.index]]

@@ -20,10 +20,10 @@ class Tracking(Rule):
     """The information for finding and repeating this study is incomplete.
 
     ## What it looks at
-    The rule reads the logged facts of the trials that ended. The trials need a command, a commit of the code (uncommitted
-    changes are acceptable, because they are stored with the run), a study name other than the default, and the same code. If
-    any of these is missing, the finding also mentions a missing goal, which is a sentence about the question that the study
-    answers.
+    The rule reads the logged facts of the trials that ended. Each trial needs a logged command, a commit of the code
+    (uncommitted changes are acceptable, because they are stored with the run) and a study name other than the default, and all
+    trials need the same code. If any of this information is missing, the finding also mentions a missing goal: a sentence on
+    the question that the study answers.
 
     ## Why it matters
     An experiment that cannot be found or repeated has little value. If the code changed between trials, the trials differ in
@@ -31,11 +31,11 @@ class Tracking(Rule):
 
     ## What to do
     Run training from a git repository with the advisor's training hook. Name the study, and write its goal into the study file.
-    The study sheet of the report lists all of this information.
+    The study sheet of the report lists all information for repeating the study.
 
     ## How sure
-    The rule reads only logged facts, so no finding is due to chance. A commit does not show if a change of the code mattered,
-    so the finding about changed code has confidence 0.6.
+    The rule reads only logged facts, so no finding is due to chance. A commit does not show if a change of the code affected
+    the training, so the finding about changed code has confidence 0.6.
     """
 
     playbook = "Setting up experiment tracking"

@@ -15,18 +15,17 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
 _FIRST_POINTS = 3
-"""Number of points at the start of a trial; their median is the trial's initial level."""
+"""Number of entropy values at the start of a trial whose median is the initial entropy."""
 _MIN_SHARE_WITHOUT_ADVANTAGE = 0.75
-"""Minimum share of groups without advantage late in training at which rewards differ only between prompts; the limit is not
-applied if the share was not logged."""
+"""Minimum share of groups without advantage late in training at which rewards count as different only between prompts."""
 _MAX_COLLAPSED_ENTROPY = 0.5
-"""Maximum entropy after a collapse, as a share of the initial entropy, that is tested against noise. After a collapse, the
-entropy varies too much to test a lower limit.
+"""Maximum mean entropy after a collapse, as a share of the initial entropy, in the significance test of the collapse. After a
+collapse, the entropy varies too much to test a lower limit.
 """
 _MIN_TREND = 3
 """Minimum number of rewards after a collapse to test whether they rise."""
 _LATE_SHARE = 0.8
-"""Share of the training after which points count as late."""
+"""Share of the training after which logged values count as late."""
 
 
 class Limits(NamedTuple):
@@ -41,7 +40,7 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Collapse:
-    """The early collapse of the entropy of one trial."""
+    """An early collapse of the policy's entropy in one trial."""
 
     trial: Trial
     step: int
@@ -50,11 +49,11 @@ class Collapse:
     share: float
     """Mean entropy after the collapse, as a share of the entropy at the start."""
     gain: float
-    """Gain of the reward's straight line over the second half of the training, as a share of the reward's range."""
+    """Rise of a straight line through the rewards of the second half of the training, as a share of the reward's range."""
     reward: float
     """Mean reward in the late part of the training."""
     ceiling: float
-    """Expected reward at entropy 0, from a line through reward and exp(entropy) up to the collapse."""
+    """Expected reward at entropy 0, extrapolated from a linear fit of the reward to exp(entropy) up to the collapse."""
     p: float
     """p-value of the test that the mean entropy after the collapse is below half of the entropy at the start."""
     room: str
@@ -81,8 +80,8 @@ def read(
 
 
 def _collapse_index(entropy: FloatArray, share: float) -> int:
-    """Return the index at which the smoothed entropy falls below this share of its initial value, if the mean of all later
-    points is also below this share.
+    """Return the first index at which the smoothed entropy and the mean of all later entropies are both at most `share` times
+    the initial entropy.
 
     If there is no such index, the result is the number of points.
     """
@@ -106,7 +105,8 @@ def _collapse(
     alpha: float,
     limits: Limits,
 ) -> Collapse | None:
-    """Return the collapse of one trial at a point of its entropy; None if no more reward was possible.
+    """Return the collapse of a trial's entropy at `index`; None if the collapse is not significant, or if the reward still
+    rises or could not be higher.
 
     better: late reward of the best trial that kept its entropy. alpha: significance level of the comparison with `better`.
     """
@@ -140,16 +140,18 @@ def _collapse(
 
 
 def _fit_reward_trend(reward: FloatArray) -> tuple[float, float]:
-    """Return the gain from end to end of the straight line through the rewards (n,), n >= 3, and its one-sided p-value.
+    """Fit a straight line to the rewards, shape (n,) with n >= 3, and return the rise of the line and the one-sided p-value of
+    the rise.
 
-    Correlated noise makes the p-value too small. Then the reward counts as rising, and the rule stays quiet.
+    Correlated noise makes the p-value too small. With too small a p-value, the reward counts as rising, and the rule does not
+    fire.
     """
     fit = linregress(np.arange(len(reward)), reward, alternative="greater")
     return float(fit.slope) * (len(reward) - 1), float(fit.pvalue)
 
 
 def _reason_for_more_reward(study: Study, rewarded: LoggedSignal, late: MeanLevel, limits: Limits) -> str | None:
-    """Return a clause that says how the trial's own curves show that more reward is possible; None if they do not."""
+    """Return a clause that explains by the trial's own curves why more reward is possible; None if the curves do not show it."""
     reward, trial = rewarded.curve.values, rewarded.trial
     first = mean_level(reward[: max(len(reward) // 20, _FIRST_POINTS)])
     if first.p_value_above_other(late) <= limits.alpha:

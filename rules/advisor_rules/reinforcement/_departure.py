@@ -16,7 +16,7 @@ from advisor.stats.blocks import MeanLevel, mean_level
 
 @dataclass(frozen=True, slots=True)
 class PolicyDeparture:
-    """A trial whose policy left its reference for a lower reward."""
+    """A trial whose policy moved far from its reference and earns a lower reward than at its start."""
 
     trial: Trial
     step: int
@@ -36,7 +36,7 @@ class PolicyDeparture:
 def find_departures(
     study: Study, divergences: Sequence[LoggedSignal], far: float, alpha: float
 ) -> list[PolicyDeparture]:
-    """Return the trials whose policy departed from its reference by more than noise, in the order of `trials`."""
+    """Return the trials whose policy departed from its reference by more than noise, in the order of `divergences`."""
     found = (_departure_of_trial(study, entry, far) for entry in divergences)
     return [d for d in found if d is not None and d.p <= alpha]
 
@@ -55,6 +55,6 @@ def _departure_of_trial(study: Study, entry: LoggedSignal, far: float) -> Policy
 
 
 def _noise(reward: FloatArray) -> float:
-    """Return the standard deviation of the reward's point-to-point noise. Unlike a robust estimate, this standard deviation
+    """Return the standard deviation of the noise in a single reward value. Unlike a robust estimate, this standard deviation
     stays above 0 if the reward is constant at the end."""
     return math.sqrt(float(np.mean(np.diff(reward, 2) ** 2)) / 6)

@@ -24,10 +24,10 @@ _GROWING_LENGTH_ADVICE = (
 _RAISE_LIMIT_ADVICE = "Raise the maximum length of completions, or leave truncated completions out of the loss."
 _FIRST_REWARDS_NOTE = "Rewards may be lower at first, until the policy has learned to end its answers."
 _CONFIDENCE = 0.9
-"""Confidence of a finding without noise; below 1, because training can work although some completions are truncated."""
+"""Confidence of a finding whose p-value is 0; it is below 1, because training can work although some completions are truncated."""
 _RISING_REWARD_CONFIDENCE = 0.75
-"""Confidence of a finding without noise if the reward rises although completions never fitted into the length limit: the
-answers may fit, and only later text may be truncated. Our choice."""
+"""Confidence of a finding whose p-value is 0, if the reward rises although completions never fitted into the length limit. The
+answers may fit, so that only the text after them is truncated. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +36,23 @@ class _Truncation:
     start: MeanLevel
     late: MeanLevel
     end: float
-    """Mean share over the last tenth of the training."""
+    """Mean share of truncated completions over the last tenth of the training."""
     grew: bool
     """True if the share of truncated completions rose from its level at the start by more than noise."""
     rewards: tuple[MeanLevel, MeanLevel] | None
-    """Reward at the start and in the second half of the training, if it rose by more than noise; else None."""
+    """Rewards at the start and in the second half of the training, if the reward rose by more than noise; else None."""
 
 
 class CompletionsTruncated(Rule):
     """Many completions are cut off at the maximum length late in the training.
 
     ## What it looks at
-    The logged share of completions that reached the maximum length without an end (TRL's `completions/clipped_ratio`), in the
-    second half of the training. This share must exceed one fifth beyond noise in most trials, and the best trial must not lie
-    below one fifth beyond noise: if the length limit is too short, the best trial is often the one that gave up long answers
-    first. A steady rise or fall does not count as noise. A share that is large at first and ends below one fifth is normal,
-    because the policy learns to stop. The start of the same trial shows whether completions grew up to the length limit or
-    never fitted into it.
+    The rule reads the logged share of completions in the second half of the training that reached the maximum length without an
+    end (TRL's `completions/clipped_ratio`). The share of truncated completions must exceed one fifth by more than noise in most
+    trials, and must not be significantly below one fifth in the best trial. If the length limit is too short, the best trial is
+    often the one that gave up long answers first. A steady rise or fall of the share does not count as noise. A share of
+    truncated completions that is large at first and ends below one fifth is normal, because the policy learns to end its
+    answers. The start of the same trial shows whether completions grew up to the length limit or never fitted into it.
 
     ## Why it matters
     A completion that is cut off before its final answer earns a reward that says little about its quality. If completions grow
@@ -69,9 +69,10 @@ class CompletionsTruncated(Rule):
 
     ## How sure
     DAPO (Yu et al. 2025, arXiv:2503.14476) reports that rewards of truncated samples are noise, and that masking them or a soft
-    penalty stabilises training. We chose the limit of one fifth. The p-values come from t-tests over means of five blocks. In
-    the second half, only their deviations from a straight line count as noise. The rule was measured on trainings of tiny
-    models whose reward pays for length or whose limit is too short, by hand-written GRPO and by TRL's trainer.
+    penalty stabilises training. We chose one fifth as the maximum share of truncated completions. The p-values come from
+    t-tests over the means of five blocks of values. In the second half of the training, only deviations from a straight line
+    count as noise. We measured the rule on tiny models, trained by hand-written GRPO and by TRL's trainer, whose reward pays
+    for length or whose length limit is too short.
     """
 
     playbook = "Examining the training curves"
@@ -84,7 +85,8 @@ class CompletionsTruncated(Rule):
     start: Share = 0.1
     """Share of the training that counts as its start. Our choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies with a finding if the true share of truncated completions is exactly the maximum."""
+    """Maximum share of studies with a finding if the true share of truncated completions is exactly the maximum acceptable
+    share."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         judged = [
@@ -105,7 +107,7 @@ class CompletionsTruncated(Rule):
         return _Truncation(entry.trial, start, late, end, grew, (before, after) if rises else None)
 
     def _levels(self, entry: policy.LoggedSignal) -> tuple[MeanLevel, MeanLevel]:
-        """Return the levels of the share of truncated completions at the start and in the second half of the training."""
+        """Return the mean levels of a curve at the start and in the second half of the training."""
         values = entry.curve.values
         start, late = (values[entry.slice_of_points(*ends)] for ends in ((0.0, self.start), (0.5, 1.0)))
         return mean_level(start), level_with_trend(late)

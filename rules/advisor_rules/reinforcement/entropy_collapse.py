@@ -18,21 +18,22 @@ _ADVICE = (
     "add a KL penalty."
 )
 _CONFIDENCE = 0.85
-"""Confidence of a finding without noise; below 1, because the collapse is measured, but the best remedy depends on the task."""
+"""Confidence of a finding whose p-value is 0; it is below 1, because the best remedy depends on the task."""
 
 
 class EntropyCollapse(Rule):
     """The policy stops exploring early: its entropy falls to near zero although more reward is possible.
 
     ## What it looks at
-    The rule compares the policy's entropy with the first points of the same trial. The entropy has collapsed if it falls below
-    a fifth of its start before half of the training and stays there on average; a fall by more than half must be beyond noise.
-    Such a fall alone is normal for a task that is solved, so the rule requires two more conditions. The reward stands still in
-    the second half: the straight line through it gains at most a tenth of the reward's range, or no more than noise. Second,
-    more reward is possible, which one of three observations shows. The rewards of a batch may differ by at least three quarters
-    of their largest standard deviation although hardly any group has an advantage, so some prompts are solved and others are
-    not. The reward may end below its own start. Or another trial of the study, whose entropy did not collapse early, may end at
-    a better reward. The rule fires if the best trial or at least half of the trials collapsed.
+    The rule compares the policy's entropy with its values at the start of the same trial. The entropy has collapsed if it falls
+    below a fifth of its initial value in the first half of the training and stays below on average. A fall by more than half
+    must also be statistically significant. A fall of the entropy alone is normal for a task that is solved, so the rule also
+    requires that the reward stands still and that more reward is possible. The reward stands still if a straight line through
+    the second half of the rewards rises by at most a tenth of the reward's range, or by no more than noise. One of three
+    observations must show that more reward is possible. The standard deviation of the rewards in a batch may be at least three
+    quarters of its maximum although hardly any group has an advantage, so some prompts are solved and others are not. The
+    reward may end below its initial value. Another trial of the study, whose entropy did not collapse early, may end at a
+    higher reward. The rule fires if the best trial or at least half of the trials collapsed.
 
     ## Why it matters
     A policy of low entropy samples nearly the same answer again and again. Such a policy cannot find better answers, and its
@@ -44,15 +45,16 @@ class EntropyCollapse(Rule):
 
     ## How sure
     Cui et al. 2025 (arXiv:2505.22617) report that entropy falls sharply in runs without intervention, and that the reward then
-    stops near the ceiling of R = -a exp(H) + b at H = 0. The figures show the ceiling of this formula, fitted to the trial up
-    to the collapse; the finding does not depend on it. DAPO (arXiv:2503.14476) raises the upper clipping bound against entropy
-    collapse. We chose all limits. The rule was measured on trainings of tiny models with far too high learning rates, by
-    hand-written GRPO and by TRL's trainer. On the seeds on which the test of the reward was developed (20 to 29), it fires in 2
-    of 120 hand-written studies without such rates. Their entropy did fall to 16 % of its start or less. But the mean over
-    14,400 completions at each evaluation shows that their reward still rose in the second half, by 17 and 19 % of its range:
-    the rewards of batches were too noisy to show it. Trained three times as long, with three other seeds each, an entropy bonus
-    of 0.03 raised the last reward of these two trials in four of six pairs (by 0.04 to 0.24) and lowered it in one (by 0.19).
-    So both findings count as false alarms.
+    stops near the ceiling of R = -a exp(H) + b at H = 0. The report also shows the reward ceiling of this formula, fitted to
+    the trial up to the collapse; the finding does not depend on the ceiling. DAPO (arXiv:2503.14476) raises the upper clipping
+    bound against entropy collapse. We chose all limits of this rule. We measured the rule on tiny models trained with far too
+    high learning rates, by hand-written GRPO and by TRL's trainer. On seeds 20 to 29, on which we developed the test of the
+    reward, the rule fires in 2 of 120 studies of hand-written GRPO with usual learning rates. In the two studies, the entropy
+    did fall to 16 % of its initial value or less. The mean reward over 14,400 completions at each evaluation still rose in the
+    second half of these two trainings, by 17 and 19 % of its range; the rewards of single batches were too noisy to show the
+    rise. In trainings three times as long, with three other seeds for each of the two settings, an entropy bonus of 0.03 raised
+    the last reward in four of six pairs (by 0.04 to 0.24) and lowered it in one (by 0.19). We count both findings as false
+    alarms.
     """
 
     playbook = "Examining the training curves"
@@ -65,10 +67,10 @@ class EntropyCollapse(Rule):
     before: Share = 0.5
     """Share of the training before which a collapse counts as early. Our choice."""
     gain: Share = 0.1
-    """Maximum gain in the second half of a reward that counts as standing still, as a share of the reward's range over the
-    training."""
+    """Maximum rise of the reward in the second half of the training at which it counts as standing still, as a share of the
+    reward's range."""
     spread: Share = 0.75
-    """Minimum standard deviation of the rewards late in training, as a share of its maximum, at which prompts count as still
+    """Minimum standard deviation of the rewards late in training, as a share of its maximum, at which some prompts count as
     unsolved. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which noise alone raises a finding; significance level of the tests of late rewards and

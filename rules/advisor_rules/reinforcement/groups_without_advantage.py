@@ -20,7 +20,7 @@ from advisor.stats.blocks import MeanLevel, mean_level
 _GROUP_SIZE_PARAMETERS = ("num_generations", "group_size")
 _ADVICE = "Choose prompts that the model answers rightly sometimes but not always, or grade the reward more finely."
 _CONFIDENCE = 0.9
-"""Confidence of a finding without noise: the logged share is an exact count, and more prompts with an advantage give more
+"""Confidence of a finding whose p-value is 0: the logged share is an exact count, and more groups with an advantage give more
 signal per step."""
 
 
@@ -38,27 +38,27 @@ class GroupsWithoutAdvantage(Rule):
     """In most groups of completions, all rewards are equal, so most of the work teaches the policy nothing.
 
     ## What it looks at
-    The logged share of groups of completions of one prompt whose rewards are all equal (TRL's `frac_reward_zero_std`). The
-    share of such groups must exceed one half in the first fifth of the training and over the whole training, both beyond noise,
-    in the best trial and in most trials. A share of groups without advantage that is small at first and grows is normal:
-    prompts that the policy has learned no longer have an advantage.
+    The rule reads the logged share of groups in which all completions of one prompt earn the same reward (TRL's
+    `frac_reward_zero_std`). The share of groups with equal rewards must exceed one half by more than noise, both in the first
+    fifth of the training and over the whole training, in the best trial and in most trials. A share of groups without advantage
+    that is small at first and grows is normal, because prompts that the policy has learned no longer have an advantage.
 
     ## Why it matters
-    Algorithms such as GRPO compare the completions of one prompt with each other. If all of them earn the same reward, their
-    advantage is zero, and the group adds nothing to the gradient. The effective batch is then smaller than the batch that you
-    pay for, and the gradient is noisier.
+    Algorithms such as GRPO compare the completions of one prompt with each other. If all completions of a prompt earn the same
+    reward, their advantage is zero, and the group adds nothing to the gradient. The effective batch is then smaller than the
+    batch that you pay for, and the gradient is noisier.
 
     ## What to do
-    Leave out prompts that the model answers always or never rightly, or sample prompts until the rewards differ within enough
+    Leave out prompts that the model always or never answers rightly, or sample prompts until the rewards differ within enough
     groups (dynamic sampling). A reward with more than two values makes equal rewards rarer, too. More completions for each
     prompt help if right answers are rare. The advice doubles the number of completions per prompt if the mean reward lies in
     the lower half of the study's range of rewards, beyond noise, and the batch is known and divisible by the new number.
 
     ## How sure
-    It follows from the algorithm that groups with equal rewards have no gradient; DAPO (Yu et al. 2025, arXiv:2503.14476)
-    describes this loss and trains better by sampling these groups again. We chose the limit of one half. The p-value comes from
-    a t-test over means of five blocks, so neighbouring steps may be correlated. The rule was measured on trainings of tiny
-    models with too hard or too easy prompts, by hand-written GRPO and by TRL's trainer.
+    By the algorithm, groups with equal rewards have no gradient; DAPO (Yu et al. 2025, arXiv:2503.14476) describes this problem
+    and trains better by sampling such groups again. We chose one half as the maximum share of groups without advantage. The
+    p-value comes from a t-test over the means of five blocks of steps, so values at neighbouring steps may be correlated. We
+    measured the rule on tiny models, trained by hand-written GRPO and by TRL's trainer on too hard or too easy prompts.
     """
 
     playbook = "Examining the training curves"
@@ -73,8 +73,8 @@ class GroupsWithoutAdvantage(Rule):
     )
 
     most: Share = 0.5
-    """Maximum acceptable share of groups without advantage. We chose this share because beyond it, more than half of the work
-    is lost."""
+    """Maximum acceptable share of groups without advantage. We chose one half, because with a larger share more than half of
+    the work is lost."""
     start: Share = 0.2
     """Share of the training that counts as its start. Our choice."""
     false_alarms: Share = 0.05
@@ -91,7 +91,7 @@ class GroupsWithoutAdvantage(Rule):
         return _GroupShares(entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), mean_level(values))
 
     def _is_rarely_right(self, study: Study, trial: Trial) -> bool:
-        """Return True if the mean reward lies in the lower half of the study's rewards, beyond noise."""
+        """Return True if the mean reward lies in the lower half of the study's range of rewards, by more than noise."""
         rewards = study.curve(trial, "policy_reward").finite.values
         if len(rewards) < policy.MIN_POINTS:
             return False

@@ -26,7 +26,7 @@ _MIN_STEPS = 3
 depend on a single token.
 """
 _CONFIDENCE = 0.9
-"""Confidence of a finding without noise; below 1, because a jump can also come from a single odd batch of prompts."""
+"""Confidence of a finding whose p-value is 0; it is below 1, because a jump can also come from a single odd batch of prompts."""
 _UNTESTED_CONFIDENCE = 0.7
 """Confidence of a finding about a curve that jumps so often that no test can distinguish its jumps from its other points. Our
 choice."""
@@ -36,7 +36,7 @@ choice."""
 class _JumpsOfTrial:
     trial: Trial
     p: float | None
-    """p-value of the outliers; None if jumps are too frequent to be outliers."""
+    """p-value of the test for outliers; None if jumps are too frequent to be outliers."""
     step: int
     """Step of the largest jump."""
     ratio: float
@@ -45,37 +45,39 @@ class _JumpsOfTrial:
 
 class PolicyJumps(Rule):
     """The policy jumps away from its reference: its KL divergence rises suddenly, or is large while the reward is below its
-    start.
+    initial value.
 
     ## What it looks at
     The rule compares the logged KL divergence between the policy and its reference with the running median of this divergence.
-    (TRL logs it as `kl`, and only if `beta` is above 0.) A KL divergence counts as a jump if it exceeds the running median
-    tenfold and lies beyond the tail of the other points, or if it exceeds the median a hundredfold. The KL divergence must jump
-    at three steps, and reach 1 nat per token there. A policy that jumps at the very start has no earlier level for comparison,
-    and jumps are small in TRL's KL divergence with weights from the policy's own ratios (`use_bias_correction_kl`). A trial
-    therefore also counts if, in the second half of its training, its KL divergence exceeds 1 nat per token and its reward lies
-    below its first value, both beyond noise. The rule fires if the best trial or most trials have such a jump. A KL divergence
-    that grows while the reward rises is normal, because the policy learns.
+    (TRL logs this divergence as `kl`, but only if `beta` is above 0.) A KL divergence counts as a jump if it exceeds the
+    running median tenfold and lies beyond the tail of the other points, or if it exceeds the median a hundredfold. The KL
+    divergence must jump at three or more steps and reach 1 nat per token at these steps. If a policy jumps at the very start,
+    it has no earlier level for comparison. If TRL weights the KL divergence by the policy's own importance ratios
+    (`use_bias_correction_kl`), jumps look small. A trial also counts if, in the second half of its training, its KL divergence
+    exceeds 1 nat per token and its reward lies below its first value, both by more than noise. The rule fires if the best trial
+    or most trials jump, or if they are far from the reference with a lower reward. A KL divergence that grows while the reward
+    rises is normal, because the policy learns.
 
     ## Why it matters
     After a jump, the samples and importance ratios of the policy no longer approximate those of its reference. Tokens that are
-    nearly impossible for the reference become likely, and later steps start from this policy. In our recorded trainings, trials
-    with such jumps end at lower rewards.
+    nearly impossible for the reference become likely, and later steps start from the changed policy. In our recorded trainings,
+    trials with such jumps end at lower rewards.
 
     ## What to do
     Lower the learning rate, make fewer optimizer steps on each batch of completions, or raise the KL coefficient. Look at
     completions from steps around the jump.
 
     ## How sure
-    The test of jumps is the same as in the rule `stability-spikes`: an exponential tail fitted to most of the points, corrected
-    for the number of trials. A curve that jumps at very many steps has no such tail, so its jumps are not tested and confidence
-    is 0.7. The test of a distant policy compares its late KL divergence with 1 nat and its late reward with its first reward;
-    confidence follows from the larger p-value. Its level is corrected for the number of trials if the best trial alone shows
-    it, but not if most trials do. We chose the factor of ten and the limit of one nat. The rule was measured on trainings of
-    tiny models with too high learning rates and many steps on each batch, by hand-written GRPO and by TRL's trainer with `beta`
-    of 0.001. With a corrected level for most trials as well, it missed 3 of 8 of TRL's studies (seeds 40 to 47): their 22
-    logged rewards were too few for each trial alone. Since then, it fired in all 8 and in 6 of 6 of other seeds (six of 50 to
-    59).
+    Jumps are tested as in the rule `stability-spikes`: an exponential tail is fitted to most of the points, and the p-value is
+    corrected for the number of trials. A curve that jumps at very many steps has no such tail, so its jumps are not tested, and
+    the confidence of the finding is 0.7. The test of a policy that is far from its reference compares the late KL divergence
+    with 1 nat and the late reward with the first reward; confidence follows from the larger p-value. The significance level of
+    this test is corrected for the number of trials if only the best trial is far from its reference, but not if most trials
+    are. We chose the factor of ten and the limit of one nat. We measured the rule on tiny models trained with too high learning
+    rates and many steps on each batch, by hand-written GRPO and by TRL's trainer with a `beta` of 0.001. While the level was
+    also corrected if most trials were far from their reference, the rule missed 3 of 8 studies with TRL (seeds 40 to 47),
+    because 22 logged rewards are too few to test each trial alone. Without this correction, the rule fired in all 8 studies and
+    in 6 of 6 studies with other seeds (six of 50 to 59).
     """
 
     playbook = "Potential fixes for common instability patterns"
@@ -97,7 +99,7 @@ class PolicyJumps(Rule):
     """Ratio to the running median at which a jump counts even if the curve jumps so often that no point is an outlier. Our
     choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies in which the tail of healthy noise alone raises a finding."""
+    """Maximum share of healthy studies in which noise raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         judged = policy.logged_signals(study, "policy_kl")
@@ -105,7 +107,7 @@ class PolicyJumps(Rule):
         departed = find_departures(study, judged, self.far, self.false_alarms)
         if jumps and (jumps[0].trial == judged[0].trial or 2 * len(jumps) > len(judged)):
             yield self._finding(study, jumps, len(judged))
-        # Noise seldom exceeds its level in most trials at once, so a majority needs no correction for their number.
+        # Noise seldom makes most trials significant at once, so a majority needs no correction for the number of trials.
         elif 2 * len(departed) > len(judged):
             yield self._report_departure(study, departed, len(judged), self.false_alarms)
         elif departed and departed[0].trial == judged[0].trial and departed[0].p <= self.false_alarms / len(judged):

@@ -20,8 +20,8 @@ _SYNC_WEIGHTS_ADVICE = (
 )
 _SAME = "Sample with the temperature and precision of the trainer, without limits such as top-p, and copy the weights more often."
 _CONFIDENCE = 0.75
-"""Confidence of a finding without noise: the share of trainings with such a mismatch and importance ratios that reach a higher
-reward without the mismatch, measured on the seeds on which the limit was chosen."""
+"""Confidence of a finding whose p-value is 0. It is the share of trainings with a mismatch and importance ratios that reach a
+higher reward without the mismatch, measured on the seeds on which we chose the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class _Mismatch:
 
     @property
     def larger(self) -> MeanLevel:
-        """Level of the difference in the half of the training with the larger mean."""
+        """Level of the log-probability difference in the half of the training with the larger mean."""
         return max(self.halves, key=lambda level: level.mean)
 
     def p_above(self, limit: float) -> float:
@@ -46,14 +46,14 @@ class RolloutMismatch(Rule):
 
     ## What it looks at
     The rule reads the logged mean absolute difference between the log probabilities of the sampled tokens in the engine and in
-    the trainer (TRL's `sampling/sampling_logp_difference/mean`), in nats. The mean of this difference over the first or the
-    second half of the training must exceed 0.2 nats beyond noise, in the best trial and in most trials. As a policy becomes
-    certain of its tokens, every mismatch becomes small, so a falling difference does not show that engine and trainer agree.
-    The start of the same trial shows whether the difference grows.
+    the trainer (TRL's `sampling/sampling_logp_difference/mean`), in nats. The mean difference over the first or the second half
+    of the training must exceed 0.2 nats by more than noise, in the best trial and in most trials. As a policy becomes certain
+    of its tokens, every mismatch becomes small, so a falling difference does not show that engine and trainer agree. A
+    comparison with the start of the same trial shows whether the difference grows.
 
     ## Why it matters
     The trainer learns from the completions as if it had sampled them. If another policy sampled the completions, the gradient
-    belongs to another objective. Importance ratios correct this mismatch in part, because they leave out or limit the
+    belongs to another objective. Importance ratios correct this mismatch only in part, because they leave out or limit the
     completions that differ most.
 
     ## What to do
@@ -65,16 +65,17 @@ class RolloutMismatch(Rule):
     ## How sure
     TRL and ms-swift document that such a mismatch can harm the training, and both correct it by importance ratios. We chose the
     limit of 0.2 nats on trainings of tiny models from four seeds. We tested the limit on three other seeds, with weights
-    rounded to 3 to 16 bits, old weights, and other temperatures. Beyond the limit in the second half, the reward was lower than
-    with a matching engine in 15 of 15 trainings without importance ratios (by 0.03 to 0.48) and in 12 of 16 trainings with
-    them. The other four of these 16 trainings sampled at a higher temperature, which explores more. Below 0.05 nats, 1 of 51
-    trainings lost more than 0.03 of its reward. With weights of 3 bits and no importance ratios, the difference falls as the
-    policy becomes certain, in the best trial often below the limit. All 18 trainings with 3-bit weights and no importance
-    ratios (six seeds) still ended at lower rewards than with a matching engine, by 0.02 to 0.14. The rule therefore also tests
-    the first half of the training. On seeds that it was not developed on (`finetuning.py`, seeds 40 to 49), the rule fired in
-    50 of 50 studies with a mismatch and in none of 30 without whose engine logs a difference: it samples in bfloat16, rounds to
-    6 bits or gets new weights every 4 batches. The p-values come from t-tests over means of five blocks, in which a trend does
-    not count as noise; the p-value of the half with the larger difference is doubled.
+    rounded to 3 to 16 bits, old weights, and other temperatures. If the difference exceeded the limit in the second half, the
+    reward was lower than with a matching engine in 15 of 15 trainings without importance ratios (by 0.03 to 0.48) and in 12 of
+    16 trainings with importance ratios. The other four of the 16 trainings with importance ratios sampled at a higher
+    temperature, which explores more. With a difference below 0.05 nats, 1 of 51 trainings lost more than 0.03 of its reward.
+    With weights of 3 bits and no importance ratios, the difference falls as the policy becomes certain; in the best trial, it
+    often falls below the limit. All 18 trainings with 3-bit weights and no importance ratios (six seeds) still ended at lower
+    rewards than with a matching engine, by 0.02 to 0.14. The rule therefore also tests the first half of the training. On seeds
+    not used in development (`finetuning.py`, seeds 40 to 49), the rule fired in 50 of 50 studies with a mismatch. The rule
+    fired in none of 30 studies whose engine differs only slightly: it samples in bfloat16, rounds weights to 6 bits or gets new
+    weights every 4 batches. The p-values come from t-tests over the means of five blocks of values, in which a trend does not
+    count as noise. The half with the larger difference is tested, so its p-value is doubled.
     """
 
     playbook = "Examining the training curves"
@@ -92,7 +93,7 @@ class RolloutMismatch(Rule):
     start: Share = 0.1
     """Share of the training that counts as its start. Our choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies with a finding if the true difference is exactly the maximum."""
+    """Maximum share of studies with a finding if the true difference is exactly the maximum acceptable difference."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         judged = [self._mismatch_of_trial(entry) for entry in policy.logged_signals(study, "rollout_mismatch")]

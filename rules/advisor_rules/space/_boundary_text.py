@@ -11,12 +11,12 @@ from advisor.model.study import Study
 from advisor.stats import boundaries
 
 MIN_CLUSTERED_TRIALS = 3
-"""Minimum number of best trials that must lie in a region to show that good trials cluster there; one or two may lie there by
+"""Minimum number of best trials in a region that show that good trials cluster there; one or two trials may lie there by
 chance."""
 
 
 def message(study: Study, tried: settings.Settings, name: str, side: Side, good: IntArray) -> Message:
-    """Return a sentence that shows that the good settings lie at this end of the range."""
+    """Return a sentence that shows that the good settings lie at the given end of the range."""
     outer = _mirror_positions(tried.numeric[name], side)
     fine = np.isfinite(tried.costs) & np.isfinite(outer)
     turns = boundaries.outermost_is_worse(outer[fine], tried.costs[fine], "high")
@@ -100,9 +100,8 @@ def _halves_text(study: Study, tried: settings.Settings, name: str, side: Side, 
 
 
 def _fitted_improvement_text(study: Study, name: str, side: Side) -> Message:
-    """Return a sentence that says that results improve towards this end although the outermost trial is worse than its
-    neighbours.
-    """
+    """Return a sentence that says that results improve towards the given end although the outermost trial is worse than its
+    neighbours."""
     domain = study.spec.parameters[name]
     text = "With the other hyperparameters accounted for, results improve towards {end}, the {side} end of {name}."
     if len(study.searched) == 1:

@@ -19,7 +19,7 @@ choice."""
 
 @dataclass(frozen=True)
 class ComparedValues:
-    """The n settings with a value of one hyperparameter, grouped by this value."""
+    """The n settings that have a value of the compared hyperparameter, grouped by this value."""
 
     name: str
     values: tuple[Value, ...]

@@ -29,7 +29,7 @@ class Corner:
     inside: BoolArray
     """Mask of the trials in the corner, shape (n,)."""
     score: float
-    """Log-likelihood ratio of the corner, as returned by `likelihood_ratio`."""
+    """Log-likelihood ratio between a separate failure rate in the corner and one failure rate everywhere."""
     p: float
     """p-value of the score, corrected for the number of pairs of hyperparameters, sides and thresholds that were tried."""
 
@@ -44,9 +44,9 @@ def find_corner(positions: FloatArray, failed: BoolArray, outside: IntArray | No
     """Return the corner that best separates failed trials from others; None if there are fewer than two axes, or if none or all
     of the trials failed.
 
-    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). At least half of the trials in the corner failed. `outside`
-    holds the indices of trials that the corner must not contain. `outside` is ignored for permuted labels, so the p-value is
-    conservative.
+    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). At least half of the trials in the returned corner failed.
+    `outside` holds the indices of trials that the corner must not contain. `outside` is ignored for permuted labels, so the
+    p-value is conservative.
     """
     d = positions.shape[1]
     if d < 2 or failed.all() or not failed.any():
@@ -85,8 +85,8 @@ def find_corner(positions: FloatArray, failed: BoolArray, outside: IntArray | No
 def _choose_axes(halves: list[list[tuple[Side, BoolArray]]], labels: BoolArray) -> BoolArray:
     """Return a mask (k, axes) of the axes whose pairs are examined, for each row of labels (k, n).
 
-    If there are many axes, these are the axes that separate failed trials best on their own, at the thresholds in `halves`. The
-    choice of axes is repeated for each row of permuted labels, so it does not distort the p-value.
+    If there are many axes, the mask contains those that, each on its own, separate failed trials best at the thresholds in
+    `halves`. The choice of axes is repeated for each row of permuted labels, so the choice does not distort the p-value.
     """
     if len(halves) <= _MAX_AXES:
         return np.ones((len(labels), len(halves)), dtype=np.bool_)
@@ -109,13 +109,13 @@ def _beyond(at: FloatArray, side: Side) -> list[BoolArray]:
 
 
 def _scores(inside: BoolArray, failed: BoolArray) -> FloatArray:
-    """Return `likelihood_ratio` for each region (r, n) and each row of labels (k, n), shape (r, k); 0 if fewer than half of the
-    trials in the region failed."""
+    """Return the log-likelihood ratio for each region (r, n) and each row of labels (k, n), shape (r, k); 0 if fewer than half
+    of the trials in the region failed."""
     total = inside.sum(1, keepdims=True).astype(float)
     bad = np.asarray(inside.astype(np.float32) @ failed.T.astype(np.float32), dtype=np.float64)
     n, m = inside.shape[1], failed.sum(1).astype(float)
     scores = np.zeros(bad.shape)
-    region, labels = np.nonzero((2 * bad >= total) & (total > 0))  # usually only a few pairs of axes
+    region, labels = np.nonzero((2 * bad >= total) & (total > 0))  # usually few regions contain that many failed trials
     b, t, of = bad[region, labels], total[region, 0], m[labels]
     scores[region, labels] = (
         _max_log_likelihood(b, t) + _max_log_likelihood(of - b, n - t) - _max_log_likelihood(of, np.array(float(n)))

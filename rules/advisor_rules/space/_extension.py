@@ -16,15 +16,15 @@ from advisor.stats.surface import compress_costs
 from advisor_rules.space import _regularisers
 
 MIN_POOR_SETTINGS = 3
-"""Minimum number of settings far from the best ones, all with poor results, for a part of the range to be left out. Our
-choice."""
+"""Minimum number of poor settings at the far side of a range at which this side is left out of the new range. Our choice."""
 
 _INSIDE = 10.0
-"""Factor by which the new end of a range of learning rates lies inside the usual rates if the whole range was beyond them."""
+"""Factor by which the new end of a range of learning rates lies inside the usual rates, if the old range lay entirely outside
+them."""
 
 
 class MovedRange(NamedTuple):
-    """A new range and the reason for it."""
+    """A new range and the reason for the change."""
 
     low: float
     high: float
@@ -34,11 +34,11 @@ class MovedRange(NamedTuple):
 def move_end(
     study: Study, tried: settings.Settings, name: str, side: Side, response: boundaries.Response
 ) -> MovedRange | None:
-    """Return the range with one end moved outwards; None if there is no room beyond this end."""
+    """Return the range with one end moved outwards; None if the range cannot be extended at this end."""
     domain = study.spec.parameters[name]
     step = response.step_low if side == "low" else response.step_high
     best = float(tried.numeric[name][int(np.nanargmin(tried.costs))])
-    if math.isfinite(best):  # Trials outside the declared range are also included.
+    if math.isfinite(best):  # The best trial may lie outside the declared range.
         step = max(step, -best if side == "low" else best - 1)
     found = extension.extend_range(study, name, side, step)
     if found is None:
@@ -61,7 +61,7 @@ def move_end(
 
 
 def _end_of_usual_rates(study: Study, name: str, side: Side) -> extension.Limit | None:
-    """Return the learning rate that lies `_INSIDE` inside the usual rates if the range lies entirely beyond them; else None."""
+    """Return a learning rate inside the range of usual rates if the searched range lies entirely outside it; else None."""
     rates, domain = extension.usual_rates(study, name), study.spec.parameters[name]
     if rates is None or domain.low is None or domain.high is None:
         return None
@@ -105,8 +105,8 @@ def _move_other_end(
 
 
 def _end_of_poor_results(study: Study, tried: settings.Settings, name: str, side: Side) -> float | None:
-    """Return the value of the poor trial that is nearest to the best trials; all trials beyond it are poor, too. Poor trials
-    failed or have results nearer to the worst result than to the best.
+    """Return the value of the poor trial nearest to the best trials; all trials further away from the best ones are poor as
+    well. Poor trials failed or have results nearer to the worst result than to the best.
 
     Return None if there are fewer than `MIN_POOR_SETTINGS` poor trials, or if the range is not on a log scale. The returned
     value itself stays in the range.

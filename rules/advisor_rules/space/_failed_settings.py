@@ -23,7 +23,7 @@ def advice(study: Study) -> str:
 
 
 def where(study: Study) -> str:
-    """Return a clause for the end of a sentence if all failed trials are repeats of a single setting; else ""."""
+    """Return the clause that all failed trials are repeats of a single setting; "" if they are not."""
     failed = failures.failures(study).any
     same = [group for group in settings.settings_of_all_lengths(study).trials if any(failed[t.index] for t in group)]
     return ", all of them repeats of one setting" if len(same) == 1 and failed.sum() > 1 else ""

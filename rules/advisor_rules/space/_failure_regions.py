@@ -25,16 +25,15 @@ JOINT_TEST_SHARE = 0.15
 """Share of the significance level for each of two tests: of corners, and of lr / (1 - momentum). Tests of single thresholds get
 the remaining share of the significance level."""
 FORBIDDEN = 0.8
-"""Minimum share of failed trials in a corner of the space at which the next study excludes this corner; if fewer of its trials
-failed, the rule only gives advice. Our choice."""
+"""Minimum share of failed trials in a corner of the space at which the next study excludes the corner; below this share, the
+rule only gives advice. Our choice."""
 BEST = 5
-"""Number of best settings that a region of failures must not contain; a larger number is used if `BEST_SHARE` of all settings
-exceeds it. Our choice.
-"""
+"""Minimum number of best settings that a region of failures must not contain; in a large study, 2 % of all settings are
+protected instead. Our choice."""
 BEST_SHARE = 0.02
 MAX_PROTECTED_SHARE = 0.25
-"""Maximum number of these best settings, as a share of the successful settings; in a small study, not all of the best five are
-good."""
+"""Maximum number of best settings that a region of failures must not contain, as a share of the successful settings. In a small
+study, not all of the best five settings are good."""
 
 GOOD, MISSED = 0.1, 0.2
 """Share of the settings that count as good, and probability that further good settings lie below the new range; `space-shrink`
@@ -51,16 +50,17 @@ class FailureCut:
     action: Message
     changes: tuple[Change, ...]
     p: float
-    """p-value: probability that chance alone produces a region that separates failed trials at least this clearly."""
+    """p-value: probability that some region separates randomly failed trials at least as clearly."""
     side: Side | None = None
     evidence: tuple[AxisEvidence, ...] = ()
 
 
 def cut(study: Study, false_alarms: float) -> FailureCut | None:
-    """Return the cut that best separates failed from other trials; None if chance can explain every region of failures.
+    """Return the region of failures, and the changes that exclude it, that best separates failed from other trials; None if
+    chance can explain every region of failures.
 
-    A region in two hyperparameters must explain more failures than the best single threshold. No region may contain one of the
-    best settings (see `_best`).
+    A region in two hyperparameters must explain more failures than the best single threshold. No returned region contains one
+    of the best settings.
     """
     tried = settings.settings_of_all_lengths(study)
     if tried.failed.all():
@@ -105,7 +105,7 @@ def _beyond(name: str, edge: float, side: Side) -> Message:
 
 
 def _significant_regions(tried: settings.Settings, false_alarms: float) -> list[tuple[str, outliers.FailureRegion]]:
-    """Return the regions that chance does not explain, one per hyperparameter, clearest first."""
+    """Return the regions of failures that chance does not explain, one per hyperparameter, clearest first."""
     if not tried.numeric:
         return []
     names, best = list(tried.numeric), _best(tried)
@@ -122,9 +122,9 @@ def _significant_regions(tried: settings.Settings, false_alarms: float) -> list[
 
 
 def _all_regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list[outliers.FailureRegion]:
-    """Too high a learning rate is the usual reason for failures, so the share `RATE` of the significance level is reserved for
-    that hypothesis. To reserve this share, the p-value of that hypothesis is divided by `RATE`, and the other p-values by 1 -
-    `RATE`.
+    """Return all regions of failures, smallest p-value first. A share of the significance level is reserved for high learning
+    rates, which are the usual reason for failures. The p-values of high learning rates are divided by the reserved share, and
+    all other p-values by one minus this share.
     """
     rates = [i for i, name in enumerate(names) if is_learning_rate(name)][:1]
     everywhere = outliers.find_failure_regions(positions, failed)
@@ -136,8 +136,8 @@ def _all_regions(names: list[str], positions: FloatArray, failed: BoolArray) -> 
 
 
 def _cut_around_successes(study: Study, tried: settings.Settings) -> FailureCut | None:
-    """Return the cut around the successful settings if only one numeric hyperparameter is searched and most settings on both
-    sides of them failed."""
+    """Return the range around the successful settings as a change, if only one numeric hyperparameter is searched and most
+    settings failed, some below and some above the successful settings."""
     if len(study.searched) != 1 or len(tried.numeric) != 1 or 2 * tried.failed.sum() < len(tried):
         return None
     ((name, at),) = tried.numeric.items()
@@ -165,7 +165,7 @@ def _threshold_ratio_to_next(tried: settings.Settings, name: str, region: outlie
 
 
 def _cut_between(study: Study, found: list[tuple[str, outliers.FailureRegion]]) -> FailureCut:
-    """Return the cut between the last good and the first failed trial of the clearest region."""
+    """Return the change that ends the range between the last good and the first failed trial of the clearest region."""
     name, region = found[0]
     domain = study.spec.parameters[name]
     assert domain.low is not None
@@ -267,7 +267,7 @@ def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, F
 def _lowest_good_position(positions: FloatArray, costs: FloatArray, level: float) -> float:
     """Return the low end of the range of good settings minus a margin; the lowest position if results hardly vary.
 
-    `positions` and `costs` have shape (n,), with one entry for each setting with a result.
+    `positions` and `costs` have shape (n,), with one entry for each successful setting.
     """
     lowest = float(positions.min())
     if len(positions) < _good_region.MIN_POINTS or _good_region.matters(positions, costs, level) > level:
@@ -302,7 +302,7 @@ def _format_in_formula(name: str) -> str:
 
 
 def _clearest_corner(study: Study, tried: settings.Settings, level: float) -> tuple[float, FailureCut] | None:
-    """Return (score, cut) of the clearest corner of two hyperparameters."""
+    """Return (score, cut) of the corner in two hyperparameters that separates failed trials best."""
     names = list(tried.numeric)
     found = _corners.find_corner(np.stack(list(tried.numeric.values()), axis=1), tried.failed, _best(tried))
     if found is None or found.p > JOINT_TEST_SHARE * level:

@@ -13,18 +13,17 @@ from advisor.stats import best_of, boundaries, ranks
 from advisor_rules.space._compared_values import varied
 
 MAX_P_RULED_OUT = 0.1
-"""Maximum probability that the best value lies at an end of the range at which this is ruled out."""
+"""Maximum probability of a best value at the end of a range at which this case is ruled out."""
 SEED = 0
 _N_PERMUTATIONS = 999
 _MIN_POINTS = 5
 """Minimum number of points with a result to test whether a group's good points cluster at an end."""
 _MATERIAL = 0.2
-"""Minimum share of the other groups' points that must lie beyond the end of a group's range for the range to count as too
-small."""
+"""Minimum share of the other groups' points beyond the end of a group's range at which the group's range counts as too small."""
 _NEARLY_ALL = 0.8
-"""Minimum share of nearly equal results at which a group of trials counts as not trained."""
+"""Minimum share of nearly equal results at which a group of trials counts as having learned nothing."""
 _MIN_EQUAL_RESULTS = 4
-"""Minimum number of nearly equal results at which a group may count as not trained."""
+"""Minimum number of nearly equal results at which a group of trials may count as having learned nothing."""
 _MAX_EQUAL_RANGE = 0.05
 """Maximum range of results that count as nearly equal, in standard deviations of the other groups' results."""
 
@@ -39,11 +38,11 @@ class PartlyTriedGroup(NamedTuple):
     end: float
     """Position of the end of the group's own range."""
     beyond: int
-    """Number of the other groups' points beyond this end."""
+    """Number of the other groups' points beyond the end of the group's own range."""
     span: float
     """Length of the group's own range, as a share of the axis."""
     probability: float
-    """Probability that the group's best value lies at this end of its range, computed only from the group's points."""
+    """Probability that the group's best value lies at the end of its own range, computed only from the group's points."""
     p: float
     """p-value of the hypothesis that all groups were sampled equally, corrected for all groups and axes."""
 
@@ -60,11 +59,12 @@ def find_partly_tried_groups(
 ) -> list[PartlyTriedGroup]:
     """Return the groups whose points cover only a part of an axis, smallest p-value first.
 
-    groups: (n,) labels; numeric: positions (n,) on each axis, NaN if missing; costs: (n,), NaN if a trial failed. A group must
-    meet two conditions. First, none of the group's points is among the outermost points at one end of the axis; the test of
-    this is exact for any sampling that is the same for all groups. Second, the group's best value lies at this end of its own
-    range with probability `certainty` or more. If an axis is `comparable` between groups, a weaker second condition suffices:
-    the group lost to a trial beyond this end, and its own points do not rule out that its best value lies at this end.
+    groups: (n,) labels; numeric: positions (n,) on each axis, NaN if missing; costs: (n,), NaN if a trial failed. Each returned
+    group meets two conditions. First, none of the group's points is among the outermost points at one end of the axis; the test
+    of this condition is exact if all groups were sampled alike. Second, with probability `certainty` or more, the group's best
+    value lies at the corresponding end of the group's own range. If an axis is `comparable` between groups, a weaker second
+    condition suffices: the group lost to a trial beyond the end of the group's range, and the group's own points do not rule
+    out that its best value lies at that end.
     """
     found: list[PartlyTriedGroup] = []
     labels = np.unique(groups).tolist()
@@ -80,8 +80,8 @@ def find_partly_tried_groups(
             u, low = numeric[axis], side == "low"
             probability = own[axis].low if low else own[axis].high
             lost = comparable and (u[best] < at if low else u[best] > at)
-            # The best value lies with probability `certainty` at no more than one end of a range; if it lies so at neither end,
-            # the test uses both ends.
+            # At most one end of a range contains the best value with probability `certainty`. If neither end does, both ends
+            # are tested.
             p = end_p * looks * (1 if probability >= certainty else 2)
             if p <= level and probability >= (MAX_P_RULED_OUT if lost else certainty):
                 span = float(np.nanmax(u[in_group]) - np.nanmin(u[in_group]))
@@ -136,8 +136,8 @@ def find_groups_cut_short(
     """Return the losing groups whose good points cluster at an end of an axis, most significant first; the arguments are the
     same as for `find_partly_tried_groups`.
 
-    The winning group's good points must lie less close to this end, so that the range suits only the winner. The p-value is
-    corrected for the number of losing groups.
+    The good points of the winning group must lie less close to that end, because then the range suits only the winner. The
+    p-value is corrected for the number of losing groups.
     """
     is_finite = np.isfinite(costs)
     labels = np.unique(groups).tolist()
@@ -167,8 +167,8 @@ def find_groups_cut_short(
 
 
 def _p_of_leaning_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
-    """Return the permutation p-value of the hypothesis that one group's good points lie no closer to this end than those of the
-    other group.
+    """Return the permutation p-value of the hypothesis that the good points of one group lie no closer to the given end than
+    the good points of the other group.
 
     Points are ranked within their own group, so that an overall difference between groups has no effect.
     """
@@ -185,7 +185,7 @@ def _p_of_leaning_more(positions: FloatArray, costs: FloatArray, one: BoolArray,
 
 
 class SmallGroup(NamedTuple):
-    """A group with so few trials that the winning group may lead only because it had more trials."""
+    """A group with so few trials that the winning group may lead only because the winning group had more trials."""
 
     group: int
     best: int
@@ -201,8 +201,7 @@ class SmallGroup(NamedTuple):
 
 
 def find_small_groups(groups: IntArray, costs: FloatArray, *, certainty: float, level: float) -> list[SmallGroup]:
-    """Return the groups with too few trials to compare with the best group, starting with the group over which the lead is
-    least certain."""
+    """Return the groups that have too few trials for a comparison with the best group, least certain lead first."""
     is_finite = np.isfinite(costs)
     labels = np.unique(groups)
     if len(labels) < 2 or not is_finite.any():

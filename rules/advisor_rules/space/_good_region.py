@@ -30,8 +30,8 @@ _MAX_BATCHES = 21
 """Maximum number of batches of permutations: with 1,000 hyperparameters, a significance level of 5 % needs 20,000
 permutations."""
 _MAX_PERMUTED_POINTS = 300
-"""Maximum number of points to permute; the permuted points are evenly spaced in rank. An axis whose effect shows only with more
-points has hardly any effect."""
+"""Maximum number of points to permute; the permuted points are evenly spaced in rank. A hyperparameter whose effect shows only
+with more points hardly matters."""
 _WINDOWS = np.linspace(0.1, 0.9, 9)
 _MIN_CUT_SHARE = 0.1
 """Minimum share of the axis that is worth cutting off at one end."""
@@ -71,10 +71,9 @@ def axes(study: Study, tried: Settings, *, levels: int) -> list[str]:
 
 
 def tolerance(study: Study, tried: Settings, share: float, of_training: float) -> float:
-    """The result is the larger of two amounts: `share` times the distance from the best result to the 90 % quantile and, if
-    most settings have several evaluations, `of_training` times the improvement from the median first evaluation to the best
-    result.
-    """
+    """Return the maximum distance of a good result from the best result. It is the larger of two amounts: `share` times the
+    distance from the best result to the 90 % quantile and, if most settings have several evaluations, `of_training` times the
+    improvement from the median first evaluation to the best result."""
     successful_costs = tried.costs[~tried.failed]
     if not len(successful_costs):
         return 0.0
@@ -90,7 +89,7 @@ def good(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
     """Return a mask (n,) of the good points: the best `share` of the points, at least 4, and all points within `tolerance` of
     the best.
 
-    NaN costs are never good. Points as good as the last good point are also good.
+    Points with NaN costs are never good. Points as good as the last good point are also good.
     """
     ordered = np.sort(costs)
     count = min(max(math.ceil(share * len(costs)), MIN_GOOD_POINTS), int(np.isfinite(ordered).sum()))
@@ -125,10 +124,10 @@ def region(positions: FloatArray, costs: FloatArray, is_good: BoolArray, missed:
 def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> float:
     """Return the p-value of the hypothesis that costs (n,) are unrelated to positions (n,); NaN costs tie as the worst.
 
-    The test permutes ranks. The statistic is the largest contrast between a run of neighbouring points along the axis and all
-    other points. The test uses all points, because the few good points that `region` uses are weak evidence if there are many
-    axes. The permutations keep points at the same position together. The number of permutations grows until p-values as small
-    as `level` are possible.
+    The test permutes the ranks of the costs. The statistic is the largest contrast between a run of neighbouring points along
+    the axis and all other points. The test uses all points, because the few good points alone are weak evidence if there are
+    many axes. The permutations keep points at the same position together. The number of permutations grows until p-values as
+    small as `level` are possible.
     """
     some = choose_evenly_by_rank(costs, _MAX_PERMUTED_POINTS)
     _, at = np.unique(positions[some], return_inverse=True)
@@ -162,7 +161,7 @@ def _compute_best_contrasts(scores: FloatArray, borders: IntArray, starts: IntAr
 
 
 def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
-    """Return (starts, ends) of runs of levels that contain at least 10 %, 20 %, … of the n points, but not all."""
+    """Return (starts, ends) of runs of neighbouring positions that contain at least 10 %, 20 %, … of the n points, but not all."""
     starts = np.tile(np.arange(len(borders) - 1), len(_WINDOWS))
     wanted = borders[starts] + np.repeat(np.ceil(_WINDOWS * n), len(borders) - 1)
     ends = np.searchsorted(borders, wanted)
@@ -176,8 +175,8 @@ def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tup
     """Return the interval (low, high), in 0..1, of the axis that is worth searching: the region of good settings with a margin
     at each end.
 
-    positions, failed: (n,). An end of the axis stays if good points lie in the outer fifth of the axis, if less than a tenth of
-    the axis would be cut off, or if most points beyond the region failed.
+    positions, failed: (n,). An end of the axis is not cut off if good points lie in the outer fifth of the axis, if less than a
+    tenth of the axis would be cut off, or if most points beyond the region failed.
     """
     low, high = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
     if part.low < _END_SHARE or low < _MIN_CUT_SHARE or _mostly_failed(failed[positions < part.low]):
@@ -190,9 +189,8 @@ def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tup
 def range_with_optimum(
     part: Region, optimum: tuple[float, float], positions: FloatArray, failed: BoolArray
 ) -> tuple[float, float]:
-    """Return the part of the axis to keep: it covers the region and the interval that contains the best position of the fitted
-    response.
-    """
+    """Return the part of the axis to keep; it contains both the good points and the interval in which the fitted response is
+    probably best."""
     wider = replace(part, low=min(part.low, optimum[0]), high=max(part.high, optimum[1]), margin=0.0)
     return range_to_keep(wider, positions, failed)
 
@@ -210,12 +208,11 @@ def extend_to_leaders(kept: tuple[float, float], positions: FloatArray, costs: F
 
 
 def find_outstanding_region(positions: FloatArray, costs: FloatArray, tolerance: float) -> Region | None:
-    """Return the region around a few neighbouring points that are far better than all other points; None if there is no such
-    region.
+    """Return the region around a few neighbouring points that are far better than all other points; None if no points are.
 
-    The rank test needs four good points. This test uses the size of the difference between results instead of ranks: the best
-    points must be neighbours and lead by more than the range of all others. At least `MIN_POINTS` points must lie outside the
-    region. The region extends to the nearest of the other points.
+    The rank test needs four good points. If there are fewer good points, the size of the difference between results counts
+    instead of ranks: the best points must be neighbours and lead by more than the range of all others. At least `MIN_POINTS`
+    points must lie outside the region. The region extends to the nearest of the other points.
     """
     best = float(np.nanmin(costs))
     is_good, others = costs <= best + tolerance, costs > best + tolerance

@@ -1,9 +1,9 @@
 """Tests by simulation whether results are smoother if an axis has the other scale (log instead of linear, or linear instead of
 log).
 
-Two models of the response are compared, both Gaussian processes as in `surface`. The first is smooth along the axis on the
-scale that was used, the second on the other scale. The difference of their likelihoods is compared with the difference for data
-simulated from the first model.
+Two Gaussian process models of the response are compared. The first model is smooth along the axis on the scale that was used,
+the second model on the other scale. The difference between the likelihoods of the two models is compared with the difference
+for data simulated from the first model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEED = 0
 MIN_VALUES = 5
 """Minimum number of distinct values of a hyperparameter to compare its scales."""
 MAX_POINTS = 80
-"""Maximum number of points to fit the models to; these are evenly spaced in rank."""
+"""Maximum number of points to which the models are fitted; the points are evenly spaced in rank."""
 MIN_POINTS = 8
 DRAWS = 399
 COMPARED_SHARE = 0.8
@@ -40,7 +40,7 @@ _NOISES = (0.01, 0.05, 0.2, 1.0)
 
 @dataclass(frozen=True)
 class OtherScale:
-    """A searched numeric hyperparameter and its range on the other scale."""
+    """A searched numeric hyperparameter and its range on the scale (log or linear) that was not used."""
 
     name: str
     domain: Domain
@@ -62,7 +62,7 @@ def find_other_scales(study: Study, tried: Settings, span: float) -> list[OtherS
             continue
         values = np.array([as_number(group[0].params.get(name)) for group in tried.trials])
         domain = study.spec.parameters[name]
-        if domain.scale == "reverse-log":  # On this scale, only the distance from 1 matters.
+        if domain.scale == "reverse-log":  # On a reverse-log scale, only the distance from 1 matters.
             continue
         low, high = domain.low or 0.0, domain.high or 0.0
         positive = values[values > 0]
@@ -83,11 +83,10 @@ def room(used: FloatArray, other: FloatArray, values: FloatArray) -> tuple[float
 
 
 def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], values: FloatArray) -> float:
-    """Return the p-value of the hypothesis that the response is smooth on the scale used; 1 if the model on this scale fits at
-    least as well.
+    """Return the p-value of the hypothesis that the response is smooth on the scale used; 1 if the other scale fits no better.
 
     used, other: positions (n,) on both scales, NaN if missing; blocks: coordinates (n, c) of the other axes; values: (n,),
-    finite, lower is better. Both models use the other axes' relevances as fitted on the scale used.
+    finite, lower is better. For the other axes, both models use the length scales that were fitted on the scale used.
     """
     keep = choose_evenly_by_rank(values, MAX_POINTS)
     n = len(keep)
@@ -119,7 +118,7 @@ def _standardise(columns: FloatArray) -> FloatArray:
 
 
 _Model = tuple[FloatArray, FloatArray, float]
-"""Return (square root of a correlation matrix, inverse of this root, log determinant of the matrix)."""
+"""A correlation matrix, as (square root of the matrix, inverse of this root, log determinant of the matrix)."""
 
 
 def _model(apart: FloatArray, noise: float) -> _Model:

@@ -27,13 +27,14 @@ class AdaptiveSearch(Rule):
     file asks for adaptive search.
 
     ## Why it matters
-    Adaptive search concentrates on settings that looked good early. Other regions and values get few trials, so the study shows
-    little about the ends of ranges, the importance of hyperparameters or the better value of a comparison. Findings about ends,
-    importance or comparisons have a lower confidence in such a study.
+    Adaptive search concentrates on settings that looked good early. All other settings get few trials, so the study shows
+    little about the ends of ranges, the importance of hyperparameters or the better value of a comparison. Findings about the
+    ends of ranges, the importance of hyperparameters or compared values have a lower confidence after adaptive search.
 
     ## What to do
-    While you explore, draw trials from a quasi-random sequence or at random. Each trial of such a sequence informs about every
-    hyperparameter, and trials can run in parallel. Use adaptive search at the end, in a space that is known to be good.
+    While you explore, draw trials from a quasi-random sequence or at random. Each trial of a quasi-random sequence informs
+    about every hyperparameter, and trials can run in parallel. Use adaptive search at the end, in a space that is known to be
+    good.
 
     ## How sure
     The p-value is from a permutation test of the trials' order. Confidence is one minus the p-value.
@@ -43,7 +44,7 @@ class AdaptiveSearch(Rule):
     goal = "efficiency"
 
     false_alarms: Share = 0.05
-    """Maximum probability, per study, that the rule calls a sampler adaptive although it ignores results."""
+    """Maximum probability, per study, that the rule calls a sampler adaptive although the sampler ignores results."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         if study.spec.sampler.kind == "adaptive":

@@ -14,21 +14,21 @@ from advisor.model.study import Study
 
 
 class OptimizerRates(Rule):
-    """Optimizers whose learning rates differ by orders of magnitude share one range of learning rates.
+    """Optimizers whose usual learning rates differ by orders of magnitude are searched in one range of learning rates.
 
     ## What it looks at
-    The rule reads the searched choice of optimizer, and checks whether all optimizers share one learning rate. The rule does
-    not report optimizers with separate learning rates, such as `sgd_lr` and `adam_lr`, or variants with the same usual rates,
-    such as Adam and AdamW.
+    The rule reads the searched choice of optimizer, and checks whether one learning rate is searched for all optimizers. The
+    rule does not report optimizers with separate learning rates, such as `sgd_lr` and `adam_lr`, or variants with the same
+    usual rates, such as Adam and AdamW.
 
     ## Why it matters
     The same learning rate or momentum has different effects with different optimizers: a good rate for SGD is about a hundred
-    times a good rate for Adam. A common range suits only one optimizer. The other optimizer loses for that reason, or wastes
-    the trials at rates at which it cannot train.
+    times a good rate for Adam. A common range of learning rates suits only one optimizer. The other optimizer loses because the
+    range does not suit it, or wastes trials at learning rates at which it cannot train.
 
     ## What to do
-    Run one study for each optimizer, each with its own hyperparameters and ranges and equally many trials. Then compare the
-    best trials of these studies.
+    Run one study for each optimizer, each with hyperparameters and ranges of its own, and all with equally many trials. Then
+    compare the best trials of these studies.
 
     ## How sure
     Confidence is 1, because the rule only reads names and estimates nothing.

@@ -23,11 +23,11 @@ _MIN_SETTINGS = 10
 correlation 0.6) is significant.
 """
 _CONFIDENCE = 0.5
-"""Confidence of the finding: one half, because no trial was run with weak regularisation."""
+"""The confidence of the finding is one half, because no trial was run with weak regularisation."""
 
 
 class RegulariserFloor(Rule):
-    """A regulariser is searched only over strong values, so no trial goes without it.
+    """A regulariser is searched only over strong values, so no trial runs without regularisation.
 
     ## What it looks at
     The rule reads the low end of the range of each searched regulariser: dropout, label smoothing, weight decay. The rule fires
@@ -38,13 +38,13 @@ class RegulariserFloor(Rule):
     may harm every trial.
 
     ## What to do
-    Start the range at 0. A log scale has no 0, so start it at a value without effect, and compare the results with a study
+    Start the range at 0. A log scale has no 0: start the range at a value without effect, and compare the results with a study
     without the regulariser.
 
     ## How sure
     A dropout rate of 0.3 or a weight decay of 0.3 (0.01 if all trials are known to use SGD) is strong by usual practice; these
-    limits are our choice. The results count as well: the rule needs 10 settings with a result, and is quiet if results get
-    better towards the high end (Spearman's rank correlation, one-sided). If the range was not declared, the finding is a note.
+    limits are our choice. The rule also needs 10 settings with a result, and is quiet if results get better towards the high
+    end (Spearman's rank correlation, one-sided). If the range was not declared, the finding is a note.
     """
 
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"

@@ -31,29 +31,29 @@ class ScientificEffect(Rule):
 
     ## What it looks at
     The rule compares the values of scientific hyperparameters: those that the study file declares, and choices and switches
-    with few values. A response is fitted to the results of all values together, in which each value may have a different best
-    learning rate. The rule compares the best results that the values reach, not their averages, because averages include poorly
-    tuned trials. The finding states the difference with its interval or, if no difference is visible, the largest difference
-    that is still possible. If nothing else was varied and the values were repeated with other seeds, the means of the repeats
-    are compared.
+    with few values. One response is fitted to the results of all values together; in this fit, each value may have a different
+    best learning rate. The rule compares the best results that the values reach, not their averages, because averages include
+    poorly tuned trials. The finding states the difference with its interval or, if no difference is visible, the largest
+    difference that is still possible. If no other hyperparameter was varied and the values were repeated with other seeds, the
+    means of the repeats are compared.
 
     ## Why it matters
-    A study is run to answer a question. The best trial alone does not answer the question, because its value may win by chance
-    or by better tuning of the other hyperparameters. The isolation plot compares the best trials without adjusting for the
-    other hyperparameters.
+    A study is run to answer a question about its scientific hyperparameters. The best trial alone does not answer the question,
+    because it may win by chance or by better tuning of the other hyperparameters. The isolation plot compares the best trials
+    without adjusting for the other hyperparameters.
 
     ## What to do
     Adopt the better value if the difference is worth its added complexity and cost. If no difference is visible, take the
-    simpler or cheaper value. A feature that is on in every trial was not compared. Tune a baseline without such a feature
-    equally well before you claim that it helps.
+    simpler or cheaper value. A feature that is on in every trial was not compared. Before you claim that a feature helps, tune
+    a baseline without it equally well.
 
     ## How sure
-    Intervals come from draws of the fitted response and its parameters, corrected for the number of values and questions. The
-    intervals include the variation between seeds, which the fit estimates if no setting was repeated. In simulations, one value
-    was worse by 10 standard deviations between seeds. The rule found this worse value in 91 % of 200 studies of 24 trials with
-    1 to 4 other hyperparameters, and in 89 % of 300 studies of 24 or 48 trials in which values had different best learning
-    rates. If no value was worse, the rule called a value worse in 0 to 2 % of 100 studies, and in 5 % of 300 studies in which
-    values had different best learning rates.
+    Intervals come from draws of the fitted response and its parameters, corrected for the number of compared values and
+    hyperparameters. The intervals include the variation between seeds, which the fit estimates if no setting was repeated. In
+    simulations, one value was worse by 10 standard deviations between seeds. The rule found this worse value in 91 % of 200
+    studies of 24 trials with 1 to 4 other hyperparameters, and in 89 % of 300 studies of 24 or 48 trials in which values had
+    different best learning rates. If no value was worse, the rule called a value worse in 0 to 2 % of 100 studies, and in 5 %
+    of 300 studies in which values had different best learning rates.
     """
 
     playbook = "Extracting insight from experimental results"
@@ -72,8 +72,8 @@ class ScientificEffect(Rule):
     others: Count = 12
     """Maximum number of other hyperparameters in the fitted response: those with the strongest effects."""
     false_alarms: Share = 0.05
-    """Maximum share of studies without any difference in which the rule states a difference. The probability of the stated
-    intervals is one minus this share."""
+    """Maximum share of studies without any difference in which the rule states a difference. The probability level of the
+    stated intervals is one minus this share."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per scientific hyperparameter: the difference between its values, or the largest possible
@@ -232,7 +232,7 @@ def _compare_values(
 def _compare_repeats(study: Study, tried: settings.Settings, levels: int) -> _ValueComparison | None:
     """Return the comparison in a study that only repeats several values of one hyperparameter; None for other studies.
 
-    If settings differ in several hyperparameters, the effects of these cannot be separated.
+    If settings differ in several hyperparameters, the effects of these hyperparameters cannot be separated.
     """
     compared = repeats.compared(study)
     variance = difference.pooled([s.fresh for s in compared])

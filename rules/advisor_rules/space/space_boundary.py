@@ -22,15 +22,16 @@ from advisor_rules.space import _boundary_text, _extension, _rows
 
 
 class SpaceBoundary(Rule):
-    """The best trials cluster at one end of the searched range, and results still improve towards it.
+    """The best trials cluster at one end of the searched range, and results still improve towards this end.
 
     ## What it looks at
     The rule examines every searched number except the length of training, on its own scale. The rule tests two conditions.
-    First, it tests if better trials lie nearer to one end of the range than the sampled trials in general. Second, it tests if
-    the fitted response, which accounts for the other hyperparameters, is best at that end. Each hyperparameter is tested alone
-    and, if several were searched, with a response surface that includes interactions. Failed trials count as the worst. In
-    addition, the successful trials alone must show the result: they lie significantly towards the same end, or the best value
-    lies there with a probability of 90 %. If trials fail at an end of the range, see the rule `space-boundary-infeasible`.
+    First, the rule tests if better trials lie nearer to one end of the range than the sampled trials in general. Second, the
+    rule tests if the fitted response, which accounts for the other hyperparameters, is best at the same end. Each
+    hyperparameter is tested alone and, if several were searched, with a response surface that includes interactions. Failed
+    trials count as the worst results. In addition, the successful trials alone must confirm the result: they lie significantly
+    towards the same end, or the best value lies at that end with a probability of 90 %. If trials fail at an end of the range,
+    see the rule `space-boundary-infeasible`.
 
     ## Why it matters
     A better value may lie just outside the range. One good trial near an end is weak evidence: chance alone puts the best trial
@@ -38,22 +39,23 @@ class SpaceBoundary(Rule):
     hyperparameters.
 
     ## What to do
-    Extend the range at that end to the expected turning point of the fitted response. On a linear scale, the extension is a
-    quarter to half of the range's width; on a log scale, it is half to all of the width and at most a decade; a learning rate
-    is extended by at least a factor of 3. Do not cross a hard limit, such as a dropout of 0, and do not reach values at which
-    trials failed. Beyond the learning rates that are usual for the optimizer or for fine-tuning, the extension is only a factor
-    of 3. If only one hyperparameter is searched, also leave out the other side of its range, far from the best trials;
-    otherwise keep this other side. A larger architecture costs more in training and serving, so compare it only if a better
-    result is worth the cost. Choose the batch size by throughput. A finding about architecture or batch size is only a note.
+    Extend the range, at the end with the best trials, to the expected turning point of the fitted response. On a linear scale,
+    the extension is a quarter to half of the range's width; on a log scale, it is half to all of the width and at most a
+    decade; a learning rate is extended by at least a factor of 3. Do not cross a hard limit, such as a dropout of 0, and do not
+    reach values at which trials failed. Beyond the learning rates that are usual for the optimizer or for fine-tuning, the
+    extension is only a factor of 3. If only one hyperparameter is searched, also leave out the other side of its range, far
+    from the best trials; otherwise keep the other side. A larger architecture costs more in training and serving, so compare it
+    only if a better result is worth the cost. Choose the batch size by throughput. A finding about architecture or batch size
+    is only a note.
 
     ## How sure
     The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. The finding is a
     note if the probability that the best value lies at the end of the range is between 75 % and 90 %, if the corrected
     confidence is below 0.5, or if only the best two trials cluster at the end. If only one hyperparameter was searched and
-    results visibly turn inside its range, the rule is quiet. Confidence is one minus the p-value, times the probability that
-    the best value lies at the end, times 0.9 if the range was not declared. In simulations with 5 to 64 trials, the rule fired
-    in 0 to 5 % of studies if no hyperparameter mattered, in 0 to 10 % if the optimum was at 0.65 of the range, and in up to 30
-    % if the optimum was at 0.8. If the optimum lay 0.1 range widths beyond the end, the new range contained it in all 58
+    results are visibly best inside its range, the rule is quiet. Confidence is one minus the p-value, times the probability
+    that the best value lies at the end, times 0.9 if the range was not declared. In simulations with 5 to 64 trials, the rule
+    fired in 0 to 5 % of studies if no hyperparameter mattered, in 0 to 10 % if the optimum was at 0.65 of the range, and in up
+    to 30 % if the optimum was at 0.8. If the optimum lay 0.1 range widths beyond the end, the new range contained it in all 58
     simulated studies; at 0.3 range widths, in 80 % of studies. If the optimum lies further out than the new range, the next
     study extends the range again.
     """
@@ -102,10 +104,11 @@ class SpaceBoundary(Rule):
     edge: Share = 0.1
     """Share of a range, on its own scale, that counts as its end."""
     certainty: Share = 0.9
-    """Minimum share of simulated fits of the response whose best value lies at the end of the range, for a warning."""
+    """Minimum share of simulated fits of the response whose best value lies at the end of the range at which the finding is a
+    warning."""
     likely: Share = 0.75
-    """Minimum share of simulated fits of the response whose best value lies at the end of the range, for a note; 0.75 means
-    odds of three to one."""
+    """Minimum share of simulated fits of the response whose best value lies at the end of the range at which the finding is a
+    note; 0.75 means odds of three to one."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone raises a finding."""
 
@@ -219,7 +222,7 @@ def _turns_inside(study: Study, tried: settings.Settings, name: str, side: Side)
 
 
 def _cluster_without_best_two(tried: settings.Settings, name: str, side: Side, level: float) -> bool:
-    """Return True if good trials other than the best two also cluster at this end of the range, at the given significance
+    """Return True if good trials other than the best two also cluster at the given end of the range, at the given significance
     level."""
     rest = np.argsort(tried.costs, kind="stable")[2:]
     known = rest[np.isfinite(tried.numeric[name][rest])]
@@ -230,10 +233,10 @@ def _cluster_without_best_two(tried: settings.Settings, name: str, side: Side, l
 
 
 def _fails_beyond(tried: settings.Settings, name: str, side: Side) -> bool:
-    """Return True if at least half of the trials further out than the best trial failed.
+    """Return True if at least half of the trials between the best trial and the end of the range failed.
 
-    A higher momentum lengthens updates, as a higher learning rate does. Failures at higher learning rates are therefore
-    included if the hyperparameter is the momentum.
+    A higher momentum lengthens updates, as a higher learning rate does. For a momentum, failures at higher learning rates
+    therefore count as well.
     """
     out = [tried.numeric[name] if side == "high" else -tried.numeric[name]]
     if side == "high" and "momentum" in words_of(name):

@@ -25,23 +25,22 @@ class SpaceBoundaryInfeasible(Rule):
 
     ## What it looks at
     The rule examines both ends of every searched number, but only the high end of a learning rate. The rule looks for a
-    threshold beyond which nearly all trials diverged, crashed or learned nothing, with the best trial close to it or next to
-    it.
+    threshold beyond which nearly all trials diverged, crashed or learned nothing, and near which the best trial lies.
 
     ## Why it matters
     A threshold next to the best trial does not mean that the range is too narrow: extending the range only adds failures. The
     cause of the failures may keep the study from reaching better values. For a learning rate, the cause is instability; if
-    results improve up to the threshold, `stability-edge` reports it and this finding is only a note. For other hyperparameters,
-    the cause may be memory, numerical range or a bug.
+    results improve up to the threshold, `stability-edge` reports the instability and this finding is only a note. For other
+    hyperparameters, the cause may be memory, numerical range or a bug.
 
     ## What to do
     Find and fix the cause of the failures beyond the threshold, then search beyond the threshold. Until then, let the range end
     at the threshold.
 
     ## How sure
-    The test permutes failed, best and other trials over the values that were tried. The p-value is the probability that some
-    hyperparameter then has as many failures beyond a threshold with the best trial next to it. Confidence is one minus the
-    p-value. If failures were random, the rule fired in at most 5 % of 300 simulated studies.
+    The test permutes failed, best and other trials over the values that were tried. The p-value is the probability, under
+    permutation, that some hyperparameter has as many failures beyond a threshold that lies next to the best trial. Confidence
+    is one minus the p-value. If failures were random, the rule fired in at most 5 % of 300 simulated studies.
     """
 
     playbook = "Identifying bad search space boundaries"
@@ -50,10 +49,10 @@ class SpaceBoundaryInfeasible(Rule):
     before_exploitation = "not-fired"
 
     purity: Share = 0.8
-    """Minimum share of failed trials among those beyond the threshold."""
+    """Minimum share of failed trials among the trials beyond the threshold."""
     factor: Factor = 4.0
-    """Maximum ratio between the threshold and the value of the best trial on a log scale. This ratio equals two doublings, as
-    probes use them."""
+    """Maximum ratio between the threshold and the value of the best trial on a log scale. A ratio of 4 equals two doublings of
+    the learning rate, the steps that probes take."""
     reach: Share = 0.15
     """Maximum distance of the best trial from the threshold on a linear scale, as a share of the range."""
     false_alarms: Share = 0.05

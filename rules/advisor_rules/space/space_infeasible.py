@@ -31,10 +31,10 @@ class SpaceInfeasible(Rule):
 
     ## What it looks at
     The rule counts trials that ended with a non-finite objective or loss, that crashed or ran out of memory, and that learned
-    nothing. A trial learned nothing if it never beat its first evaluation and one of two conditions holds: its training loss
-    ended well above its first value, or a wide gap separates its result from those of all trials that did learn. Each of these
-    kinds of failure is counted separately. The rule looks for the hyperparameter and threshold that best separate failed trials
-    from the others, or for such thresholds in two hyperparameters.
+    nothing. A trial learned nothing if it never beat its first evaluation and one of two conditions holds: the training loss
+    ended well above its first value, or a wide gap separates the trial's result from the results of all trials that did learn.
+    Each kind of failure is counted separately. The rule looks for the threshold of a hyperparameter, or a pair of thresholds of
+    two hyperparameters, that best separates failed trials from the others.
 
     ## Why it matters
     Failed trials are wasted, so the good region gets fewer trials. If trials fail in every part of the search space, the cause
@@ -44,17 +44,17 @@ class SpaceInfeasible(Rule):
     Exclude the region of failures, up to halfway between the last good and the first failed trial. If trials fail only for a
     combination of two hyperparameters, exclude that corner of the space and keep the rest of the ranges. For failures that
     depend on learning rate and momentum, search lr / (1 - momentum) instead of the learning rate. If no region explains the
-    failures, look for a bug first: if half of the trials fail, the finding is critical. A range that is too wide is never
-    critical, even if it wastes most trials. Crashes of the program are no reason for a lower learning rate.
+    failures, look for a bug first; the finding is critical if half of the trials fail without such a region. A range that is
+    too wide is never critical, even if it wastes most trials. Crashes of the program are no reason for a lower learning rate.
 
     ## How sure
     Confidence is the probability, given the counts of settings, that the failure rate in this study is at least the threshold.
-    Repeats of a setting count as one setting. If only one setting failed, the rule names no range. A permutation test over all
-    hyperparameters and sides finds the region. Too high a learning rate is the usual reason, so 40 % of the significance level
-    is reserved for that hypothesis; three failures at the highest of ten rates suffice. A region in two hyperparameters must
-    also explain enough additional failures to justify its additional thresholds. If failures were random, the rule found a
-    region in 1 % of 297 simulated studies of 12 to 40 trials. With 20 trials of 3 hyperparameters, the rule found a true
-    threshold in all of 37 studies, lr / (1 - momentum) in 38 of 40, and a corner in 22 of 37.
+    Repeats of a setting count as one setting. If only one setting failed, the rule names no range. A permutation test over the
+    low and high ends of all hyperparameters finds the region. Too high a learning rate is the usual reason for failures, so 40
+    % of the significance level is reserved for that hypothesis; three failures at the highest of ten rates suffice. A region in
+    two hyperparameters must also explain enough additional failures to justify its additional thresholds. If failures were
+    random, the rule found a region in 1 % of 297 simulated studies of 12 to 40 trials. With 20 trials of 3 hyperparameters, the
+    rule found a true threshold in all of 37 studies, lr / (1 - momentum) in 38 of 40, and a corner in 22 of 37.
     """
 
     playbook = "Extracting insight from experimental results"
@@ -99,8 +99,8 @@ class SpaceInfeasible(Rule):
     )
 
     share: Share = 0.1
-    """Minimum share of failed trials among the ended trials. In labelled studies with many failures, this share was 15 % or
-    more, in other studies 0."""
+    """Minimum share of failed trials among the ended trials. In labelled studies with many failures, at least 15 % of the
+    trials failed; in other studies, none failed."""
     everywhere: Share = 0.5
     """Minimum share of failed settings that suggests a bug if no region explains the failures."""
     few: CountOf = 2

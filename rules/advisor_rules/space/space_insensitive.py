@@ -24,20 +24,21 @@ FIX_ADVICE = "Fix {name}{value}. Search this hyperparameter again if you change 
 
 
 class SpaceInsensitive(Rule):
-    """A hyperparameter hardly matters in the searched range, compared with the most important one.
+    """A hyperparameter hardly affects the results in the searched range, compared with the most important hyperparameter.
 
     ## What it looks at
     The rule computes the importance of each hyperparameter: the share of the variation between trials that the hyperparameter
-    explains, alone and together with others. It uses draws of a fitted response surface. Results count by rank, so a few huge
-    losses do not dominate. The rule reports a hyperparameter if its importance is probably a small share of the greatest
-    importance, and if the importance is small even at the upper end of its interval. The rule never reports the learning rate,
-    which should be tuned even if all others are fixed, a scientific hyperparameter, whose effect `scientific-effect` states, a
-    regulariser that every trial used, or the batch size, which is chosen by throughput.
+    explains, alone and together with others. The importance is computed from draws of a fitted response surface. Results count
+    by rank, so a few huge losses do not dominate. The rule reports a hyperparameter if its importance is probably a small share
+    of the greatest importance, and if the importance is small even at the upper end of its interval. The rule never reports
+    four kinds of hyperparameters: a learning rate, which should be tuned even if all others are fixed; a scientific
+    hyperparameter, whose effect `scientific-effect` states; a regulariser that every trial used; and the batch size, which is
+    chosen by throughput.
 
-    A hyperparameter may matter only together with one choice, just as momentum matters only with some optimizers. For each
-    choice with 8 or more settings, the rule therefore also tests if results with that choice depend on the hyperparameter,
-    after the effects of the other hyperparameters are removed. If results depend on the hyperparameter only with one choice,
-    the rule advises to search it only with that choice.
+    A hyperparameter may matter only with one value of a categorical hyperparameter, just as momentum matters only with some
+    optimizers. For each categorical value with 8 or more settings, the rule therefore also tests if results with that value
+    depend on the hyperparameter, after the effects of the other hyperparameters are removed. If results depend on the
+    hyperparameter only with one categorical value, the rule advises to search the hyperparameter only with that value.
 
     ## Why it matters
     Every searched hyperparameter costs trials, even one that does not matter, because the same number of trials covers a larger
@@ -45,9 +46,9 @@ class SpaceInsensitive(Rule):
 
     ## What to do
     Fix the hyperparameter at the best trial's value. Search the fixed hyperparameter again if you change its range, the model
-    or the optimizer. Keep the hyperparameter open if it interacts with another one that you compare. The final study, which
-    looks for the best setting, searches the fixed hyperparameter again, because an effect that is small overall can be large
-    among the best trials.
+    or the optimizer. Keep searching the hyperparameter if it interacts with another hyperparameter whose values you compare.
+    The final study, which looks for the best setting, searches the fixed hyperparameter again, because an effect that is small
+    overall can be large among the best trials.
 
     ## How sure
     Confidence is the probability, given the trials, that the hyperparameter's importance is below the threshold. Confidence is
@@ -65,8 +66,8 @@ class SpaceInsensitive(Rule):
     predicts = "no-worse"
 
     share: Share = 0.15
-    """Maximum importance of a negligible hyperparameter, relative to the greatest importance. At this limit, fixing the
-    hyperparameter changes results by less than 40 % of the effect of the most important hyperparameter."""
+    """Maximum importance of a negligible hyperparameter, relative to the greatest importance. If the importance equals the
+    limit, fixing the hyperparameter changes results by less than 40 % of the effect of the most important hyperparameter."""
     certainty: Share = 0.75
     """Minimum probability that the hyperparameter is negligible."""
     largest: Share = 0.15
@@ -74,8 +75,8 @@ class SpaceInsensitive(Rule):
     too uncertain in small studies."""
     false_alarms: Share = 0.05
     """Maximum p-value of the hypothesis that results are unrelated to all hyperparameters; above this p-value, confidence is
-    lower. The same number is the significance level of all tests together that ask if results depend on a hyperparameter with a
-    certain choice.
+    lower. The same number is the joint significance level of all tests whether results depend on a hyperparameter only with one
+    value of a categorical hyperparameter.
     """
     fewest: Count = 16
     """Minimum number of distinct settings that ended; with fewer settings, simulated studies exceeded the promised error
@@ -167,7 +168,7 @@ class SpaceInsensitive(Rule):
         )
 
     def _fit_importances(self, study: Study) -> importance.Importances:
-        """Return the importances. Raise MissingData with the number of settings that this rule needs."""
+        """Return the importances. Raise MissingData with the number of settings that `space-insensitive` needs."""
         try:
             return importance.read(study)
         except MissingData as missing:
@@ -176,8 +177,8 @@ class SpaceInsensitive(Rule):
             raise MissingData(str(missing), needs="trials", at_least=self.fewest) from None
 
     def _is_never_fixed(self, study: Study, name: str) -> bool:
-        """The rule never fixes learning rates, scientific hyperparameters, regularisers that every trial used, and the batch
-        size."""
+        """Return True for learning rates, scientific hyperparameters, the batch size, and regularisers that every trial used;
+        the rule never advises to fix these."""
         parameter = study.spec.parameters[name]
         asked = parameter.role == "scientific" or is_learning_rate(name) or parameter_kinds.is_batch_size(name)
         return asked or _regularisers.has_only_strong_values(
@@ -230,7 +231,7 @@ class SpaceInsensitive(Rule):
 
 
 def _values_of_choices(found: importance.Importances, axis: int) -> list[tuple[str, Value, BoolArray]]:
-    """Return (name, value, mask of its settings) for each value of each other categorical hyperparameter."""
+    """Return (name, value, mask of the settings with this value) for each value of each other categorical hyperparameter."""
     others = {n: u for n, u in found.tried.choices.items() if n in found.names and n != found.names[axis]}
     places = [(n, u == level) for n, u in others.items() for level in np.unique(u[np.isfinite(u)])]
     return [(n, found.tried.trials[int(among.argmax())][0].params[n], among) for n, among in places]

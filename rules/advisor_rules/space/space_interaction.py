@@ -28,17 +28,18 @@ class SpaceInteraction(Rule):
     """The best value of one hyperparameter depends on the value of another.
 
     ## What it looks at
-    For each pair of hyperparameters, the rule computes the share of the variation between trials (in ranks of the results) that
-    only both together explain, from draws of a fitted response surface. The rule fires if the interaction is at least half of
-    the total effect of the weaker hyperparameter, and if a response without interactions would rarely show as strong an
+    For each pair of hyperparameters, the rule estimates the share of the variation between trials (in ranks of the results)
+    that only the two together explain, from draws of a fitted response surface. The rule fires if the interaction is at least
+    half of the total effect of the weaker hyperparameter, and if a response without interactions would rarely show as strong an
     interaction.
 
     ## Why it matters
-    Two hyperparameters that interact must be tuned together. If one hyperparameter is fixed at the value that suits one value
-    of the other, that value wins. A result about one hyperparameter of the pair no longer holds once the other one changes.
+    Two hyperparameters that interact must be tuned together. If one hyperparameter of a pair is fixed, the value of the other
+    one that suits the fixed value wins. A result about one hyperparameter of the pair no longer holds once the other one
+    changes.
 
     ## What to do
-    Keep both hyperparameters open in the next study, or fix both. Do not fix only one, and tune both again if you change either
+    Search both hyperparameters in the next study, or fix both. Do not fix only one, and tune both again if you change either
     by hand. A combination of the two hyperparameters, such as the learning rate divided by the batch size, may be easier to
     search.
 
@@ -70,8 +71,8 @@ class SpaceInteraction(Rule):
     dependent: Share = 0.5
     """Minimum ratio of the interaction to the total effect of the weaker hyperparameter."""
     false_alarms: Share = 0.1
-    """Maximum share of studies without interactions in which the test is significant. Fewer than half of the studies with a
-    significant test also reach `dependent`."""
+    """Maximum share of studies without interactions in which the test is significant. In fewer than half of the studies with a
+    significant test, the interaction also reaches the minimum ratio `dependent`."""
     noise: Share = 0.05
     """Maximum p-value of the hypothesis that results are unrelated to all hyperparameters; above this p-value, pairs are not
     assessed."""

@@ -22,11 +22,12 @@ class SpaceScale(Rule):
     """A hyperparameter is searched on a linear scale although results follow its logarithm, or vice versa.
 
     ## What it looks at
-    The rule examines every searched number whose range spans a decade or more, without the failed trials. A finding needs two
+    The rule examines every searched number whose range spans a decade or more. Failed trials are left out. A finding needs two
     conditions. First, the best trials lie in a small part of the range on the scale used, and in a part of the range at least
     twice as large on the other scale. Second, given the other hyperparameters, a smooth function fits the results better on the
     other scale, by more than chance explains if the scale used is right. The worst fifth of the trials count as equally bad.
-    For a learning rate, a log scale is always right; if results follow the learning rate itself, all its values are too low.
+    For a learning rate, a log scale is always right; if results follow the learning rate itself, all tried learning rates are
+    too low.
 
     ## Why it matters
     On the wrong scale, most trials lie where results change little. In a linear range from 0.0001 to 0.1, for example, nine of
@@ -37,12 +38,13 @@ class SpaceScale(Rule):
     value that was tried.
 
     ## How sure
-    The difference between the fits is compared with simulated results that are smooth on the scale used, corrected for the
-    number of ranges. Confidence is one minus the p-value, times 0.9 if the range was not declared, and lower if the sampler
-    used earlier results. In simulated studies of 12 to 60 settings and a range of three decades, the rule fired in 0 to 2 % if
-    the scale was right, and in 1 to 11 % if results dropped abruptly at the low end of a linear range. The rule found a linear
-    range that should be logarithmic in 0 to 9 % of studies with 12 settings, 16 to 46 % with 24 and 51 to 85 % with 60. It
-    found a logarithmic range that should be linear in 11 to 23 %, 49 to 83 % and 93 to 99 %.
+    The difference between the two fits is compared with the differences for simulated results that are smooth on the scale
+    used; the p-value is corrected for the number of ranges. Confidence is one minus the p-value, times 0.9 if the range was not
+    declared, and lower if the sampler used earlier results. In simulated studies of 12 to 60 settings and a range of three
+    decades, the rule fired in 0 to 2 % if the scale was right, and in 1 to 11 % if results dropped abruptly at the low end of a
+    linear range. The rule found a linear range that should be logarithmic in 0 to 9 % of studies with 12 settings, 16 to 46 %
+    with 24 and 51 to 85 % with 60. The rule found a logarithmic range that should be linear in 11 to 23 % of studies with 12
+    settings, 49 to 83 % with 24 and 93 to 99 % with 60.
     """
 
     playbook = "Identifying bad search space boundaries"
@@ -61,7 +63,8 @@ class SpaceScale(Rule):
     cramped: Share = 0.3
     """Maximum share of the range, on the scale used, that the best eighth of the settings (at least 4) spans."""
     wider: Factor = 2.0
-    """Minimum ratio of the share that the best settings span on the other scale to their share on the scale used."""
+    """Minimum ratio of the share of the range that the best settings span on the other scale to the share that they span on the
+    scale used."""
     fewest: Count = 12
     """Minimum number of distinct settings with a result; in simulations, fewer settings hardly ever showed a wrong scale."""
     false_alarms: Share = 0.05

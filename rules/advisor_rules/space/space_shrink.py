@@ -26,34 +26,35 @@ class SpaceShrink(Rule):
     ## What it looks at
     The rule examines every searched number with at least five values, except training length, batch size and architecture. The
     rule cannot judge if more than a fifth of the trials were pruned, because pruning keeps trials that learn fast early. The
-    rule first tests if results depend on the hyperparameter at all. Then it selects the good trials: the best tenth, and all
-    trials that are only a little worse than the best, so that a flat optimum is included completely. It then tests if the good
-    trials lie closer together than equally many random trials; closeness is measured by the number of trials between them. The
-    part to keep contains the good trials and a margin. Up to 5 % of the good trials at each end may be left out, but none of
-    the best three. If both ends are cut off and a model of all hyperparameters together excludes more, the ends move further
-    inwards, but never past the best trial. The rule fires if the part to keep is at most two thirds of the range, on the scale
-    of the range. An end of the range stays if good trials lie in its outer fifth, or if most trials beyond the good ones
-    failed; the rules `space-boundary` and `space-infeasible` cover these cases. If there are too few good trials for the test
-    of closeness, or if the range stays wide, the margin is the interval that contains the optimum of the fitted response with
-    90 % probability. If only one hyperparameter is searched and one to three neighbouring trials are far better than all
-    others, the range ends at the nearest of the other trials.
+    rule first tests if results depend on the hyperparameter at all. Then the rule selects the good trials: the best tenth, and
+    all trials that are only a little worse than the best, so that a flat optimum is included completely. The rule then tests if
+    the good trials lie closer together than equally many random trials; closeness is measured by the number of trials between
+    them. The part to keep contains the good trials and a margin. Up to 5 % of the good trials at each end may be left out, but
+    none of the best three. If both ends are cut off and a model of all hyperparameters together excludes more, the ends move
+    further inwards, but never past the best trial. The rule fires if the part to keep is at most two thirds of the range,
+    measured on the scale (log or linear) of the range. An end of the range stays if good trials lie in its outer fifth, or if
+    most trials beyond the good ones failed; the rules `space-boundary` and `space-infeasible` cover these cases. If there are
+    too few good trials for the test of closeness, or if the range stays wide, the margin is the interval that contains the
+    optimum of the fitted response with 90 % probability. If only one hyperparameter is searched and one to three neighbouring
+    trials are far better than all others, the range ends at the nearest of the other trials.
 
     ## Why it matters
-    Once the good region is known, further trials far from it are wasted: seven of eight trials if three ranges are twice as
-    wide as needed.
+    Once the good region is known, further trials far from it are wasted. If three ranges are twice as wide as needed, seven of
+    eight trials are wasted.
 
     ## What to do
     Search the part that contains the good trials, with equally many trials. If the best trials of the narrower range lie at one
-    of its ends, extend this end again.
+    end of it, extend this end again.
 
     ## How sure
-    Both tests are exact for any sampling that ignores results. The test of dependence is corrected for the number of
-    hyperparameters, the test of closeness for the number of hyperparameters that passed the first test. Confidence is one minus
-    the larger p-value of the two tests, times 0.9 if the range was not declared. If the sampler used earlier results, the
-    finding is a note with lower confidence. If all settings were equally good, the rule fired in 0 to 2 % of 200 simulated
-    studies. In 866 random windows of grids of trained networks, the kept part contained 92 % of the best fiftieth of all points
-    after 16 trials, and 97 % after 64 or more. Many hyperparameters need many trials: with eight, the rule found an optimum
-    half a range wide in 20 % of studies with 50 trials, 50 % with 100 and 90 % with 200.
+    The tests of dependence and of closeness are exact for any sampling that ignores results. The test of dependence is
+    corrected for the number of hyperparameters, the test of closeness for the number of hyperparameters that passed the first
+    test. Confidence is one minus the larger p-value of the two tests, times 0.9 if the range was not declared. If the sampler
+    used earlier results, the finding is a note with lower confidence. If all settings were equally good, the rule fired in 0 to
+    2 % of 200 simulated studies. On 866 random sections of grids of trained networks, the kept part contained 92 % of the best
+    2 % of all points after 16 trials, and 97 % after 64 or more trials. Many hyperparameters need many trials: with eight
+    hyperparameters, the rule found an optimum as wide as half of the range in 20 % of studies with 50 trials, 50 % with 100 and
+    90 % with 200.
     """
 
     playbook = "After exploration concludes"
@@ -84,10 +85,10 @@ class SpaceShrink(Rule):
     best: Share = 0.1
     """Minimum share of the trials that count as good; at least four trials always do."""
     little: Share = 0.2
-    """Maximum distance of a good trial from the best trial, as a share of the distance from the best trial to the 90 %
-    quantile."""
+    """Maximum difference of a good result from the best result, as a share of the difference between the 90 % quantile of the
+    results and the best result."""
     little_of_training: Share = 0.05
-    """Maximum distance of a good trial from the best trial, as a share of the best trial's improvement in training, if
+    """Maximum difference of a good result from the best result, as a share of the best trial's improvement in training, if
     known."""
     left: Share = 0.67
     """Maximum share of a range that is kept, including margins."""
@@ -219,7 +220,8 @@ class SpaceShrink(Rule):
 
 
 def _message(study: Study, name: str, part: _good_region.Region, where: Message, count: int) -> Message:
-    """Return sentences about the position of the good trials and the number of all trials in the same part."""
+    """Return sentences about the position of the good trials and the number of all trials in the part of the range that
+    contains the good trials."""
     if part.good < _good_region.MIN_GOOD_POINTS:
         one = part.good == 1
         return say(
@@ -248,8 +250,8 @@ def _tighten_range(
 ) -> tuple[float, float]:
     """Return the kept part with its ends moved inwards to the range from the model of all hyperparameters.
 
-    If one end of the range stays, the part does not change, because `space-boundary` may move this end and then also chooses
-    the opposite end.
+    If the kept part starts or ends with the range, the part does not change, because `space-boundary` may move this end and
+    then also chooses the opposite end.
     """
     if name not in tighter or kept_range[0] <= 0 or kept_range[1] >= 1:
         return kept_range

@@ -31,7 +31,7 @@ class SpaceTunedBatch(Rule):
     ## What it looks at
     The rule counts the learning rates tried with each batch size or, if there are many batch sizes, within each doubling. If
     the learning rate is not a hyperparameter, the rule counts settings of other optimizer hyperparameters, such as momentum and
-    betas. A learning rate that follows from the batch size by a formula counts as one setting.
+    betas. Learning rates that follow from the batch size by a formula count as one learning rate.
 
     ## Why it matters
     The best learning rate, momentum and regularisation depend on the batch size. If these hyperparameters are fixed, the batch
@@ -39,11 +39,11 @@ class SpaceTunedBatch(Rule):
     but training speed does.
 
     ## What to do
-    Fix the batch size by throughput: use the largest one that still processes 10 % more examples per second than a smaller one,
-    as in the rule `batch-throughput`. Until you have measured the throughput, use the largest batch size among the best trials.
-    To compare batch sizes, tune the optimizer and the regularisation in a separate study for each size, with equally many
-    steps. With equally many epochs, a larger batch takes fewer steps, so the comparison shows at most that the larger batch
-    needs no more examples.
+    Choose the batch size by throughput: use the largest one that still processes 10 % more examples per second than a smaller
+    one, as in the rule `batch-throughput`. Until you have measured the throughput, use the largest batch size among the best
+    trials. To compare batch sizes, tune the optimizer and the regularisation in a separate study for each size, with equally
+    many steps. With equally many epochs, a larger batch takes fewer steps, so the comparison shows at most that the larger
+    batch needs no more examples.
 
     ## How sure
     The rule only counts and estimates nothing. Confidence is the share of the batch sizes with too few learning rates.
@@ -60,7 +60,7 @@ class SpaceTunedBatch(Rule):
     settings: Count = 3
     """Minimum number of learning rates for a tuned batch size; an optimum needs a worse value on each side."""
     values: Count = 8
-    """Maximum number of batch sizes to count one by one; if there are more, they are grouped by doublings."""
+    """Maximum number of batch sizes that are counted one by one; more batch sizes are grouped by doublings."""
     material: Share = throughput.MATERIAL
     """Minimum relative gain in throughput that makes a larger batch worthwhile; the same limit as in `batch-throughput`."""
     false_alarms: Share = throughput.FALSE_ALARMS
@@ -154,7 +154,7 @@ def _rates(tuned: IntArray) -> Message:
 
 
 def _kind(fast: bool, size: float, good: float | None, largest: float) -> str:
-    """Return an apposition that says why this batch size should be fixed."""
+    """Return the reason to fix this batch size, as a phrase that follows its value."""
     if fast:
         return "beyond which the throughput hardly grows" if size < largest else "the one with the highest throughput"
     return f"{'' if size == good else 'the power of two next to '}the largest among the best trials"
@@ -177,8 +177,8 @@ def _search_rate(study: Study, name: str) -> list[Change]:
 
 
 def _rate_used(study: Study, trial: Trial) -> float:
-    """Return the trial's peak learning rate: that of its optimizer, or else the highest logged learning rate; NaN or infinite
-    if unknown."""
+    """Return the peak learning rate of the trial's optimizer, or the highest logged learning rate if the optimizer's is
+    unknown; NaN or infinite if both are unknown."""
     noted, logged = peak_rate_of_trial(study, trial), study.curve(trial, "learning_rate").finite.values
     return noted if math.isfinite(noted) else float(logged.max(initial=-math.inf))
 

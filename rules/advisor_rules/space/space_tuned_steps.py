@@ -23,15 +23,16 @@ class SpaceTunedSteps(Rule):
 
     ## What it looks at
     The rule reads hyperparameters that count the steps, epochs, iterations or tokens of training, and the number of steps that
-    each trial logged. If the length follows the batch size so that every trial sees equally many examples, it does not count as
-    tuned. Lengths that a tuner set by pruning do not count either, because successive halving trains many trials only briefly.
+    each trial logged. If the length follows the batch size so that every trial sees equally many examples, the length does not
+    count as tuned. Lengths that a tuner set by pruning do not count either, because successive halving trains many trials only
+    briefly.
 
     ## Why it matters
     Longer training nearly always gives better results at a higher cost, so tuning the length finds the upper end of its range.
     Trials of different lengths cannot be compared, because the best learning rate and schedule depend on the length.
 
     ## What to do
-    Fix the length at the best trial's value. Change the length only between studies, as the rules `step-position`,
+    Fix the length of training at the best trial's value. Change the length only between studies, as the rules `step-position`,
     `curve-still-improving` and `curve-saturated` advise.
 
     ## How sure
@@ -76,11 +77,11 @@ class SpaceTunedSteps(Rule):
             )
 
     def _is_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
-        """Return True if both the lengths (n,) and the products of length and batch size differ."""
+        """Return True if the lengths (n,) differ, and the products of length and batch size differ as well."""
         examples = (lengths * batches)[np.isfinite(lengths)]
         follows = (
             len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()
-        )  # False if one of the values is NaN.
+        )  # The result is False if a length or batch size is NaN.
         return len(np.unique(lengths[np.isfinite(lengths)])) > 1 and not follows
 
     def _finding(self, study: Study, name: str | None, lengths: FloatArray) -> Finding:

@@ -31,28 +31,28 @@ class SpaceUndersampled(Rule):
     ## What it looks at
     First, the rule computes the expected best result of a random half of the trials, and compares it with the best of all
     trials; the difference is the loss from halving. The loss from halving is computed exactly from the ranks of the trials. If
-    this loss exceeds both the variation between seeds and a tenth of the difference within the best third of the trials, the
-    last doubling of the trials still improved the best result. Second, the rule predicts the gain from twice as many trials,
-    from draws of a response that is fitted to all results, with its noise. The rule fires if the predicted gain may matter. If
-    the trials form a grid, whose halves are not samples of the space, only the fitted response counts. Failed trials count as
-    the worst; repeats of a setting count once.
+    the loss from halving exceeds both the variation between seeds and a tenth of the difference within the best third of the
+    trials, the last doubling of the trials still improved the best result. Second, the rule predicts the gain from twice as
+    many trials, from draws of a response that is fitted to all results, with its noise. The rule fires if the predicted gain
+    matters with a probability of at least 5 % (50 % if the trials form a grid). If the trials form a grid, whose halves are not
+    samples of the space, only the fitted response counts. Failed trials count as the worst; repeats of a setting count once.
 
     ## Why it matters
-    If no other trial is nearly as good as the best one, its values may be good by chance, and the optimum of the space may be
-    much better. Two studies with so few trials near the optimum disagree, and a comparison of their results depends on luck.
+    If no other trial is nearly as good as the best one, the best trial may be good by chance, and the optimum of the space may
+    be much better. Two studies with few trials near the optimum disagree, and a comparison of their results depends on luck.
 
     ## What to do
-    Sample twice as many trials from the same space, and double them again until another doubling is expected to gain little.
-    Alternatively, search fewer hyperparameters or narrower ranges with equally many trials.
+    Sample twice as many trials from the same space, and keep doubling the number of trials until another doubling is expected
+    to gain little. Alternatively, search fewer hyperparameters or narrower ranges with equally many trials.
 
     ## How sure
     Confidence is the probability that twice as many trials gain more than the threshold and more than the noise of a result.
     Often the best trial is lucky, and more trials gain nothing; if confidence is below 50 %, the plan does not apply the
     advice. In 150 simulated studies of 8 to 40 random trials, the probabilities were calibrated (Brier score 0.13). In 3 % of
     studies, confidence was above 50 % although twice as many trials gained less than noise. If all settings are equally good,
-    the best one is only the luckiest one. The rule therefore fires in studies without repeats only if results depend on a
-    hyperparameter or vary more than plausible noise. If settings were equally good and varied by 5 % between seeds, the rule
-    fired in 3 % of 420 simulated studies. If the sampler used earlier results, confidence is lower.
+    the best result is only luck. The rule therefore fires in studies without repeats only if results depend on a hyperparameter
+    or vary more than plausible noise. If settings were equally good and varied by 5 % between seeds, the rule fired in 3 % of
+    420 simulated studies. If the sampler used earlier results, confidence is lower.
     """
 
     playbook = "How many trials are needed to get good results with quasi-random search?"
@@ -69,7 +69,8 @@ class SpaceUndersampled(Rule):
 
     little: Share = 0.1
     """Maximum acceptable loss from halving the trials, as a share of the difference between the results of their best third. On
-    windows of dense grids, this limit separated studies without a setting near the optimum from those with eight or more."""
+    windows of dense grids, this limit separated studies without a setting near the optimum from studies with eight or more such
+    settings."""
     little_of_all: Share = 0.02
     """Maximum acceptable loss from halving the trials, as a share of the best trial's lead over the median, if the best third
     of the trials hardly differ."""
@@ -80,7 +81,7 @@ class SpaceUndersampled(Rule):
     """Number of trials that always suffices for one hyperparameter; the tuning playbook uses fewer trials to tune only a
     learning rate."""
     certainty: Share = 0.9
-    """Minimum probability that half of the trials would lose more than the acceptable loss."""
+    """Minimum probability that halving the trials loses more than the acceptable loss."""
     false_alarms: Share = 0.05
     """Maximum share of studies with equally good settings in which chance alone raises a finding."""
     possible: Share = 0.05

@@ -35,11 +35,12 @@ class UnfairComparison(Rule):
     - Did the value lose while its own best trials cluster at an end of a shared range?
 
     ## Why it matters
-    Values are compared by their best trials. If the good region of a value was not searched, or if a value had fewer trials,
-    the value loses for that reason and not because it is worse.
+    Values are compared by their best trials. A value also loses, although it is not worse, if its good region was not searched
+    or if it had fewer trials.
 
     ## What to do
-    Run the study again with the same range of every other hyperparameter, wide enough for each value, and equally many trials.
+    Run the study again with equally many trials for each value, and with one range of every other hyperparameter that is wide
+    enough for all values.
 
     ## How sure
     A part of a range is tested exactly against equal sampling, a small number of trials by a binomial test, and clusters of
@@ -47,7 +48,7 @@ class UnfairComparison(Rule):
     all values cluster at the same end, only `space-boundary` fires. Confidence is one minus the p-value, reduced by the
     probability that the disadvantage made no difference. In 100 simulated studies of 24 trials with equal sampling, the rule
     fired in 2 % if results were noise, and in 5 to 7 % if the learning rate mattered, nearly always about a small number of
-    trials. A sampler that uses earlier results does neglect some values: with such a sampler, the rule fired in 0 to 58 % of
+    trials. A sampler that uses earlier results neglects some values: with such a sampler, the rule fired in 0 to 58 % of
     studies, as a note.
     """
 
@@ -71,12 +72,13 @@ class UnfairComparison(Rule):
     )
 
     levels: Count = _compared_values.MAX_VALUES
-    """Maximum number of distinct values at which a whole number counts as compared instead of tuned."""
+    """Maximum number of distinct values at which an integer hyperparameter counts as compared instead of tuned."""
     edge: Share = 0.1
-    """Share of another hyperparameter's range, for the trials with one value, that counts as the end of that range."""
+    """Share of a range that counts as its end; the range is that of another hyperparameter, for the trials with one compared
+    value."""
     certainty: Share = 0.9
-    """Minimum probability that a value's best result lies at the end of a range, or that the winner also leads with fewer
-    trials."""
+    """Minimum probability that the best result of a value lies at the end of a range, or that the winner also leads with
+    equally few trials."""
     false_alarms: Share = 0.05
     """Maximum probability, per compared hyperparameter, that chance alone raises a finding."""
 

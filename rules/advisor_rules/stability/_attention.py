@@ -1,4 +1,4 @@
-"""Finds trials that end worse and whose attention logits grow far beyond those of the good trials."""
+"""Finds trials that end with worse results and whose attention logits grow far beyond those of the good trials."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class AttentionLogitLevels:
 
     trial: Trial
     before: MeanLevel
-    """Log of the logits in the second quarter of the training."""
+    """Level of the log of the largest attention logit in the second quarter of the training."""
     late: MeanLevel
-    """Log of the logits in the last quarter of the training."""
+    """Level of the log of the largest attention logit in the last quarter of the training."""
     p_worse: float
     """p-value of a test whether the trial's results in the second half of the training are worse than the best trial's at the
     same steps; 0 for a trial that diverged."""
@@ -41,15 +41,14 @@ class AttentionLogitLevels:
         return math.exp(self.late.mean)
 
     def p_of_growth(self, reference: MeanLevel, factor: float) -> float:
-        """Return the larger p-value of two tests: that the late logits exceed `factor` times the reference, and that the logits
-        have grown.
-        """
+        """Return the larger p-value of two tests: that the late logits exceed `factor` times the largest late logits of a good
+        trial, and that the logits have grown."""
         shifted = MeanLevel(self.late.mean - math.log(factor), self.late.error, self.late.freedom)
         return max(shifted.p_value_above_other(reference), self.late.p_value_above_other(self.before))
 
 
 def read(study: Study, material: float) -> list[AttentionLogitLevels]:
-    """Raises MissingData if no trial can be compared.
+    """Return the logit levels of all trials that can be compared. Raises MissingData if there are too few.
 
     `material` is the minimum difference at which results count as worse, as a share of the best trial's gain.
     """
@@ -85,7 +84,7 @@ def _read_logits(study: Study, trial: Trial, best: Trial, material: float) -> At
 def _end(study: Study, trial: Trial) -> float:
     """Return the last step at which the training loss was at most its initial value; infinite if no loss was logged.
 
-    After this step, the loss explodes, and weights and logits may explode with it, whatever the cause.
+    If the loss explodes after this step, weights and logits may explode with it, whatever the cause.
     """
     losses = study.curve(trial, "train_loss").finite
     if not len(losses):

@@ -13,7 +13,7 @@ from advisor.model.study import Study, Trial
 LARGEST = 65504.0
 """Largest finite float16 number."""
 _LOSSES = 5
-"""Number of losses at each end of a training from which the medians to compare are computed."""
+"""Number of losses at the start and at the end of a training whose medians are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,10 @@ class ScalerOverflows:
     """Number of training steps, including skipped steps."""
     skipped: int
     skipped_in_vain: int
-    """Number of skipped steps in the second half of training at which the scaled gradient was far below the largest float16."""
+    """Number of skipped steps in the second half of training at which the scaled gradient was far below the largest float16
+    number."""
     first: int
-    """First completed step after the first skip in vain in the second half of training."""
+    """First completed step after a step was skipped in vain in the second half of training."""
     scale: float
     """Loss scale at the end of training."""
     gradient: float
@@ -38,15 +39,16 @@ class ScalerOverflows:
     @property
     def room(self) -> float:
         """Factor by which the largest known gradient norm, times the loss scale at the end of training, is below the largest
-        float16."""
+        float16 number."""
         return LARGEST / (self.scale * self.gradient) if self.scale > 0 else math.inf
 
 
 def read(study: Study, trial: Trial, room: float) -> ScalerOverflows | None:
-    """Return the skipped steps of a trial; None if it logged no loss scale and no skipped steps, or completed too few steps.
+    """Return the skipped steps of a trial; None if it did not log both the loss scale and the skipped steps, or completed too
+    few steps.
 
-    A skip is in vain if the largest gradient norm so far, multiplied by the loss scale, was still `room` times below the
-    largest float16. If gradient norms are unknown, a skip is in vain if the scale was below 1.
+    A step was skipped in vain if the largest gradient norm so far, multiplied by the loss scale, was still `room` times below
+    the largest float16 number. If gradient norms are unknown, a step was skipped in vain if the loss scale was below 1.
     """
     scales, skips = study.curve(trial, "loss_scale").finite, study.curve(trial, "skipped_steps").finite
     if len(scales) < 2 or len(scales) != len(skips):
@@ -77,7 +79,7 @@ def read(study: Study, trial: Trial, room: float) -> ScalerOverflows | None:
 
 
 def _largest_scales(study: Study, trial: Trial, steps: IntArray, room: float) -> FloatArray:
-    """Return, for each step, the largest loss scale at which an overflow counts as in vain, shape (steps,)."""
+    """Return, for each step, the largest loss scale at which a step counts as skipped in vain, shape (steps,)."""
     norms = study.peaks(trial, "grad_norm").finite
     if not len(norms) or not norms.values.max() > 0:
         return np.ones(len(steps))

@@ -21,11 +21,10 @@ from advisor.model.usual_rates import HALF_DECADE
 from advisor.stats import boundaries
 
 MAX_RATIO_TO_LOWEST = 2.0
-"""Maximum ratio of the best learning rate to the lowest learning rate at which the best learning rate counts as lying at the
-low end. Our choice.
-"""
+"""Maximum ratio of the best learning rate to the lowest one at which the best rate counts as lying at the low end of the range.
+Our choice."""
 EDGE = 0.1
-"""Share of the range of the learning rate that counts as its low end; the same limit as in `space-boundary`."""
+"""Share of the range of the learning rate that counts as its low or high end; the same limit as in `space-boundary`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class UnstableTrials:
     near: instability.JudgedTrials
     judged: int
     blowups: tuple[TrialInstability, ...]
-    """The instability of each unstable trial, nearest to the best trial first."""
+    """The instability of each unstable trial; trials with learning rates nearest to that of the best trial come first."""
     worst: TrialInstability
 
     @property
@@ -54,14 +53,14 @@ class UnstableTrials:
         return min(1 - self.p, 0.99)
 
     def lower_rates(self, study: Study, false_alarms: float) -> SetRange | None:
-        """Return the change to search from a decade below up to `_suggested_maximum`; None if no better rate can lie in this
-        range.
+        """Return the proposal to search learning rates from below the present range up to `_suggested_max_rate`; None if no
+        better rate can lie there.
 
         A better learning rate may lie below the unstable rates in two cases. First, the best trial's rate is at the low end of
         the range and below all unstable rates, and results improve towards the low end (Kendall's rank test at level
-        `false_alarms`) without turning before it. Second, the best rate is the lowest tried rate and most of the judged trials
-        are unstable. In both cases, nothing is known about rates just above the best one, where the playbook asks for
-        stability.
+        `false_alarms`) without getting worse again before it. Second, the best rate is the lowest tried rate and most of the
+        judged trials are unstable. In both cases, no trial shows if training is stable just above the best rate, as the
+        playbook demands.
         """
         name, best = self.near.parameter, self.near.best
         domain = study.spec.parameters.get(name or "")
@@ -89,11 +88,11 @@ class UnstableTrials:
         return [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
 
     def _turns_before_lowest_rate(self, study: Study, domain: Parameter) -> bool:
-        """Return True if results at learning rates below all unstable rates get worse again before the lowest rate, so that no
+        """Return True if results at learning rates below all unstable rates get worse again towards the lowest rate, so that no
         lower rate is better.
 
-        Unstable trials are left out, because they are worse whatever the response at lower rates. If several hyperparameters
-        are searched, return False, because learning rates alone do not show the response.
+        Unstable trials are left out, because they are worse however results change at lower rates. If several hyperparameters
+        are searched, return False, because the learning rates alone do not explain the results.
         """
         lowest_unstable = min(float(self.near.rates[t.index]) for t in self.trials)
         stable = [t for t in study.ranked() if float(self.near.rates[t.index]) < lowest_unstable]
@@ -111,7 +110,8 @@ class UnstableTrials:
     def improves_upwards(self, study: Study, false_alarms: float) -> bool:
         """Return True if results improve up to the highest tried learning rate and no trial above the best rate is unstable.
 
-        If results improve upwards (Kendall's rank test), the learning rates of the unstable trials are not too high.
+        If results improve towards higher rates (Kendall's rank test), the learning rates of the unstable trials are not too
+        high.
         """
         domain = study.spec.parameters.get(self.near.parameter or "")
         rates = self._rates_best_first(study)
@@ -161,7 +161,7 @@ def find_unstable(
     material: float,
     severity: Callable[[TrialInstability], Any],
 ) -> UnstableTrials | None:
-    """Return the trials with significant and material instability; None if there are none.
+    """Return the trials whose instability is significant and at least `material`; None if there are none.
 
     `severity` is the sort key of an instability, smallest for the worst one.
     """

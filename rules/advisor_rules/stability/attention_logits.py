@@ -17,22 +17,22 @@ from advisor_rules.stability import _attention
 from advisor_rules.stability._attention import AttentionLogitLevels
 
 _CONFIDENCE = 0.9
-"""Confidence of a finding without noise; below 1, because large logits may be the effect of a different fault."""
+"""Confidence of a finding whose p-value is 0; it is below 1, because large logits may be the effect of a different fault."""
 
 
 class AttentionLogits(Rule):
-    """Attention logits grow far beyond those of the good trials in trials that end worse.
+    """In trials that end with worse results, attention logits grow far beyond those of the good trials.
 
     ## What it looks at
     The rule reads the largest attention logit of the model, which you must log: as `train/max_attention_logit`, or under a name
     with the words attention (attn, qk), logit and max. In each trial, the rule averages the logits of the last quarter of the
-    training on a log scale. These late logits must exceed the largest late logits of all good trials tenfold, and the trial's
-    own level in the second quarter, both beyond noise. Logits after the loss left its initial level for good do not count,
-    because a loss that explodes for another reason also makes the logits explode.
+    training on a log scale. The late logits must exceed the largest late logits of all good trials tenfold, and must exceed the
+    trial's own logits in the second quarter, both by more than noise. Logits do not count from the step at which the loss rises
+    above its initial level for good, because a loss that explodes for another reason also makes the logits explode.
 
-    A good trial is one whose results in the second half are not worse, beyond noise, than those of the best trial at the same
-    steps by a tenth of its gain. The rule judges the other trials and those that diverged. A trial with large logits and a good
-    result therefore prevents a finding.
+    A trial is good unless its results in the second half are worse than those of the best trial at the same steps, by more than
+    noise and by more than a tenth of the best trial's improvement. The rule judges all other trials, including those that
+    diverged. A trial with large logits and a good result therefore prevents a finding.
 
     ## Why it matters
     Attention with very large logits chooses a single position, and its gradient vanishes. Large models often diverge with such
@@ -45,18 +45,17 @@ class AttentionLogits(Rule):
     does not always help at the best rate. If your model has QK-norm, its learned gains have grown; only lower learning rates
     help in that case.
 
-    ## How sure
-    Wortsman et al. 2023 (arXiv:2309.14322) and Dehghani et al. 2023 (arXiv:2302.05442) report that attention logits grow before
-    large transformers diverge, and that QK-norm prevents this growth. On tiny transformers with seeds not used in development
-    (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with learning rates that make the logits
-    explode, and in none of 40 studies with QK-norm or lower rates. In all 27 trials with exploded logits, QK-norm lowered the
-    loss at the same rate and seed, by 0.30 or more. At the best of four rates, the loss was lower with QK-norm in 15 of 20
-    studies, by 0.02 in the median; in another tiny transformer, the loss was higher with QK-norm in ten of ten studies, by 0.04
-    to 0.10. Which logits are normal differs between models, so the rule has no absolute limit: it compares trials of one study.
-    We chose the factor of ten and the share of a tenth. In simulated studies whose logits are exactly at the factor, the rule
-    fired in 1 to 4 %. This holds as long as a twentieth of the training contains many more points than their noise is
-    correlated over: with a correlation of 0.8 between neighbours, it fired in 3 % with 400 points, but in 8 to 27 % with 80 or
-    160. Confidence is 0.9 times one minus the p-value.
+    ## How sure Wortsman et al. 2023 (arXiv:2309.14322) and Dehghani et al. 2023 (arXiv:2302.05442) report that attention logits
+    grow before large transformers diverge, and that QK-norm prevents this growth. On tiny transformers with seeds not used in
+    development (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with learning rates that make the
+    logits explode, and in none of 40 studies with QK-norm or lower rates. In all 27 trials with exploded logits, QK-norm
+    lowered the loss at the same rate and seed, by 0.30 or more. At the best of four rates, the loss was lower with QK-norm in
+    15 of 20 studies, by 0.02 in the median; in another tiny transformer, the loss was higher with QK-norm in ten of ten
+    studies, by 0.04 to 0.10. Which logits are normal differs between models, so the rule has no absolute limit: it compares
+    trials of one study. We chose the factor of ten for the logits and the tenth of the improvement for the results. In
+    simulated studies whose late logits are exactly ten times those of the good trials, the rule fired in 1 to 4 %. The rule
+    fires more often if neighbouring points are correlated and few: at a correlation of 0.8, it fired in 3 % of studies with 400
+    points, but in 8 to 27 % with 80 or 160 points. Confidence is 0.9 times one minus the p-value.
     """
 
     playbook = "Potential fixes for common instability patterns"
@@ -66,8 +65,8 @@ class AttentionLogits(Rule):
     factor: Factor = 10.0
     """Minimum ratio of a trial's late logits to the largest late logits of a good trial. Our choice."""
     material: Share = 0.1
-    """Minimum difference between results for the worse ones to count as worse, as a share of the best trial's gain. We chose
-    the same share as in `stability-mid`."""
+    """Minimum difference from the best trial's results at which results count as worse, as a share of the best trial's
+    improvement. We chose the same share as in `stability-mid`."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which noise alone raises a finding."""
 
@@ -138,7 +137,7 @@ class AttentionLogits(Rule):
 def _choose_action(
     study: Study, good: Sequence[AttentionLogitLevels], grown: Sequence[AttentionLogitLevels]
 ) -> Message:
-    """Return the advice, with the lowest learning rate of the trials with grown logits if all good trials have lower ones."""
+    """Return the advice. It names the lowest learning rate with grown logits if all good trials have lower rates."""
     high, low = ([peak_rate_of_trial(study, e.trial) for e in part] for part in (grown, good))
     known = [rate for rate in (*high, *low) if math.isfinite(rate)]
     if len(known) < len(high) + len(low) or len(set(known)) == 1:

@@ -28,8 +28,8 @@ class ClipAggressive(Rule):
 
     ## What it looks at
     The rule computes the share of clipped updates over the whole training, from the training hook's count or from the logged
-    gradient norms and the threshold. The rule examines the five best trials that reached at least half of the best trial's
-    gain. More than half of the updates must be clipped in the best trial and in most of these trials.
+    gradient norms and the threshold. The rule examines the five best trials that achieved at least half of the best trial's
+    improvement during training. More than half of the updates must be clipped in the best trial and in most of these trials.
 
     ## Why it matters
     Clipping is meant for outliers. If most updates are clipped, their length is the learning rate times the threshold whatever
@@ -44,9 +44,9 @@ class ClipAggressive(Rule):
     ## How sure
     If every step is logged, the share of clipped updates is a count without error. If only some steps are logged, the excess of
     the share over one half must be significant in an exact binomial test over the logged points. Trials with Adam, Adafactor,
-    Lion or similar optimizers do not count as clipped, because nothing has to change. Confidence is one minus the p-value,
-    times the share of the good trials that agree. If exactly half of the updates were clipped, the rule fired in at most 4.5 %
-    of simulated studies.
+    Lion or similar optimizers do not count as clipped, because clipping hardly changes their steps. Confidence is one minus the
+    p-value, times the share of the examined trials in which most updates are clipped. If exactly half of the updates were
+    clipped, the rule fired in at most 4.5 % of simulated studies.
     """
 
     playbook = "Gradient clipping"
@@ -63,9 +63,10 @@ class ClipAggressive(Rule):
     best: Count = 5
     """Maximum number of best trials that the rule examines."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best trial, as a share of the best trial's gain over its run."""
+    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
+    during training."""
     false_alarms: Share = 0.05
-    """Maximum probability of a finding in a study in which the clipped share of all trials is exactly the maximum."""
+    """Maximum probability of a finding in a study in which the share of clipped updates is exactly the maximum in all trials."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         good = good_trials(study, self.reach)[: self.best]

@@ -20,9 +20,9 @@ class ClipInsufficient(Rule):
 
     ## What it looks at
     The rule examines trials that clip the norm of their gradients and whose learning rate is at most ten times that of the best
-    trial. The rule fires in two cases. In the first, the loss rises or diverges early or jumps later, by the tests of
-    `stability-early` and `stability-mid`. In the second, most outliers of the gradient norm, as found by `stability-spikes`,
-    are below the threshold. Outliers above the threshold are harmless, because they are clipped.
+    trial. The rule fires in two cases. In the first case, the loss rises or diverges early, or jumps later, by the tests of
+    `stability-early` and `stability-mid`. In the second case, most outliers of the gradient norm, as found by
+    `stability-spikes`, are below the clipping threshold. Outliers above the threshold are harmless, because they are clipped.
 
     ## Why it matters
     If the threshold is too high, harmful large gradients are not clipped.
@@ -32,23 +32,24 @@ class ClipInsufficient(Rule):
     than half of the updates are clipped already, lengthen the warmup or lower the learning rate instead.
 
     ## How sure
-    The significance level is divided among the trials and the kinds of instability. Confidence is one minus the smallest of
-    these p-values. If losses fell and norms were log-normal, the rule never fired in simulated studies.
+    The significance level is divided among the trials and the kinds of instability. Confidence is one minus the smallest
+    p-value over the trials and kinds of instability. The rule never fired in simulated studies with falling losses and
+    log-normal gradient norms.
     """
 
     playbook = "Gradient clipping"
     goal = "stability"
 
     reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of that of the best trial. The tuning playbook looks at 5 and
-    10 times the best learning rate."""
+    """Maximum learning rate of the judged trials, as a multiple of the best trial's learning rate. The tuning playbook examines
+    training at 5 and 10 times the best learning rate."""
     trials: Count = 64
     """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high early in training; the same limit as in `stability-early`."""
+    """Minimum number of steps for which an early rise of the loss must last; the same limit as in `stability-early`."""
     material: Share = 0.1
-    """Minimum rise or jump, as a share of the gain from training; the same limits as in `stability-early` and
-    `stability-mid`."""
+    """Minimum rise or jump of the loss, as a share of the loss's fall during training; the same limits as in `stability-early`
+    and `stability-mid`."""
     factor: Factor = 3.0
     """Minimum ratio of an outlier to the running median of the norm; the same limit as in `stability-spikes`."""
     extreme: Share = clipping.EXTREME

@@ -25,13 +25,13 @@ class LossScale(Rule):
     ## What it looks at
     The rule reads the loss scale and the skipped steps of the gradient scaler, and the gradient norm, in all trials whose
     training loss did not end above its start. A gradient scaler halves the loss scale after each overflow. Halving the loss
-    scale helps if the scaled gradient was too large. The rule counts skipped steps in the second half of training at which even
-    the largest gradient norm until then, times the loss scale, was 128 times below the largest float16, 65,504. Such an
+    scale helps only if the scaled gradient was too large. The rule counts skipped steps in the second half of training at which
+    even the largest gradient norm until then, times the loss scale, was 128 times below the largest float16, 65,504. Such an
     overflow does not come from the loss scale, but from the forward pass or from a batch with extreme values. Without a logged
     gradient norm, only steps skipped at a loss scale below 1 count.
 
     ## Why it matters
-    Each such overflow halves the loss scale, and doubling it again takes 2,000 steps without overflow. The loss scale therefore
+    Each overflow halves the loss scale, and doubling it again takes 2,000 steps without overflow. The loss scale therefore
     keeps falling, small gradients become zero in float16, and finally every step is skipped, without an error.
 
     ## What to do
@@ -39,12 +39,12 @@ class LossScale(Rule):
     skipped, and compute the layer that overflows in float32. A lower limit for the loss scale only hides the problem.
 
     ## How sure
-    A scaler that works keeps the scaled gradient near the limit, whatever the size of the loss. Skipped steps at the start of
-    scaling, after a doubling, or because gradients grow therefore do not count. On recorded trainings with seeds not used in
-    development (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with unscaled inputs or extreme
-    batches and in none of 30 other float16 studies; in 150 simulated scalers with heavy-tailed gradients the rule never fired.
-    Confidence is 0.9 if a majority of the trials is affected, else 0.7. Sources: the behaviour of PyTorch's `GradScaler`;
-    fairseq and DeepSpeed stop a training whose scale reaches its minimum.
+    A scaler that works keeps the scaled gradient near the largest float16 number, whatever the size of the loss. Skipped steps
+    at the start of scaling, after a doubling, or because gradients grow therefore do not count. On recorded trainings with
+    seeds not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with unscaled
+    inputs or extreme batches and in none of 30 other float16 studies; in 150 simulated scalers with heavy-tailed gradients the
+    rule never fired. Confidence is 0.9 if a majority of the trials is affected, else 0.7. Sources: the behaviour of PyTorch's
+    `GradScaler`; fairseq and DeepSpeed stop a training whose scale reaches its minimum.
     """
 
     playbook = "How can optimization failures be debugged and mitigated?"
@@ -60,8 +60,8 @@ class LossScale(Rule):
     """Minimum factor between the largest float16 number and the largest scaled gradient at which an overflow has another cause.
     This factor leaves seven doublings for gradients of single batches and of activations. Our choice."""
     fewest: Count = 3
-    """Minimum number of steps skipped in vain in the second half of a training; single extreme batches do no harm. Our
-    choice."""
+    """Minimum number of steps in the second half of a training that were skipped although the scaled gradient was small; single
+    extreme batches do no harm. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         read = [_overflow.read(study, trial, self.room) for trial in study.trials if study.ended[trial.index]]

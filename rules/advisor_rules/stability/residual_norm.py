@@ -43,7 +43,7 @@ class ResidualNorm(Rule):
 
     ## How sure
     Confidence is one minus the p-value of the instability, times 0.8, because instability often has another cause. If trials
-    with such models were stable, the rule fired in at most 1 % of simulated studies.
+    whose models normalise after the addition or not at all were stable, the rule fired in at most 1 % of simulated studies.
     """
 
     playbook = "Potential fixes for common instability patterns"
@@ -51,15 +51,15 @@ class ResidualNorm(Rule):
     probes = frozenset({"learning-rate", "early-instability"})
 
     reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of that of the best trial. The tuning playbook looks at 5 and
-    10 times the best learning rate."""
+    """Maximum learning rate of the judged trials, as a multiple of the best trial's learning rate. The tuning playbook examines
+    training at 5 and 10 times the best learning rate."""
     trials: Count = 64
     """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high early in training; the same limit as in `stability-early`."""
+    """Minimum number of steps for which an early rise of the loss must last; the same limit as in `stability-early`."""
     material: Share = 0.1
-    """Minimum rise or jump, as a share of the gain from training; the same limits as in `stability-early` and
-    `stability-mid`."""
+    """Minimum rise or jump of the loss, as a share of the loss's fall during training; the same limits as in `stability-early`
+    and `stability-mid`."""
     false_alarms: Share = 0.05
     """Maximum probability, per study, that noise alone raises a finding."""
 

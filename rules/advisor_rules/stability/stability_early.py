@@ -21,7 +21,7 @@ _WARMUP_ADVICE = (
     "Warm up the learning rate over the fewest steps that keep training stable. Lower the rate only as a last resort."
 )
 _RATE_ADVICE = "Sweep lower learning rates. If the best rates are just below the unstable ones, warm up."
-"""Advice if only a single setting was tried, which does not show whether its learning rate was far too high."""
+"""Advice if only a single setting was tried, so that it is unknown if its learning rate is far too high."""
 _HARMLESS_ADVICE = (
     "These trials end as well as the best trial, so change nothing; before you search higher learning rates, warm up."
 )
@@ -37,21 +37,21 @@ class StabilityEarly(Rule):
     The rule examines the first tenth of training in the trials whose learning rate is at most ten times that of the best trial,
     because any training is unstable far above the best rate. The loss is the training loss or, if it was not logged, an
     evaluated loss. A trial is unstable early if its loss stays NaN or infinite, or if it rises above its first value for ten
-    steps (for one point if fewer were logged). The rise must exceed the noise, a tenth of the whole training's gain and a
-    fiftieth of the best trial's gain. A rise counts even if the loss recovers. A constant loss and an overshoot that ends
-    within ten steps do not count.
+    steps (for one point if fewer were logged). The rise must exceed the noise, a tenth of the trial's improvement over the
+    whole training, and a fiftieth of the best trial's improvement. A rise counts even if the loss recovers. A constant loss and
+    an overshoot that ends within ten steps do not count.
 
     ## Why it matters
     Instability limits the learning rate. A run that blows up early and recovers trains slowly, yet it looks healthy if
     evaluations are thousands of steps apart. Do not tune other hyperparameters before training is stable.
 
     ## What to do
-    Find the shortest warmup that stabilises training with a separate short study. During this warmup, which takes between 10
-    steps and a tenth of the training, the learning rate rises from zero to ten times the lowest unstable rate; the rate stays
-    there for twice as long. The rule `warmup-shortest` evaluates this study. If no warmup suffices, clip gradients, then try
-    another optimizer. Lower the learning rate only as a last resort. If results improve down to the lowest tenth of the rates
-    (a rank test), search lower rates first, because the best rate is unknown and may lie far from the unstable rates. This
-    search ends between the best rate and the lowest unstable rate. If only a single setting was tried, sweep lower rates first
+    Use a separate short study to find the shortest warmup that stabilises training. The short study warms up to ten times the
+    lowest unstable learning rate, over between 10 steps and a tenth of the training, and holds the rate for twice as long. The
+    rule `warmup-shortest` evaluates the study of warmups. If no warmup suffices, clip gradients, then try another optimizer.
+    Lower the learning rate only as a last resort. If results improve down to the lowest tenth of the rates (a rank test),
+    search lower rates first, because the best rate is unknown and may lie far from the unstable rates. The search for lower
+    rates ends between the best rate and the lowest unstable rate. If only a single setting was tried, sweep lower rates first
     for the same reason.
 
     The finding is a note if the unstable trials end within noise of the best trial, because the instability does no harm. The
@@ -98,14 +98,14 @@ class StabilityEarly(Rule):
     )
 
     reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of that of the best trial. The tuning playbook looks at 5 and
-    10 times the best learning rate."""
+    """Maximum learning rate of the judged trials, as a multiple of the best trial's learning rate. The tuning playbook examines
+    training at 5 and 10 times the best learning rate."""
     trials: Count = 64
     """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     lasting: Count = 10
-    """Minimum number of steps for which the loss stays high, equal to the playbook's shortest warmup."""
+    """Minimum number of steps for which an early rise of the loss must last; equal to the playbook's shortest warmup."""
     material: Share = 0.1
-    """Minimum rise of the loss, as a share of the fall below the first loss over the whole training."""
+    """Minimum early rise of the loss, as a share of the loss's fall below its first value over the whole training."""
     false_alarms: Share = 0.05
     """Maximum probability, per study, that noise alone raises a finding."""
 

@@ -22,9 +22,10 @@ from advisor.model.words import count, plain_number
 from advisor.stats import boundaries, outliers
 
 MAX_P_UNDECIDED = 0.5
-"""Maximum p-value at which the test for a turn is undecided; above it, results probably turn before the edge."""
+"""Maximum p-value at which it is undecided whether results turn worse before the lowest unstable learning rate; with a larger
+p-value, they probably do."""
 MIN_STABLE_SETTINGS = 4
-"""Minimum number of successful settings below the edge to determine where results turn."""
+"""Minimum number of successful settings below the lowest unstable learning rate to determine if results turn worse before it."""
 
 
 class _StabilityLimit(NamedTuple):
@@ -34,7 +35,7 @@ class _StabilityLimit(NamedTuple):
     best: float
     region: outliers.FailureRegion
     turns: float
-    """p-value: probability of an improvement towards the edge that is at least as strong if results turn before the edge."""
+    """p-value: probability of an improvement towards the edge that is at least as strong if results turn worse before the edge."""
 
 
 class StabilityEdge(Rule):
@@ -43,9 +44,9 @@ class StabilityEdge(Rule):
     ## What it looks at
     The rule finds the lowest learning rate (the edge) above which nearly all trials diverge or learn nothing. The best trial's
     rate must lie within a factor of four below the edge, and results must still improve up to half of the edge. The rule tests
-    this improvement with a parabola through the better half of the successful trials. If momentum is searched as well, a failed
+    the improvement with a parabola through the better half of the successful trials. If momentum is searched as well, a failed
     trial must also lie near the best trial in lr / (1 - momentum). Trials that crashed or ran out of memory are left out. If
-    results turn before the edge, stable training would gain nothing, and the rule is quiet.
+    results turn worse before the edge, stable training would gain nothing, so the rule does not fire.
 
     ## Why it matters
     A higher learning rate may train better, but instability prevents it. Moving the search to lower learning rates hides the
@@ -59,12 +60,12 @@ class StabilityEdge(Rule):
     rate only as a last resort.
 
     ## How sure
-    The first test permutes failed, best and other trials over the learning rates that were tried. Its p-value is the
-    probability that as many trials fail beyond an edge with the best trial next to this edge. The second test is a t-test of
-    whether results improve up to half of the edge. Confidence is one minus the larger of the two p-values. In simulations, the
-    rule fired in at most 5 % of studies if failures did not depend on the learning rate, and in 0 to 2 % of studies of 6 to 30
-    trials if the best rate lay 0.4 decades below the edge. If results improved up to the edge, the rule fired in 3 % of
-    simulated studies with 6 trials, 63 % with 10, 73 % with 16 and 97 % with 30.
+    The first test permutes failed, best and other trials over the learning rates that were tried. The p-value is the
+    probability that, by chance, as many trials fail beyond an edge with the best trial next to this edge. The second test is a
+    t-test of whether results improve up to half of the edge. Confidence is one minus the larger of the two p-values. In
+    simulations, the rule fired in at most 5 % of studies if failures did not depend on the learning rate, and in 0 to 2 % of
+    studies of 6 to 30 trials if the best rate lay 0.4 decades below the edge. If results improved up to the edge, the rule
+    fired in 3 % of simulated studies with 6 trials, 63 % with 10, 73 % with 16 and 97 % with 30.
     """
 
     playbook = "Identifying unstable workloads"
@@ -90,7 +91,8 @@ class StabilityEdge(Rule):
     purity: Share = 0.8
     """Minimum share of failed trials among those at or above the edge."""
     factor: Factor = 4.0
-    """Maximum ratio of the edge to the best learning rate. The ratio equals two doublings in the playbook's probe."""
+    """Maximum ratio of the lowest unstable learning rate (the edge) to the best learning rate. A ratio of four equals two
+    doublings of the learning rate in the playbook's probe."""
     next: Factor = 10.0
     """Maximum ratio of the edge to the best learning rate above which the rule asks for rates in between if none was tried."""
     gain: Factor = 2.0
@@ -101,7 +103,7 @@ class StabilityEdge(Rule):
     """Learning rate that a warmup should make stable, as a multiple of the unstable rate; the playbook starts with 10 and
     continues with 100."""
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high early in training; the same limit as in `stability-early`."""
+    """Minimum number of steps for which an early rise of the loss must last; the same limit as in `stability-early`."""
     false_alarms: Share = 0.05
     """Maximum probability, per study, that chance alone raises a finding."""
 
@@ -166,7 +168,7 @@ class StabilityEdge(Rule):
         return bool((failed_steps > self.factor * steps[int(np.nanargmin(tried.costs))]).all())
 
     def _higher_range(self, study: Study, name: str, edge: float, rate: float) -> SetRange:
-        """Return the learning rates to search once training is stable at the edge."""
+        """Return the learning rates to search once training is stable at the lowest unstable rate."""
         high = float(f"{self.raise_to * edge:.3g}")
         stable = f"Training fails at {plain_number(edge, 3)}; once it is stable,"
         why = f"{stable} up to {plain_number(self.raise_to, 3)} times that may train"

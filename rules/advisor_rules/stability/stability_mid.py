@@ -28,10 +28,11 @@ class StabilityMid(Rule):
     the loss's previous fall. A loss that stays NaN or infinite counts too.
 
     The following do not count as jumps: a single atypical minibatch, slow overfitting, a loss that always fluctuates, a jump at
-    a rise of the logged learning rate, and a jump of less than a fiftieth of the best trial's gain. Two other causes are
-    excluded as well. If evaluations do not get worse, only the definition of the loss changed, for example because augmentation
-    started. If most trials rise at the same step, the schedule (a warm restart) or the data (a curriculum) changed there. In
-    reinforcement learning, results often dip for a while, so only a collapse that lasts to the end counts.
+    a rise of the logged learning rate, and a jump of less than a fiftieth of the best trial's gain. Two other causes of a jump
+    are excluded as well. If the training loss jumps but evaluations do not get worse, only the definition of the loss changed,
+    for example because augmentation started. If most trials rise at the same step, the schedule (a warm restart) or the data (a
+    curriculum) changed there. In reinforcement learning, results often dip for a while, so only a collapse that lasts to the
+    end counts.
 
     ## Why it matters
     The steps until the loss recovers are lost, and often the whole run is lost. The usual cause is a few outlying gradients.
@@ -85,8 +86,8 @@ class StabilityMid(Rule):
     )
 
     reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of that of the best trial. The tuning playbook looks at 5 and
-    10 times the best learning rate."""
+    """Maximum learning rate of the judged trials, as a multiple of the best trial's learning rate. The tuning playbook examines
+    training at 5 and 10 times the best learning rate."""
     trials: Count = 64
     """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     material: Share = 0.1

@@ -24,10 +24,10 @@ class StabilitySpikes(Rule):
 
     ## What it looks at
     The rule examines the ratio of the gradient norm before clipping to its running median over 31 logged points, after the
-    first tenth of the steps. It examines trials whose learning rate is at most ten times that of the best trial. If norms were
-    logged for windows of steps, the largest norm of each window counts. The last batch of an epoch is left out if it has less
-    than half the usual number of examples, because the norm of a small batch is larger. A ratio is an outlier if it is at least
-    three *and* exceeds the scatter of the other ratios of the same trial.
+    first tenth of the steps. The rule examines only trials whose learning rate is at most ten times that of the best trial. If
+    norms were logged for windows of steps, the largest norm of each window counts. The last batch of an epoch is left out if it
+    has less than half the usual number of examples, because the norm of a small batch is larger. A ratio is an outlier if it is
+    at least three *and* exceeds the scatter of the other ratios of the same trial.
 
     ## Why it matters
     One step with an outlying gradient can undo many other steps. Outliers of the gradient norm cause sudden instability in mid
@@ -36,16 +36,17 @@ class StabilitySpikes(Rule):
     ## What to do
     Clip gradients. Start with the 90th percentile of the unclipped norms as the threshold and tune it around that value. A
     threshold that clips more than half of all steps acts like a lower learning rate. If no trial's loss rises or jumps at such
-    outliers, the finding is a note, and the 90th percentile suffices without a study of the threshold.
+    outliers, the finding is a note, and the 90th percentile suffices as the threshold without a separate study.
 
     ## How sure
     Outliers are ratios beyond the tail of the other ratios. Two tails are used: an exponential tail from the median, and one
-    from the upper quartile that also requires more rises than falls of that size. Norms of healthy runs are approximately
-    log-normal and have a lighter tail. The 1st, 2nd, 4th, 8th and 16th largest ratios are tested. Confidence is one minus the
-    p-value, corrected for these tests and, by Benjamini and Hochberg, for all judged trials, so that moderate outliers in
-    several trials count together. On simulated norms without outliers, the rule fired in 0 to 2 % of studies (log-normal,
-    log-Laplace, gamma, Gumbel, autocorrelated), and in 5 % if the logarithm of the norm was heavy-tailed. The rule found
-    eightfold outliers in 90 % of studies, and outliers of 26 to 50 times the median at 1 % of the steps in 95 % of 60 studies.
+    from the upper quartile. The second one also requires more rises than falls of that size. Norms of healthy runs are
+    approximately log-normal and have a lighter tail. The 1st, 2nd, 4th, 8th and 16th largest ratios are tested. Confidence is
+    one minus the p-value. The p-value is corrected for the five tests and, by Benjamini and Hochberg, for all judged trials, so
+    that moderate outliers in several trials count together. On simulated norms without outliers, the rule fired in 0 to 2 % of
+    studies (log-normal, log-Laplace, gamma, Gumbel, autocorrelated), and in 5 % if the logarithm of the norm was heavy-tailed.
+    The rule found eightfold outliers in 90 % of studies, and outliers of 26 to 50 times the median at 1 % of the steps in 95 %
+    of 60 studies.
     """
 
     playbook = "How can optimization failures be debugged and mitigated?"
@@ -53,15 +54,15 @@ class StabilitySpikes(Rule):
     while_running = True
 
     reach: Factor = 10.0
-    """Maximum learning rate of the judged trials, as a multiple of that of the best trial. The tuning playbook looks at 5 and
-    10 times the best learning rate."""
+    """Maximum learning rate of the judged trials, as a multiple of the best trial's learning rate. The tuning playbook examines
+    training at 5 and 10 times the best learning rate."""
     trials: Count = 64
     """Maximum number of trials to judge; trials with learning rates nearest to that of the best trial come first."""
     factor: Factor = 3.0
-    """Minimum ratio of an outlier to the running median. This limit is higher than all ratios in healthy real runs with several
-    hundred logged norms."""
+    """Minimum ratio of an outlier to the running median. The limit of 3 is higher than all ratios in healthy real runs with
+    several hundred logged norms."""
     lasting: Count = 10
-    """Minimum number of steps that a rise of the loss must last early in training to count as harm."""
+    """Minimum number of steps for which an early rise of the loss must last to count as harm."""
     material: Share = 0.1
     """Minimum rise of the loss, as a share of the trial's gain, to count as harm."""
     false_alarms: Share = 0.05
@@ -208,7 +209,7 @@ def _curves(metric: str, worst: _TrialWithOutliers, which: Sequence[Trial]) -> C
 
 
 def _ratio_rows(worst: _TrialWithOutliers, test: _Test) -> tuple[tuple[str, Item], ...]:
-    """Return the figures about the ratios of the worst trial's norms to their running median."""
+    """Return the table rows about the ratios of the worst trial's norms to their running median."""
     ratios = worst.outliers
     judged = say(
         "{n} of {trial}, after the first {early} of its steps",
@@ -230,7 +231,7 @@ def _ratio_rows(worst: _TrialWithOutliers, test: _Test) -> tuple[tuple[str, Item
 
 
 def _norm_histogram(metric: str, norms: FloatArray, unclipped: FloatArray) -> HistogramEvidence:
-    """Return the histogram of the gradient norms, with the 90th percentile from which the threshold follows."""
+    """Return the histogram of the gradient norms, with a line at the recommended threshold, the 90th percentile."""
     counts, edges = np.histogram(np.log10(norms), bins=40)
     threshold = float(np.quantile(unclipped if len(unclipped) else norms, 0.9))
     share = float(np.mean(norms > 3 * threshold))

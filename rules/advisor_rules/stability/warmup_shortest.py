@@ -21,17 +21,18 @@ from advisor.model.words import plain_number
 _RETRY_FACTORS = (instability.WARMUP_FACTOR, math.sqrt(instability.WARMUP_FACTOR))
 """Multiples of the unstable learning rate to try if a higher multiple was unstable even with a warmup."""
 _TOLERANCE = 0.05
-"""Relative difference at which learning rates count as equal, because study files contain rounded values."""
+"""Maximum relative difference at which learning rates count as equal, because study files contain rounded values."""
 
 
 class WarmupShortest(Rule):
     """A study of warmups shows the shortest warmup with which a higher learning rate trains stably, or that no warmup suffices.
 
     ## What it looks at
-    The rule evaluates the trials of a warmup study, which the advisor writes if training is unstable early. The trials of this
-    study share one learning rate far above the unstable one, and their warmups span several orders of magnitude. A trial is
-    stable if it learned and its loss neither diverged nor rose early. The result is the shortest stable warmup for which all
-    longer warmups are stable too. If a short warmup is stable while a longer one failed, the success of the short one was luck.
+    The rule evaluates the trials of a warmup study, which the advisor writes if training is unstable early. All trials of this
+    study use the same learning rate, far above the lowest unstable one, and their warmups span several orders of magnitude. A
+    trial is stable if it learned and its loss neither diverged nor rose early. The result is the shortest stable warmup for
+    which all longer warmups are stable too. If a short warmup is stable while a longer one failed, the success of the short one
+    was luck.
 
     ## Why it matters
     The warmup stabilises a learning rate that fails without it. A warmup that is longer than needed only costs steps.
@@ -39,9 +40,9 @@ class WarmupShortest(Rule):
     ## What to do
     Put the shortest stable warmup before the baseline's own schedule. `max_train_steps` grows by the length of the warmup, and
     further if the warmup exceeds 5 % of the steps. Then search learning rates up to the rate that the warmup made stable. If no
-    warmup suffices for ten times the unstable rate, try the same warmups at three times that rate. If these warmups fail too,
-    clip gradients at the stable rates; another optimizer sometimes tolerates higher rates. Lower the rate only as a last
-    resort.
+    warmup suffices for ten times the unstable rate, try the same warmups at three times that rate. If the same warmups fail at
+    this lower rate too, clip gradients at the stable rates; another optimizer sometimes tolerates higher rates. Lower the rate
+    only as a last resort.
 
     ## How sure
     A rise of a loss is tested as in `stability-early`, with the significance level divided among the trials. Confidence is the
@@ -54,12 +55,13 @@ class WarmupShortest(Rule):
     probes = frozenset({"warmup"})
 
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high; the same limit as in `stability-early`."""
+    """Minimum number of steps for which an early rise of the loss must last; the same limit as in `stability-early`."""
     material: Share = 0.1
-    """Minimum rise of the loss, as a share of the training's gain below the first loss; the same limit as in
+    """Minimum early rise of the loss, as a share of the loss's fall below its first value; the same limit as in
     `stability-early`."""
     long: Share = 0.05
-    """Maximum warmup, as a share of `max_train_steps`, at which training is not lengthened further; from the playbook."""
+    """Maximum length of the warmup, as a share of `max_train_steps`, at which training is not lengthened further; from the
+    playbook."""
     doubt: Share = 0.05
     """Maximum probability, per study, that noise alone makes a stable trial count as unstable."""
 
@@ -196,7 +198,7 @@ class _WarmupTrials:
     name: str
     """Name of the hyperparameter for the warmup length."""
     rate: float
-    """Learning rate that all trials of the warmup study share."""
+    """Learning rate of all trials of the warmup study."""
     tried: Sequence[_Warmup]
 
     @property

@@ -24,7 +24,7 @@ _SCHEDULES_TO_ZERO = ("linear", "cosine", "polynomial")
 
 @dataclass(frozen=True, slots=True)
 class BestStep:
-    """The best step of one trial. A place is a position in the training, as a share of the trial's planned steps."""
+    """The best step of one trial."""
 
     trial: Trial
     steps: int
@@ -32,15 +32,16 @@ class BestStep:
     place: float
     """Position of the trial's best evaluation in the training, as a share of the planned steps."""
     tied: float
-    """Position of the first evaluation that equals the best evaluation within noise, as a share of the planned steps."""
+    """Position of the first evaluation that is as good as the best one within noise, as a share of the planned steps."""
     at_start: bool
     """True if the trial's first evaluation is its best."""
 
     def p_of_late_best(self, late: float) -> float:
-        """Return the probability that a best step falls into the last share `late` of the steps by chance.
+        """Return the probability that the best step lies in the last part of the training by chance. `late` is the length of
+        this part as a share of the steps.
 
-        By chance, a best step is equally likely anywhere in training or, if the trial stopped improving in the first half,
-        anywhere on the plateau.
+        Under the null hypothesis, the best step is equally likely anywhere in training or, if the trial stopped improving in
+        the first half, anywhere on the plateau.
         """
         return late / (1 - self.tied) if self.tied <= 0.5 else late
 
@@ -73,15 +74,13 @@ class LateTrials:
 
     steps: tuple[BestStep, ...]
     gain: float
-    """Share of the gain that was made in the last part of the training; median over the trials."""
+    """Share of a trial's improvement that came in the last part of the training, as the median over the trials."""
     part: float
-    """Length of this last part of the training as a share of the steps; median over the trials. The part starts at an
-    evaluation, so it may be longer than requested.
-    """
+    """Length of the last part of the training as a share of the steps, as the median over the trials. The last part starts at
+    an evaluation, so it may be longer than requested."""
     endings: tuple[trend.End | None, ...]
-    """Analysis of the end of each trial's objective curve at a constant learning rate; None if the learning rate was constant
-    for too few steps.
-    """
+    """Analysis of the final part of each trial's objective curve with a constant learning rate; None if the learning rate was
+    constant for too few steps."""
     rates: tuple[float, ...]
     """Final learning rate of each trial as a share of its peak; NaN if not logged."""
     decayed: bool
@@ -96,7 +95,7 @@ class LateTrials:
 
     @property
     def rows(self) -> tuple[tuple[str, Message], ...]:
-        """Rows of evidence with a value for each of the trials."""
+        """Rows of the evidence table, with one value per trial in each row."""
         forecasts: list[Item] = ["unknown" if e is None else Percent(e.forecast, 1) for e in self.endings]
         final_rates: list[Item] = ["not logged" if np.isnan(r) else Percent(r, 1) for r in self.rates]
         return (
@@ -116,7 +115,8 @@ def find_late_trials(
     """Return the good trials whose best step lies in the last `share` of the steps.
 
     `decayed` is the largest final learning rate that counts as near zero, as a share of its peak. `material` is the smallest
-    forecast gain from doubling the training that matters, as a share of a trial's gain, tested at level `alpha`.
+    improvement that matters in the forecast for twice the steps, as a share of a trial's whole improvement, tested at level
+    `alpha`.
     """
     late_bests = [p for p in placed if p.place > 1 - share]
     endings = [curve_tails.constant_rate_end(study, p.trial) for p in late_bests]
@@ -145,7 +145,8 @@ def find_late_trials(
 def evidence(
     placed: Sequence[BestStep], caption: Message, lines: Mapping[str, float], rows: Sequence[tuple[str, Item]]
 ) -> tuple[Evidence, ...]:
-    """`lines` holds shares of training to mark in the histogram, by label, and `rows` further rows of the table."""
+    """Return a histogram and a table of the best steps. `lines` maps labels to positions to mark in the histogram, and `rows`
+    holds further rows of the table."""
     at = np.array([p.place for p in placed])
     counts, edges = np.histogram(at, bins=20, range=(0, 1))
     low, middle, high = (Percent(float(x), 1) for x in (at.min(), np.median(at), at.max()))
@@ -167,9 +168,8 @@ def _ends_near_zero(study: Study, trial: Trial, rate: float, decayed: float) -> 
 
 
 def _late_gain(study: Study, placed: BestStep, late: float) -> tuple[float, float]:
-    """Return (share of the trial's gain, share of its steps) of the last part of training. This part starts at the last
-    evaluation before the last share `late` of the steps.
-    """
+    """Return (share of the trial's improvement, share of its steps) of the last part of training. The last part starts at the
+    last evaluation before the final share `late` of the steps."""
     curve = study.cost_curve(placed.trial).finite
     after = (1 - late) * placed.steps
     start = int(max(curve.steps[curve.steps <= after], default=0))

@@ -1,4 +1,4 @@
-"""Detection of learning rates that fall in reaction to a metric, as schedulers such as reduce on plateau cause."""
+"""Detects learning rates that fall in reaction to a metric, as under a scheduler such as reduce on plateau."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class MetricReaction:
     patience: int
     """Number of evaluations without an improvement before each fall."""
     hits: int
-    """Number of falls after exactly `patience` evaluations without an improvement of the metric."""
+    """Number of falls of the learning rate after exactly `patience` evaluations without an improvement of the metric."""
     falls: int
-    """Total number of falls of the learning rates."""
+    """Total number of falls of the learning rate, over all trials."""
     p: float
-    """p-value: probability that at least as many falls come after `patience` evaluations if falls come at random
-    evaluations."""
+    """p-value: probability that at least as many falls of the learning rate follow `patience` evaluations without improvement
+    if falls come at random evaluations."""
 
 
 def find_reaction(study: Study, schedules: Sequence[Schedule]) -> MetricReaction | None:
     """Return the reaction of the learning rates to a metric; None if all rates fall at the same steps, as in a fixed schedule.
 
-    Also return None if there are too few falls.
+    Also return None if the learning rates fall too seldom.
     """
     staircases = [(s, falls) for s in schedules if len(falls := s.falls())]
     if sum(len(f) for _, f in staircases) < 3 or len({f[0] for _, f in staircases}) < 2:

@@ -23,23 +23,25 @@ class DecayTooLow(Rule):
     """Most of the training runs at a tiny learning rate, at which the model learns almost nothing.
 
     ## What it looks at
-    The rule examines the logged learning rate of the five best trials that reached at least half of the best trial's gain. The
-    rule finds the final phase in which the rate stays below 3 % of its peak, and the gain of the objective in this phase. The
-    rule fires if this phase is most of the training and gains almost nothing, in the best trial and in most of the others. If a
-    scheduler that watches a metric lowered the rate, see the rule `schedule-ad-hoc` instead.
+    The rule examines the logged learning rate of the five best trials that achieved at least half of the best trial's
+    improvement during training. The rule finds the final phase in which the learning rate stays below 3 % of its peak, and
+    measures how much the objective improves in this phase. The rule fires if the final phase takes most of the training and
+    improves the objective by almost nothing, in the best trial and in most of the examined trials. If a scheduler that watches
+    a metric lowered the rate, see the rule `schedule-ad-hoc` instead.
 
     ## Why it matters
-    Tiny rates occur if a training is made longer without a change of its schedule, or if the schedule is stretched too far. The
-    extra steps then run at a learning rate that is too low to learn.
+    Tiny rates occur if a training is made longer without a change of its schedule, or if the schedule is stretched too far.
+    After such a change, the extra steps run at a learning rate that is too low to learn.
 
     ## What to do
-    Keep the length of the decay and put the extra steps before it, at the peak rate. With a cosine, let the decay from the base
-    rate last until the end of training. Alternatively, train for fewer steps.
+    Keep the length of the decay and put the extra steps before it, at the peak rate. With a cosine schedule, let the decay from
+    the base rate last until the end of training. Alternatively, train for fewer steps.
 
     ## How sure
-    The schedule is a logged fact, not an estimate. Confidence is the share of the good trials that agree, reduced by up to a
-    half if the gain at the tiny rate is near the threshold. A cosine decay to zero spends 11 % of its steps below the limit, a
-    linear decay 3 % of them, and an exponential decay to a thousandth just under half; the rule fires for none of them.
+    The schedule is a logged fact, not an estimate. Confidence is the share of the examined trials with such a final phase,
+    reduced by up to a half if the improvement in this phase is near the threshold. A cosine decay to zero spends 11 % of its
+    steps below 3 % of the peak, a linear decay 3 %, and an exponential decay to a thousandth just under half; the rule fires
+    for none of these schedules.
     """
 
     playbook = "Deciding how long to train when training is compute-bound"
@@ -56,12 +58,13 @@ class DecayTooLow(Rule):
     most: Share = 0.5
     """Minimum share of the steps at a tiny learning rate for a finding."""
     gain: Share = 0.05
-    """Maximum gain in the steps at a tiny rate, as a share of the whole gain; with a larger gain, these steps are useful. Our
-    choice."""
+    """Maximum improvement of the objective in the steps at a tiny rate, as a share of the whole improvement; if these steps
+    improve it more, they are useful. Our choice."""
     best: Count = 5
     """Maximum number of best trials to examine."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best trial, as a share of the best trial's gain over its run."""
+    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
+    during training."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         good = schedules_of_good_trials(study, self.reach, self.best)
@@ -78,9 +81,8 @@ class DecayTooLow(Rule):
             yield self._finding(study, len(judged_schedules), wasted)
 
     def _tiny_phase_of_trial(self, study: Study, schedule: schedules.Schedule) -> _TinyPhase | None:
-        """Return the final phase at a tiny learning rate; None unless this phase is most of the training and gains
-        almost nothing.
-        """
+        """Return the final phase at a tiny learning rate; None unless this phase takes most of the training and improves the
+        objective by almost nothing."""
         phase = schedule.final_low_phase(self.tiny)
         if phase is None or schedule.noted == "plateau":
             return None
@@ -166,4 +168,4 @@ class _TinyPhase:
     share: float
     """Length of the final phase as a share of all steps."""
     gained: float
-    """Gain in the final phase as a share of the objective's whole gain."""
+    """Improvement of the objective in the final phase, as a share of the whole improvement."""

@@ -19,10 +19,10 @@ class ScheduleAdHoc(Rule):
     """The learning rate falls when a metric stops improving, not by a fixed schedule.
 
     ## What it looks at
-    The schedules that the five best trials logged; schedules that watch a metric, such as reduce on plateau, count. If no
-    schedule was logged, the rule examines the logged learning rates. Learning rates react to a metric if they fall at different
-    steps in different trials, each time after the same number of evaluations without an improvement. A fixed staircase falls at
-    the same steps in every trial.
+    The rule reads the schedules that the five best trials logged, and counts those that watch a metric, such as reduce on
+    plateau. If no schedule was logged, the rule examines the logged learning rates. Learning rates react to a metric if they
+    fall at different steps in different trials, each time after the same number of evaluations without an improvement. A fixed
+    staircase falls at the same steps in every trial.
 
     ## Why it matters
     The noise of the evaluations decides when the rate falls. Two runs of the same settings get different schedules, and the
@@ -31,13 +31,13 @@ class ScheduleAdHoc(Rule):
 
     ## What to do
     Use a fixed schedule for studies and for results that others should repeat: a cosine or a linear decay to zero over the
-    training. Otherwise document how the rate reacts and the settings, and log the learning rate.
+    training. Otherwise, document how the rate reacts to the metric, and log the learning rate.
 
     ## How sure
-    A logged schedule is a fact; confidence is 0.95 times the share of the good trials that have it. If the logged rates show
-    the reaction, confidence is one minus the probability that falls at random evaluations agree as often (exact Poisson
-    binomial). In simulated studies, the rule never fired with fixed staircases, and fired in at least 18 of 20 studies whose
-    rate reacts to the loss.
+    A logged schedule is a fact, so confidence is 0.95 times the share of the examined trials whose schedule watches a metric.
+    If only the logged rates show a reaction, confidence is 1 - p, where p is the probability that falls at random evaluations
+    agree as often (exact Poisson binomial test). In simulated studies, the rule never fired with fixed staircases, and fired in
+    at least 18 of 20 studies whose rate reacts to the loss.
     """
 
     playbook = "Why do some papers have complicated learning rate schedules?"
@@ -46,7 +46,8 @@ class ScheduleAdHoc(Rule):
     best: Count = 5
     """Maximum number of best trials to examine."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best trial, as a share of the best trial's gain over its run."""
+    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
+    during training."""
     agree: Share = 0.8
     """Minimum share of falls of the learning rate that follow the same number of evaluations without improvement. Our
     choice."""

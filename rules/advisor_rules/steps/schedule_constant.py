@@ -18,11 +18,11 @@ class ScheduleConstant(Rule):
     """The learning rate stays constant to the end of training, in every trial.
 
     ## What it looks at
-    The rule examines the logged learning rate of the five best trials that reached at least half of the best trial's gain or,
-    if the rate was not logged, their logged schedule. The rate is constant if it stays within 1 % of its peak after reaching
-    this peak. Two kinds of trials are left out: those cut short before a possible decay, and those with an optimizer that needs
-    no schedule. The rule is quiet if any trial of the study decays its learning rate, and in a first round whose study file
-    asks for a constant rate.
+    The rule examines the logged learning rate or, without it, the logged schedule of the five best trials that achieved at
+    least half of the best trial's improvement during training. The rate is constant if it stays within 1 % of its peak after
+    reaching this peak. Two kinds of trials are left out: those cut short before a possible decay, and those with an optimizer
+    that needs no schedule. The rule does not fire if any trial of the study decays its learning rate, nor in a first round
+    whose study file asks for a constant rate.
 
     ## Why it matters
     Different learning rates are best at different times of training, and some decay is better than none. A constant rate also
@@ -30,11 +30,12 @@ class ScheduleConstant(Rule):
 
     ## What to do
     Decay the learning rate to zero, linearly or by a cosine, over the whole training, and tune the base rate with it. Before
-    you tune the decay, settle stability, the search space and the number of steps.
+    you tune the decay, make training stable and settle the search space and the number of steps.
 
     ## How sure
-    A constant learning rate is a logged fact. The data do not show if it is time for a decay, so the finding is a note until
-    the second round. Confidence is 0.75 in the first round and 0.9 later, times the share of the good trials that agree.
+    A constant learning rate is a logged fact. The data do not show if the study is ready for tuning a decay, so the finding is
+    only a note in the first round. Confidence is 0.75 in the first round and 0.9 later, times the share of the examined trials
+    with a constant rate.
     """
 
     playbook = "Which learning rate decay should I use as a default?"
@@ -49,7 +50,8 @@ class ScheduleConstant(Rule):
     best: Count = 5
     """Maximum number of best trials to examine."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best trial, as a share of the best trial's gain over its run."""
+    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
+    during training."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         good = schedules_of_good_trials(study, self.reach, self.best)

@@ -26,34 +26,35 @@ class StepPosition(Rule):
     """The best steps of the good trials all lie early in training, or consistently near the end of training.
 
     ## What it looks at
-    The rule examines the step with the best objective, as a share of the planned steps, in each of the best five trials that
-    reached at least half of the best trial's gain. The rule tests if more best steps lie in the first tenth, or in the last
-    quarter, than expected by chance. The rule also tests if all best steps lie before a point in the first half, and if most of
-    these trials overfit. If a curve is flat within its noise, the best step is equally likely anywhere on the flat part. Trials
-    with fewer than 6 evaluations are left out. If trials stop early when they no longer improve, the position of the best step
-    depends on their patience, and the rule cannot judge.
+    The rule examines the step with the best objective, as a share of the planned steps, in each of the five best trials that
+    achieved at least half of the best trial's improvement during training. The rule tests if more best steps lie in the first
+    tenth, or in the last quarter, of training than expected by chance. The rule also tests if all best steps lie before a point
+    in the first half, and if most of the examined trials overfit. If a curve is flat within its noise, the best step is equally
+    likely anywhere on the flat part. Trials with fewer than 6 evaluations are left out. If trials stop early when they no
+    longer improve, the position of the best step depends on the patience of early stopping, and the rule cannot judge.
 
     ## Why it matters
-    If the best step is always in the first tenth, most of the compute is wasted. If it is consistently in the last quarter, the
-    trials possibly ended too early. A learning rate that decays to near zero also makes the last step the best, which is no
-    reason for a finding.
+    If the best step is always in the first tenth, most of the compute is wasted. If the best step is consistently in the last
+    quarter, the trials possibly ended too early. A learning rate that decays to near zero also makes the last step the best, so
+    it is no reason for a finding.
 
     ## What to do
     If the best steps lie in the first tenth, train for a fraction of the steps. If the first evaluation is the best, training
     does not work yet and must be fixed first. If the best steps lie in the first half, train for 1.5 times the latest best step
-    of the better half of the trials. This finding is a note, because keeping the best checkpoint gives the same result in more
-    time.
+    of the better half of the trials. The finding about the first half is a note, because keeping the best checkpoint gives the
+    same result, only in more time.
 
     If the best steps lie in the last quarter, train longer and tune the decay again, provided that most of the good trials
     still improve. The forecast of `curve-still-improving` shows if trials still improve; it needs a constant learning rate over
-    many steps. If `curve-still-improving` fires too, that rule proposes the number of steps. If most trials do not improve any
-    more, the finding is a note and proposes no other number of steps.
+    many steps. If `curve-still-improving` fires too, that rule proposes the number of steps. If most trials no longer improve,
+    the finding is a note and proposes no other number of steps.
 
     ## How sure
-    Confidence is one minus the p-value of an exact test (Poisson binomial), times the share of best steps in that part of the
-    training; the confidence of a note is at most 0.95. At least 3 good trials are needed for late best steps, and 2 for early
-    ones. If best steps had no pattern, the rule fired in at most 5 % of simulated studies. In 1,200 healthy studies with a
-    cosine decay to zero, every finding was a note; if the learning rate was logged, the rule never fired.
+    Confidence is one minus the p-value of an exact test (Poisson binomial), times the share of best steps in the early or late
+    part of the training; the confidence of a note is at most 0.95. The rule needs at least 3 good trials to judge late best
+    steps, and 2 to judge early ones. If best steps had no pattern, the rule fired in at most 5 % of simulated studies. In 1,200
+    healthy studies with a cosine decay to zero, every finding was a note; if the learning rate was logged, the rule never
+    fired.
     """
 
     playbook = "Deciding how long to train when training is not compute-bound"
@@ -64,19 +65,20 @@ class StepPosition(Rule):
     best: Count = 5
     """Maximum number of best trials to examine; at least 3 are needed to show late best steps at the 5 % level."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best trial, as a share of the best trial's gain over its run."""
+    """Maximum difference in the objective between a good trial and the best trial, as a share of the best trial's improvement
+    during training."""
     early: Share = 0.1
     """Length of the first part of training in which all best steps must lie, as a share of the steps; from the playbook."""
     late: Share = 0.25
-    """Length of the last part of training, as a share of the steps; from the playbook."""
+    """Length of the last part of training, in which a best step counts as late, as a share of the steps; from the playbook."""
     evaluations: Count = 6
     """Minimum number of evaluated steps of a trial; with fewer steps, each part of the training contains only one or two
     evaluations. Our choice."""
     consistent: Share = 0.75
-    """Minimum share of the good trials whose best step is late."""
+    """Minimum share of good trials with a late best step for a finding."""
     material: Share = curve_tails.MATERIAL
-    """Minimum forecast gain from doubling the training, as a share of the trial's gain, that justifies longer training; the
-    same limit as in `curve-still-improving`."""
+    """Minimum improvement that the forecast must promise for twice the steps, as a share of the trial's whole improvement, to
+    justify longer training; the same limit as in `curve-still-improving`."""
     decayed: Share = curve_tails.MAX_DECAYED_RATE
     """Maximum final learning rate that counts as decayed to near zero, as a share of its peak. Our choice."""
     room: Factor = 3.0
@@ -169,9 +171,8 @@ class StepPosition(Rule):
         return action, set_length(study, fewer, why=why)
 
     def _mostly_overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
-        """Return True if most of these trials overfit: the metric ends worse by more than noise, while the training metric does
-        not get worse.
-        """
+        """Return True if most of the trials overfit: their objective ends worse by more than noise, while the training metric
+        does not get worse."""
         metric, trials = study.spec.objective.metric, [b.trial for b in placed]
         overfits = read_overfits(study, trials, metric, study.cost_curve, material=curve_tails.MATERIAL)
         return 2 * sum(o.p <= self.false_alarms for o in overfits) > len(placed)
@@ -258,13 +259,13 @@ class StepPosition(Rule):
 
 
 def _advise_fixing_training() -> tuple[Message, Change]:
-    """Return (action, change) if training improves nothing."""
+    """Return (action, change) for trials whose training improves nothing."""
     action = say("Fix training before choosing its length: search lower learning rates and check the pipeline.")
     return action, Advise(text=str(action))
 
 
 def _latest_of_better_half(study: Study) -> float:
-    """Return the latest of the best steps of the trials in the better half."""
+    """Return the latest best step among the better half of the trials."""
     ranked = study.ranked()
     return max(_step_of_best(study, t) for t in ranked[: (len(ranked) + 1) // 2])
 
@@ -280,5 +281,4 @@ _ADVICE = {
     "open": "Decay the learning rate to zero before you train longer: the decay may bring the same gain in the same steps.",
     "unknown": "Train the {settings} with the same schedule at half the length: the results show if the length matters.",
 }
-"""Advice if the best steps are late in training but the number of steps must not change, by the reason why it must not
-change."""
+"""Advice for late best steps if the number of steps should stay the same, keyed by the reason why it should."""

@@ -32,19 +32,19 @@ _NOT_BOUND_ADVICE = (
 
 
 class StepsComputeBound(Rule):
-    """The best trials together show if compute limits this workload, and so which plan for the training length applies.
+    """The best trials show if compute limits the training, which decides how to choose the training length.
 
     ## What it looks at
     The rule examines the last steps at a constant learning rate in the best few trials, as the rule `curve-still-improving`
     does. Training is *compute-bound* if, in most of these trials, the objective still improves (by the test of
-    `curve-still-improving`), and the cost on the training data, if logged, also improves and is not yet a perfect fit. Training
-    is *not compute-bound* if, in most of these trials, the objective is flat (by the test of `curve-saturated`), and the cost
-    on the training data is flat or near its minimum. If neither is true for most trials, the rule is quiet.
+    `curve-still-improving`), and the cost on the training data, if logged, also improves and is not yet near its minimum.
+    Training is *not compute-bound* if, in most of these trials, the objective is flat (by the test of `curve-saturated`), and
+    the cost on the training data is flat or near its minimum. If most trials satisfy neither condition, the rule does not fire.
 
     ## Why it matters
-    Compute-bound and other trainings need different plans. If compute is the limit, longer training is better, and tuning uses
-    shorter runs than the final one. Otherwise, a fixed and sufficient number of steps makes tuning easier, and additional
-    trials help more than longer ones.
+    Compute-bound trainings need another plan than other trainings. If compute is the limit, longer training is better, and
+    tuning uses shorter runs than the final one. Otherwise, a fixed and sufficient number of steps makes tuning easier, and
+    additional trials help more than longer ones.
 
     ## What to do
     If training is compute-bound, choose settings with short runs, then finish with a few long runs, and tune the schedule again
@@ -53,9 +53,9 @@ class StepsComputeBound(Rule):
     steps (`step-position`).
 
     ## How sure
-    Confidence is the share of the best trials that agree, times the probability that their forecasts exceed the threshold (if
-    compute-bound) or times 0.95 (if not). In simulated studies, the rule called training compute-bound in at most 3 % of
-    studies with flat curves, and not compute-bound in at most 0.5 % of studies whose curves fall to the end.
+    Confidence is the share of the best trials that agree. It is multiplied by the probability that their forecasts exceed the
+    threshold (if compute-bound) or by 0.95 (if not). In simulated studies, the rule called training compute-bound in at most 3
+    % of studies with flat curves, and not compute-bound in at most 0.5 % of studies whose curves fall to the end.
     """
 
     playbook = "Determining the number of steps for each training run"
@@ -66,12 +66,13 @@ class StepsComputeBound(Rule):
     best: Count = 3
     """Maximum number of best trials to examine."""
     reach: Share = 0.1
-    """Maximum distance of an examined trial from the best trial, as a share of the best trial's gain over its run."""
+    """Maximum difference in the objective between an examined trial and the best trial, as a share of the best trial's
+    improvement during training."""
     material: Share = 0.01
-    """Minimum forecast gain of a curve that still improves, as a share of the run's gain."""
+    """Minimum improvement in the forecast of a curve that counts as still improving, as a share of the run's whole improvement."""
     rest: Share = 0.05
-    """Maximum 95 % bound of the gain of a flat part, as a share of the run's gain; on training data, twice this share is
-    allowed."""
+    """Maximum improvement that a flat part of a curve may hide (95 % bound), as a share of the run's whole improvement; on
+    training data, twice this share is allowed."""
     saved: Share = 0.25
     """Minimum share of the steps that a flat curve could have saved."""
     floor: Share = 0.01
@@ -138,11 +139,12 @@ class StepsComputeBound(Rule):
         agreeing: Sequence[curve_tails.CurveEnding],
         confidence: float,
     ) -> Finding:
-        """`bound` is True if training is compute-bound; `what` is the predicate about the agreeing trials."""
+        """Return the finding. `bound` is True if training is compute-bound; `what` is the predicate of the sentence about the
+        agreeing trials."""
         many, of = len(agreeing), len(judged_endings)
         trials = say("{many} of the best {of} trials", many=many, of=of) if of > 1 else "the best trial"
         advice = _BOUND_ADVICE if bound else _NOT_BOUND_ADVICE
-        # Until the study states the final length of training, the plan asks for this length, and further advice about long runs
+        # Until the study states the final length of training, the plan asks for this length, so further advice about long runs
         # would be too early.
         notes = advice if not bound or study.spec.final_train_steps else ()
         limits = say(

@@ -21,27 +21,27 @@ from advisor.model.words import plain_number
 
 
 class StepsToFit(Rule):
-    """A sweep of constant learning rates shows the number of steps to fit the training data, which is the first
+    """A sweep of constant learning rates shows how many steps it takes to fit the training data, as a first choice of
     `max_train_steps`.
 
     ## What it looks at
     The rule evaluates a study that looks for the first `max_train_steps` (`advisor init --find-steps N`), by how well each
-    trial fits its training data. The fit is the median of the last 5 evaluations on the training data or, without evaluations,
-    of the last 5 losses of batches. The fit is perfect if it has come within 1 % of the initial distance from a perfect score.
-    Only the trial that fits its data first is compared.
+    trial fits its training data. The fit at a step is the median of the last 5 evaluations on the training data or, without
+    evaluations, of the last 5 losses of batches. The fit is perfect if its distance from a perfect score is at most 1 % of the
+    initial distance. Only the trial that reaches a perfect fit first counts.
 
     ## Why it matters
     With too few steps, no setting can show its quality; with far too many, each trial costs several times as much as needed.
     The training length is hard to change later, after a schedule has been tuned for this length.
 
     ## What to do
-    Use the steps of the fastest trial as the first `max_train_steps`, and refine them by the position of the best steps
+    Use the number of steps of the fastest trial as the first `max_train_steps`, and refine it by the position of the best steps
     (`step-position`). If the fastest learning rate is the lowest or highest one tried, move the sweep by a decade first. If no
     trial fits its data, repeat the sweep with four times the steps, or treat training as limited by compute.
 
     ## How sure
-    The step of a perfect fit is read from the training curve, not estimated. Confidence is the share of the neighbours of the
-    fastest learning rate that are slower, and 0.5 if no neighbouring rate was tried.
+    The step of a perfect fit is read from the training curve, not estimated. Confidence is the share of the learning rates next
+    to the fastest one that are slower; it is 0.5 if no neighbouring rate was tried.
     """
 
     playbook = "Algorithm for picking an initial candidate for max_train_steps using a learning rate sweep"
@@ -223,7 +223,7 @@ def _end_of_fastest(study: Study, runs: list[_Run], fastest: _Run) -> Side | Non
 
 
 def _repeat_sweep(study: Study, low: float, high: float, times: float, why: str) -> RunPlan:
-    """Return the plan to repeat the sweep, from low to high, with `times` the steps."""
+    """Return the plan to repeat the sweep from `low` to `high` with `times` as many steps."""
     numbers = {"low": low, "high": high, "steps": times * (study.spec.max_train_steps or 1)}
     return RunPlan(plan="steps-initial", parameter=_rate_name(study), numbers=numbers, why=why)
 
