@@ -37,7 +37,7 @@ class TuningCallback(FrameworkCallback, Callback):
     If the trainer has an `MLFlowLogger`, everything is logged to that logger's run and `experiment` is ignored, unless you set
     `run_id` or a different `tracking_uri`. A second `fit` of the same trainer continues the run of the first `fit`. A training
     that resumes from a checkpoint starts a new MLflow run, unless `run_id` is set. With `guard="stop"`, the callback stops the
-    training after a validation if it can no longer beat the best trial of its study (`TuningLogger.should_stop`).
+    training after a validation if the trial can no longer beat the best trial of its study (`TuningLogger.should_stop`).
     """
 
     _last_trainer: Trainer | None = None
@@ -45,7 +45,7 @@ class TuningCallback(FrameworkCallback, Callback):
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return  # Lightning also disables its own loggers in a trainer with such a setting
+            return  # with `fast_dev_run`, Lightning disables its own loggers too
         if not trainer.optimizers:
             logger.warning("advisor: the training has no optimizer, so the advisor records nothing")
             return
@@ -146,7 +146,7 @@ class TuningCallback(FrameworkCallback, Callback):
             loss = step_loss(outputs, micro_batches)
             if loss is not None:
                 self._log.step(loss, examples=count_examples(batch))
-            if trainer.is_last_batch:  # Lightning logs the metrics of the epoch next
+            if trainer.is_last_batch:  # Lightning logs the epoch's metrics after this call
                 self._metrics.mark_all_seen(trainer.callback_metrics)
 
     @override
@@ -189,5 +189,5 @@ class TuningCallback(FrameworkCallback, Callback):
             self._saved_at = None
 
     def _last_step(self) -> int:
-        """Evaluations are logged at the number of the last completed optimizer step."""
+        """Return the number of the last completed optimizer step, at which evaluations are logged."""
         return max(self._log.steps - 1, 0) if self._log is not None else 0

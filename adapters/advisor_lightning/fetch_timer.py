@@ -12,9 +12,10 @@ FETCH_ACTION_SUFFIX = ".train_dataloader_next"
 
 
 class FetchTimer:
-    """Intercepts the calls of the trainer's profiler until `stop` is called, and reports the seconds of each wait for a batch.
+    """Measures the seconds that each batch is waited for, by intercepting calls of the trainer's profiler until `stop` is
+    called.
 
-    The whole time between two batches would be too long: it includes the time of loggers and checkpoints.
+    The time from one batch to the next is not measured, because it also includes the time of loggers and checkpoints.
     """
 
     def __init__(self, profiler: Any, begin: Callable[[], None], end: Callable[[float], None]) -> None:

@@ -9,14 +9,15 @@ import torch
 
 
 class NewMetrics:
-    """Finds the metrics in `trainer.callback_metrics` that were logged since the last call; the mapping also keeps values from
-    earlier steps.
+    """Finds the metrics in `trainer.callback_metrics` that were logged since the last call, because `callback_metrics` also
+    keeps the values of earlier steps.
 
-    A value is new if its tensor has a new memory address, so the check copies no value from the device.
+    A metric's value counts as new if its tensor has a different memory address than at the last call, so no value is copied
+    from the device.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, Any] = {}  # these references keep Python from reusing the memory addresses
+        self._seen: dict[str, Any] = {}  # the references to the tensors keep Python from reusing their memory addresses
 
     def mark_all_seen(self, metrics: Mapping[str, Any]) -> None:
         """Mark the current metrics as seen."""
@@ -37,8 +38,8 @@ def _is_same_value(value: Any, earlier: Any) -> bool:
 
 
 def step_loss(outputs: Any, micro_batches: int) -> torch.Tensor | None:
-    """Return the loss in the output of `training_step`; None if the output has no loss. The loss is multiplied by the number of
-    micro-batches, because Lightning divides it by this number."""
+    """Return the loss in the output of `training_step`; None if the output has no loss. Lightning divides the loss by the
+    number of micro-batches, so the returned loss is multiplied by this number."""
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     if not isinstance(loss, torch.Tensor):
         return None

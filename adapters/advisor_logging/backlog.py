@@ -39,8 +39,8 @@ class Backlog:
         return sum(one.points for one in self._frames)
 
     def append(self, frame: bytes, points: int = 0, *, critical: bool = False) -> bool:
-        """Write a frame to disk; `points` is the number of metric points that it contains. Return whether the frame is on disk.
-        A critical frame may be written before other frames that already wait in memory."""
+        """Write a frame, which contains `points` metric points, to disk. Return whether the frame is on disk. A `critical`
+        frame may be written before frames that were added earlier and still wait in memory."""
         self.retry()
         if not self._frames or (critical and not any(one.critical for one in self._frames)):
             try:

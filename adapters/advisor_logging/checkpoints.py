@@ -1,7 +1,8 @@
 """Keeps the N best checkpoints and the last checkpoint of a training run.
 
 The run's folder contains one file or folder per checkpoint, the list `checkpoints.json`, and the folder `.partial` for
-unfinished writes and deletions. After a crash at any moment, all checkpoints in the list are still complete files.
+unfinished writes and deletions. Even after a crash, every checkpoint in the list `checkpoints.json` is a complete file or
+folder.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class Checkpoints:
     """Keeps the last checkpoint and the `keep` checkpoints with the best values of the objective in `folder`. If `keep` is 0,
     no checkpoint is saved.
 
-    Checkpoints that an earlier process of the same run listed compete with new checkpoints. If someone has deleted a
-    checkpoint, its entry is removed from the list of checkpoints. Files in the checkpoint folder that are not in the list are
-    ignored. While a checkpoint is being saved, the disk must have space for `keep` + 2 checkpoints.
+    The best checkpoints are selected from new checkpoints and from the checkpoints that an earlier process of the same run
+    saved. A checkpoint that the user has deleted is removed from the list of checkpoints. Files in the checkpoint folder that
+    are not in the list are ignored. While a checkpoint is being saved, the disk must have space for `keep` + 2 checkpoints.
     """
 
     def __init__(
@@ -72,8 +73,8 @@ class Checkpoints:
         return next((c.path for c in self.current.all if c.step == step), None)
 
     def offer(self, step: int, steps_made: int, value: float | None, save: Callable[[Path], object]) -> bool:
-        """Save a checkpoint as the run's last checkpoint, and keep it among the best checkpoints if its objective `value` is
-        good enough. Return whether the checkpoint was saved.
+        """Save a checkpoint as the run's last checkpoint, and also as one of the best if its objective `value` is among the
+        `keep` best values. Return whether the checkpoint was saved.
 
         If the objective's `value` is not finite, the checkpoint is not saved. If `value` is None (objective not evaluated), the
         checkpoint is never among the best checkpoints. The function `save` writes the checkpoint, which is a file or a folder,
@@ -153,7 +154,8 @@ class Checkpoints:
         return CheckpointSet(tuple(c for *_, c in sorted(valued, key=lambda v: v[:2])[: self.keep]), last)
 
     def _unused_name(self, step: int, folder: Path) -> Path:
-        """Return an unused file name: a step can be evaluated twice, and a file in the list must not be overwritten."""
+        """Return a file name that no checkpoint uses, because the same step can be evaluated twice and no listed checkpoint may
+        be overwritten."""
         name, number = f"step-{step:09d}", 1
         while (folder / f"{name}{self._suffix}").exists():
             number += 1
@@ -171,7 +173,7 @@ class Checkpoints:
             else:
                 path.unlink(missing_ok=True)
         except OSError:
-            return  # the remaining file is harmless, because the list of checkpoints no longer contains it
+            return  # a file that could not be deleted is harmless, because the list of checkpoints no longer contains it
 
 
 def _flush_checkpoint(path: Path) -> None:

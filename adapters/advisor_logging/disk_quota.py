@@ -3,11 +3,12 @@ of a run's spool; the default is `DEFAULT_QUOTA_MB`.
 
 If the spool exceeds its disk quota, data is deleted in this order:
 
-1. Data that the store already has, oldest first. The run itself loses nothing, but its sidecar then starts at a later step,
-   which the sidecar's tag states.
-2. Training steps that the store lacks because it is unreachable. When these steps fill half of the quota, only every second new
-   step is kept. When the steps kept then fill half of the remaining space, only every fourth step is kept, and so on. The curve
-   of the run becomes coarser, but still covers the whole training. The tag `advisor.lost_points` counts all dropped points.
+1. Segments and sidecar parts whose data the store already has, oldest first. The MLflow run loses no data, but its sidecar (the
+   table of all values) then starts at a later step, and a tag of the run states this step.
+2. New training steps, if the store is unreachable and lacks the earlier steps. When undelivered steps fill half of the disk
+   quota, only every second new step is recorded. Each time that half of the remaining disk quota is filled, the interval
+   between recorded steps doubles again. The recorded curves become coarser, but still cover the whole training. The tag
+   `advisor.lost_points` counts all dropped points.
 3. Evaluations, if the disk quota is exhausted. Tags and the end of the run are written even if the quota is exhausted.
 """
 
@@ -21,8 +22,8 @@ from advisor_logging.spool import SEGMENT_BYTES, delete_segment_part, list_segme
 QUOTA_VARIABLE = "ADVISOR_SPOOL_MB"
 DEFAULT_QUOTA_MB = 1024.0
 MAX_ROW_INTERVAL = 64
-"""Maximum interval, in training steps, between two stored rows. If the spool has no room for rows at this interval, all further
-rows of training steps are dropped."""
+"""Maximum interval, in training steps, between two stored rows. If the disk quota has no room even for one row per
+`MAX_ROW_INTERVAL` steps, all further rows of training steps are dropped."""
 
 
 def read_quota_bytes() -> int:
@@ -40,7 +41,7 @@ def read_quota_bytes() -> int:
 
 
 class DiskQuota:
-    """Limits the spool in `folder` to `limit` bytes. Only one process or thread may write to the spool."""
+    """Limits the size of the spool folder to `limit` bytes. Only one process or thread may write to the spool."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder, self._limit = folder, limit
@@ -48,11 +49,12 @@ class DiskQuota:
 
     @property
     def segment_bytes(self) -> int:
-        """Maximum bytes of a segment: a small part of the disk quota, because only whole segments can be deleted."""
+        """Maximum bytes of a segment file: a small fraction of the disk quota, because space is freed by deleting whole
+        segments."""
         return min(SEGMENT_BYTES, self._limit // 16)
 
     def add(self, size: int) -> None:
-        """Add the number of appended bytes to the known size of the spool."""
+        """Add the size of appended data, in bytes, to the tracked size of the spool."""
         self._uncounted += size
         if self._uncounted >= self._limit // 128:
             self._uncounted = 0
@@ -69,7 +71,7 @@ class DiskQuota:
         return every
 
     def is_full(self) -> bool:
-        """Return whether the disk quota has no room for anything, evaluations included."""
+        """Return whether the disk quota has no room for any more data, not even for evaluations."""
         return self._waiting + self._uncounted >= self._limit
 
     def _enforce_quota(self) -> None:
@@ -88,5 +90,5 @@ class DiskQuota:
 def _file_bytes(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # the shipper process has removed the file in the meantime
+    except OSError:  # the shipper process has deleted the file since the folder was listed
         return 0

@@ -43,8 +43,8 @@ class Guard:
         self._ended = False
 
     def poll(self, folder: Path, tracking_uri: str, status: Mapping[str, Any]) -> None:
-        """Start the guard process, or pass its new verdict on to `on_verdict`. status: the shipper's `status.json`, which names
-        the MLflow run once it exists."""
+        """Start the guard process if it can run, or pass its new verdict to `on_verdict`. status: content of the shipper's
+        `status.json`, which contains the id of the MLflow run once the run exists."""
         if self._ended:
             return
         if self._process is None:

@@ -8,12 +8,14 @@ from advisor_logging.table import Table
 
 MAX_NAME_CHARS = 250
 MAX_VALUE_CHARS = 5000
-"""Maximum characters in the value of a tag or param: the smallest limit of any MLflow server version."""
+"""Maximum number of characters in the value of a tag or param: the smallest limit among all versions of the MLflow server."""
 MAX_STEP = 2**53
-"""Maximum step, and maximum time in milliseconds: the spool stores 64-bit floats, which cannot represent all larger integers."""
+"""Maximum step number, and maximum time in milliseconds: the spool stores 64-bit floats, which represent all integers exactly
+only up to this number."""
 
 _REFUSED_CHARS = re.compile("[\0\ud800-\udfff]")
-"""Characters that stores refuse: PostgreSQL refuses NUL, and surrogates stand for bytes that are not valid UTF-8."""
+"""Characters that some stores refuse: NUL (refused by PostgreSQL), and surrogates, which represent bytes that are not valid
+UTF-8."""
 
 
 def clean_text(value: object) -> str:
@@ -31,12 +33,14 @@ def clean_name(value: object) -> str:
 
 
 def clean_time(time_ms: float) -> int:
-    """Clamp a time (milliseconds since 1970) to the valid range, because a wrong system clock may show a time before 1970."""
+    """Clamp a time (milliseconds since 1970) to the range that every store accepts; a wrong system clock may show a time before
+    1970."""
     return int(min(max(time_ms, 0), MAX_STEP))
 
 
 def clean_table(table: Table) -> Table:
-    """Return the table without the rows whose step is outside the valid range. Times outside the valid range are clamped to it."""
+    """Return the table without rows whose step is negative or too large. Times that are out of range are clamped to the nearest
+    time that every store accepts."""
     if not all(0 <= time_ms <= MAX_STEP for time_ms in table.times_ms):
         table = Table(table.steps, [clean_time(time_ms) for time_ms in table.times_ms], table.columns)
     valid = [i for i, step in enumerate(table.steps) if abs(step) <= MAX_STEP]

@@ -18,9 +18,9 @@ _CHECKPOINT_FILE_NAME = re.compile(r"step-\d{9,18}(-\d+)?(\.\w+)?")
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     step: int
-    """Number of the last optimizer step before the checkpoint; steps count from 0."""
+    """Number of the last optimizer step before the checkpoint was saved; steps count from 0."""
     steps_made: int
-    """Number of the first optimizer step after the training resumes from the checkpoint."""
+    """Number of the first optimizer step after a training resumes from this checkpoint."""
     value: float | None
     """Value of the objective at the checkpoint; None if it was not evaluated at this step."""
     path: Path
@@ -79,10 +79,10 @@ def read_run_info(folder: Path) -> RunInfo | None:
 
 
 def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Checkpoint | None]:
-    """Return (checkpoints in the list that exist on disk, the last checkpoint or None). A list that ranks checkpoints by a
-    different objective is treated as empty.
+    """Return (checkpoints in the list that exist on disk, the last checkpoint or None). If the list ranks the checkpoints by an
+    objective other than `objective`, the result is empty.
 
-    Only file names in the format of `Checkpoints` are accepted, so that a forged list cannot make us delete arbitrary files.
+    Only file names that our checkpoints can have are accepted, so that a forged list cannot make us delete other files.
     """
     about, content = read_run_info(folder), _read_list(folder)
     listed = content.get("checkpoints")

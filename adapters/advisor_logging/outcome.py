@@ -46,7 +46,7 @@ class Outcome:
             self.best = (step, value)
 
     def add_rows(self, table: Table) -> None:
-        """Record the objective's values in the rows; if the rows have none, record the last training loss."""
+        """Record the objective's values in the table's rows; if the table has no objective, record its last training loss."""
         if (values := table.columns.get(self._objective)) is not None:
             for step, value in zip(table.steps, values, strict=True):
                 self.update(step, self._objective, value)

@@ -49,12 +49,12 @@ CLOSE_POLL_S = 0.01
 WRITER_IDLE_S = 1.0
 COMPLETION_IDLE_S = 0.25
 """Maximum seconds for which the writer thread waits for new data. The shorter wait `COMPLETION_IDLE_S` applies while rows in
-memory lack the values of other ranks, because these rows are lost if the process is killed."""
+memory wait for the values of other ranks, because a killed process loses its rows in memory."""
 
 
 Sampler = Callable[[bool], Mapping[str, float] | None]
-"""Function that returns the current values of metrics, or None if no values are due. The writer thread calls the function about
-once a second with False, and at the end of the run with True."""
+"""Function that returns the current values of sampled metrics, or None if the next sample is not due yet. The writer thread
+calls the function with False about once a second, and with True at the end of the run."""
 
 
 class RowChunk(Protocol):
@@ -75,14 +75,14 @@ class RowChunk(Protocol):
 
 
 class Recorder:
-    """Records one run. Records a run's data; only `drain` and `close` block the caller until the disk or the store has the
-    data."""
+    """Records one run. Records a run's data without blocking the caller; only `drain` waits for the disk, and only `close`
+    waits for the store."""
 
     def __init__(
         self, settings: RunSettings, on_rows: Callable[[Table], None], completion: RowCompletion | None = None
     ) -> None:
-        """Create a spool folder and acquire a shipper process for it. The writer thread passes every row to `on_rows`, after
-        `completion` has added the values of other ranks to it.
+        """Create a spool folder and acquire a shipper process for it. The writer thread passes every row to `on_rows` after
+        `completion` has added the values of other ranks to the row.
 
         Raises OSError if the spool folder cannot be written.
         """
@@ -128,7 +128,7 @@ class Recorder:
         self._queue.put(chunk)
 
     def note(self, *, tags: Mapping[str, object] | None = None, params: Mapping[str, object] | None = None) -> None:
-        """Queue tags and hyperparameters, converted to texts that every store accepts, for the writer thread."""
+        """Queue tags and hyperparameters for the writer thread, after converting them to texts that every store accepts."""
         event = {"tags": tags or {}, "params": params or {}}
         self._queue.put({kind: _clean_texts(texts) for kind, texts in event.items()})
 
@@ -141,7 +141,7 @@ class Recorder:
             task()
 
     def add_lost_points(self, points: int) -> None:
-        """Add to the number of lost points the points that never reached this recorder."""
+        """Count metric points as lost that were dropped before they reached this recorder."""
         self._lost_points += points
 
     def warn(self, key: str, message: str) -> None:
@@ -190,7 +190,7 @@ class Recorder:
             self._shipper.stop()
 
     def _wait_for_disk(self, deadline: float) -> None:
-        """Write the frames that wait in memory to disk until `deadline`. Points that are not on disk by the deadline are
+        """Try until `deadline` to write the frames that wait in memory to disk. Points that are not on disk by the deadline are
         counted as lost."""
         while not self._backlog.retry(at_once=True):
             if time.monotonic() > deadline:
@@ -247,7 +247,7 @@ class Recorder:
                 else:
                     self._taken_rows += len(item)
                     self._spool_chunk(item)
-            except Exception as error:  # a full disk or a failing device must not stop the training
+            except Exception as error:  # a full disk or a failing storage device must not stop the training
                 lost = 0 if item is None or isinstance(item, dict) or callable(item) else len(item)
                 self._lost_points += lost * self._points_a_row
                 self.warn("lost", f"points are being lost ({one_line_error(error)}); training continues")
@@ -325,8 +325,8 @@ class Recorder:
             return int(DEFAULT_QUOTA_MB * 2**20)
 
     def _watch_shipper(self) -> None:
-        """Once a second, write sampled metrics, log the problems of the shipper process, replace it if it has exited, and poll
-        the guard."""
+        """Once a second, write sampled metrics, log problems of the shipper process, replace the shipper process if it has
+        exited, and poll the guard."""
         if time.monotonic() - self._watched_at < 1.0:
             return
         self._watched_at = time.monotonic()

@@ -60,8 +60,8 @@ def _has_uncommitted_changes(root: Path) -> bool:
 
 
 def _git_diff(root: Path) -> str:
-    """Return the diff between the commit and the working tree; if files were omitted or the diff was truncated, its first lines
-    say this."""
+    """Return the diff between the commit and the working tree; if the diff is truncated or omits files, its first lines list
+    what is missing."""
     new, left_out = _untracked_files(root)
     diff = redact_code(_diff_including(root, new))
     notes = [f"[not in this diff, since they are large or many: {', '.join(left_out[:20])}]\n"] if left_out else []
@@ -76,7 +76,7 @@ def _diff_including(root: Path, new_files: list[str]) -> str:
     if not new_files or index is None:
         return _run_git(root, *command) or ""
     with tempfile.TemporaryDirectory() as folder:
-        # The temporary index file protects the user's own git index.
+        # Git writes to a temporary index file here, so that the user's own index stays unchanged.
         own = Path(folder) / "index"
         try:
             shutil.copyfile(root / index.strip(), own)
@@ -103,7 +103,7 @@ def _file_bytes(path: Path) -> float:
 
 def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> str | None:
     """Return the output of a git command; None if git fails, is not installed or exceeds the timeout."""
-    # Optional locks are disabled, so that our reading does not block the user's git commands.
+    # Git's optional locks are disabled, so that our git commands do not block the user's.
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     environment = os.environ if index is None else {**os.environ, "GIT_INDEX_FILE": str(index)}
     try:
@@ -118,7 +118,7 @@ def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> str | 
 @lru_cache(maxsize=1)
 def _installed_requirements(folders: tuple[tuple[str, int], ...]) -> str:
     """Return one line per installed Python distribution. folders: import search paths, each with its modification time (ns)."""
-    # Each access to the property `metadata` would parse the metadata file again.
+    # The property `metadata` is read once per distribution, because each access parses the metadata file again.
     parsed = (distribution.metadata for distribution in metadata.distributions(path=[folder for folder, _ in folders]))
     lines = {f"{fields['Name']}=={fields['Version']}" for fields in parsed if fields and fields["Name"]}
     return "\n".join(sorted(lines, key=str.lower)) + "\n"

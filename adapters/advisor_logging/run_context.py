@@ -19,7 +19,7 @@ from advisor_logging.command_line import shell_command
 from advisor_logging.limits import MAX_VALUE_CHARS, clean_text
 
 _MAX_SEED = 2**32 - 1
-"""Maximum seed that user code can have set (NumPy's limit); the default seeds of PyTorch are larger."""
+"""Maximum seed that a user can have set: NumPy allows no larger seed, and PyTorch's random default seeds are larger."""
 _COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MAX_GIT_FILE_BYTES = 5_000_000
 """Maximum bytes to read from a file in the `.git` folder."""
@@ -34,7 +34,7 @@ class RunContext:
         return "advisor_logging.recorder" not in sys.modules and os.environ.get("ADVISOR_RUN_CONTEXT") != "off"
 
     def tags(self) -> dict[str, str]:
-        """Return facts about the run as tags; every store accepts their texts."""
+        """Return facts about the run as tags whose texts every store accepts."""
         facts = {
             contract.TAG_COMMAND: shell_command,
             contract.TAG_GIT_COMMIT: _commit_of_code,
@@ -89,7 +89,8 @@ def _read_text(path: Path) -> str:
 
 
 def _find_seed() -> str | None:
-    """Return the seed from the environment variable that `advisor run` sets, else from PyTorch, else from the option --seed."""
+    """Return the seed from the environment variable that `advisor run` sets, else from PyTorch, else from the command-line
+    option `--seed`."""
     if given := os.environ.get("ADVISOR_SEED"):
         return given
     torch = sys.modules.get("torch")

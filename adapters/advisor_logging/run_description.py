@@ -21,7 +21,7 @@ NEW_RUN = "new"
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The run to write, and the store that receives it; see `TuningLogger`."""
+    """The run that is written, and the store that receives it; the fields are described in `TuningLogger`."""
 
     experiment: str | None = None
     run_name: str | None = None
@@ -31,11 +31,12 @@ class RunSettings:
     tracking_uri: str | None = None
     spool: str | os.PathLike[str] | None = None
     begun_by: str | None = None
-    """Identity of an earlier spool folder whose run is continued, if the MLflow id of that run is unknown."""
+    """Id of the spool folder of the run to continue, if the MLflow id of that run is unknown."""
 
 
 def resolve_tracking_uri(explicit: str | None) -> str:
-    """Return the tracking URI: `explicit`, else MLflow's setting, else an SQLite file in the working directory."""
+    """Return the tracking URI: `explicit` if given, else the URI that MLflow is configured with, else an SQLite file in the
+    working directory."""
     uri = explicit or os.environ.get("MLFLOW_TRACKING_URI")
     mlflow = sys.modules.get("mlflow")  # MLflow is used only if the training script has already imported it
     if uri is None and mlflow is not None and mlflow.is_tracking_uri_set():
@@ -58,12 +59,12 @@ def _active_run(uri: str) -> str | None:
 
 
 def describe_run(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
-    """Return the content of `run.json`: everything needed to deliver the spool folder later, except passwords."""
+    """Return the content of `run.json`: all information, except passwords, that is needed to deliver the spool folder later."""
     run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
     if settings.run_id == NEW_RUN:
         run_id = None
     elif run_id is None and settings.begun_by is None and (active := _active_run(uri)) is not None:
-        run_id, ends_run = active, False  # the code that started the active MLflow run also ends it
+        run_id, ends_run = active, False  # the user's code started the active MLflow run, so it also ends that run
     script = clean_text(argv[0] if (argv := getattr(sys, "argv", ())) else "")
     source = {"mlflow.user": clean_text(user_name()), "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
     experiment = settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")

@@ -65,8 +65,8 @@ it waits for a last job after that process has exited (`LAST_POLL_S`)."""
 
 
 class Shipper:
-    """Delivers the spool in `folder` to MLflow. `trainer` is the id of the training process that writes the spool; None if that
-    process has exited."""
+    """Delivers the spool in `folder` to MLflow. `trainer` is the process id of the training that writes the spool; None if the
+    training process has exited."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Shipper:
     def _rewind_to_acknowledged(self) -> None:
         self._done = read_acknowledgement(self._folder)
         self._position = self._opened_at = self._done.position
-        self._stored_below = self._done.step  # the store already has all steps below this number
+        self._stored_below = self._done.step  # the store already has the values of all steps below this number
         self._windows = WindowReducer()
         self._points: list[Point] = []
         self._ending: Mapping[str, Any] | None = None
@@ -116,7 +116,9 @@ class Shipper:
             except Exception as error:
                 self._update_status(error=error_reason(error))
                 if (self._store is not None, self._done) != (opened, done):
-                    back_off = SHIPPER_POLL_S  # the server accepted part of the data, so it fails only occasionally
+                    back_off = (
+                        SHIPPER_POLL_S  # the server accepted part of the data, so the failure is probably temporary
+                    )
                 self._rewind_to_acknowledged()
                 if exited_at is not None and time.monotonic() - exited_at > retry_s:
                     return False
@@ -140,7 +142,9 @@ class Shipper:
         if ending is None:
             if time.monotonic() - self._sent_at > SEND_EVERY_S:
                 self._send_points(store)
-                with contextlib.suppress(Exception):  # stored by a retry at the end of the run
+                with contextlib.suppress(
+                    Exception
+                ):  # an artifact that failed here is stored by a retry at the end of the run
                     self._store_new_autopsy(store)
             return False
         self._points += self._windows.close()
@@ -201,8 +205,8 @@ class Shipper:
         self._store_artifact(store, "the curves at full resolution", store_and_tag)
 
     def _store_artifact(self, store: Store, what: str, send: Callable[[], None]) -> None:
-        """Call `send` to store an artifact, and call it again after temporary failures. A permanent failure is recorded in a
-        note that names `what` could not be stored."""
+        """Call `send` to store an artifact, and call it again after temporary failures. After a permanent failure, a note in
+        `status.json` says that the artifact `what` could not be stored."""
         for attempt, pause in enumerate((*_ARTIFACT_PAUSES_S, None)):
             try:
                 send()
@@ -217,8 +221,8 @@ class Shipper:
                 time.sleep(pause)
 
     def _may_succeed_later(self, attempt: int, error: Exception) -> bool:
-        """Return whether another attempt to store an artifact makes sense. Attempts end early if earlier artifacts failed and a
-        training process may be waiting."""
+        """Return whether another attempt to store an artifact makes sense. The number of attempts is lower if earlier artifacts
+        failed and a training process may be waiting."""
         if not self._no_artifacts:
             return attempt < _MAX_SHORT_PAUSES or is_temporary(error)
         return is_temporary(error) and (attempt < _MAX_SHORT_PAUSES or self._has_trainer_exited())
@@ -279,7 +283,7 @@ class Shipper:
             self._add_note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
 
     def _send_points(self, store: Store) -> None:
-        """Then acknowledge all frames before the first row of the incomplete window."""
+        """Send the collected points, and then acknowledge all frames before the first row of the incomplete window."""
         store.log_points(self._points)
         self._points, self._sent_at = [], time.monotonic()
         self._on_progress(self._position)
@@ -323,7 +327,7 @@ class Shipper:
 
 
 def lock_spool(folder: Path) -> FileLock | None:
-    """Acquire the lock that only one delivering process of a spool can hold, and return it; None if another process holds it."""
+    """Acquire and return the spool's lock, which only one process can hold at a time; return None if another process holds it."""
     from filelock import FileLock, Timeout  # a slow import, which the training process does not need
 
     held = FileLock(folder / "lock", mode=0o600)
@@ -351,7 +355,8 @@ def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
         folder = Path(job["folder"])
         _deliver_locked(folder, Path(job["script_folder"]), trainer)
         job = _next_job(jobs, trainer)
-        # The training process removes a delivered spool folder, unless it no longer waits for the delivery or has exited.
+        # The training process usually deletes a delivered spool folder; if it has exited or no longer waits for the delivery,
+        # this process deletes the folder.
         remove_spool(folder)
 
 
@@ -376,7 +381,7 @@ def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[s
 
 
 def _has_exited(parent: int) -> bool:
-    """On Windows, a process keeps the same parent id after its parent has exited."""
+    """Return whether the parent process has exited; on Windows, a child keeps the same parent id after the parent's exit."""
     if os.name != "nt":
         return os.getppid() != parent
     import psutil

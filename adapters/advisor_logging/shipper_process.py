@@ -47,7 +47,7 @@ main(trainer, lines)
 """
 _PACKAGE_FOLDERS = {package.__name__: str(Path(package.__path__[0]).parent) for package in (advisor, advisor_logging)}
 """Folder from which this process imported each of our packages; helper processes import them from the same folder."""
-# Helper processes repeat failed requests themselves; MLflow's seven retries would block them for minutes.
+# Helper processes retry failed requests themselves; MLflow's own seven retries would block these processes for minutes.
 MLFLOW_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -79,8 +79,8 @@ class ShipperSettings(NamedTuple):
     cwd: str
     path: list[str]
     path_last: list[str]
-    """Folders of the training script, which imports search last. If imports searched such a folder earlier, an `mlflow.py` in
-    it would hide the library MLflow."""
+    """Folders of the training script, in which imports look last. If imports looked there earlier, the user's own `mlflow.py`
+    would hide the library MLflow."""
 
     @classmethod
     def from_this_process(cls, tracking_uri: str) -> Self:
@@ -95,7 +95,8 @@ class ShipperSettings(NamedTuple):
 
 class _OutlivingProcess(subprocess.Popen[str]):
     def __del__(self) -> None:
-        """Suppress Python's ResourceWarning about a running child: the helper process may outlive the training process."""
+        """Suppress the ResourceWarning that Python raises for a running child process, because a helper process may outlive the
+        training process."""
 
 
 class HelperProcess:
@@ -135,7 +136,7 @@ class HelperProcess:
 
     def exit_reason(self) -> str | None:
         """Return the exit status or signal of the process, and the last line that it wrote to standard error; None while it
-        runs. After a call of `stop`, this reason is not valid."""
+        runs. After `stop` was called, the returned reason is meaningless."""
         status = self._process.poll()
         if status is None:
             return None
@@ -166,8 +167,8 @@ class ShipperProcess(HelperProcess):
         _idle_shippers.append(self)
 
     def can_serve(self, settings: ShipperSettings) -> bool:
-        # The shipper process has the SQLite file open, and would still write to the old file after someone replaced or deleted
-        # it.
+        # If someone replaced or deleted the SQLite file, a shipper process that has the old file open would still write to the
+        # old file.
         same_database = self._database == _file_identity(settings.tracking_uri)
         return self.is_alive() and self._settings == settings and same_database
 
@@ -200,7 +201,7 @@ def _stop_idle_shippers() -> None:
 def acquire_shipper(tracking_uri: str, folder: Path) -> ShipperProcess:
     """Return a shipper process that delivers the spool in `folder`: an idle process with the same settings, or a new process.
     Raises OSError."""
-    _stopped[:] = [one for one in _stopped if one.is_alive()]  # polling an exited child process reaps it
+    _stopped[:] = [one for one in _stopped if one.is_alive()]  # polling reaps a child process that has exited
     settings = ShipperSettings.from_this_process(tracking_uri)
     while (shipper := _pop_idle_shipper()) is not None:
         if shipper.can_serve(settings):

@@ -5,7 +5,8 @@ stores it as an artifact of the run.
     segment, acknowledged ──► part ─────────────────────────────────────────┴─ end of the run ──► contract.SIDECAR_PATH
 
 Parts of the table are written during the training, one per segment of the spool, and merged at the end of the run. Memory holds
-at most one segment and one Parquet row group at a time. Each stage reads files on disk, so it can be repeated after a crash.
+at most one segment and one Parquet row group at a time. Each conversion reads only files on disk, so it can be repeated after a
+crash.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 MAX_GROUP_ROWS = 1 << 16
 _INDEX_KEY = b"advisor.curves"
-"""Key in the Parquet metadata of a sidecar part whose value is the part's `PartIndex` as JSON."""
+"""Key in the Parquet metadata of a sidecar part; its value is the part's `PartIndex` as JSON."""
 
 CurveRows = tuple[str, int, int, int, int]
 """Position of one metric's rows in a sidecar part: (metric, first row, number of rows, first step, last step)."""
@@ -70,7 +71,7 @@ class Curve(NamedTuple):
 class SidecarSummary:
     rows: int
     from_step: int
-    """The sidecar has all points from this step to the run's last step; 0 if it has the whole run."""
+    """First step from which the sidecar contains all points of the run; 0 if it contains the whole run."""
     to_step: int
 
 
@@ -165,7 +166,7 @@ def _gather_curves(frames: Iterable[Frame]) -> list[Curve]:
     curves = []
     for name in sorted(gathered):
         steps_, times_, values_ = (np.frombuffer(column, dtype=np.float64) for column in gathered.pop(name))
-        steps_ = steps_.clip(-MAX_STEP, MAX_STEP)  # earlier versions of this package wrote larger steps
+        steps_ = steps_.clip(-MAX_STEP, MAX_STEP)  # earlier versions wrote larger step numbers
         curves.append(_sort_by_step(Curve(name, steps_.astype(np.int64), times_.astype(np.int64), values_)))
     return curves
 
@@ -289,8 +290,8 @@ def is_continued(run: Mapping[str, Any]) -> bool:
 
 
 def sidecar_name(run: Mapping[str, Any]) -> str:
-    """Return the file name of the sidecar; if the run is continued, the name includes the spool's identity, because the run may
-    have other sidecars."""
+    """Return the file name of the sidecar. If the MLflow run is older than this spool, the name includes the spool's id,
+    because the run may have several sidecars."""
     name = contract.SIDECAR_PATH.rpartition("/")[2]
     if not is_continued(run):
         return name

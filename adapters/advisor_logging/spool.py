@@ -42,7 +42,8 @@ DELIVERED_PATTERN = "*.delivered"
 """File name pattern of spool folders that are fully delivered and are being deleted."""
 
 STEPS, EVALUATION, EVENT = 0, 1, 2
-"""Kinds of frames: rows that are reduced to windows, rows that are stored unchanged, and JSON objects."""
+"""Kinds of frames: rows of training steps (reduced to windows when they are sent), rows of evaluations (sent unchanged), and
+JSON objects."""
 
 _FRAME_HEAD = struct.Struct("<IIB")
 _TABLE_SHAPE = struct.Struct("<IH")
@@ -62,7 +63,7 @@ def user_id() -> str:
 
 
 def working_directory() -> str:
-    """Return the working directory; if it was deleted, return the root folder."""
+    """Return the working directory; if it has been deleted, return the file system's root folder."""
     try:
         return os.getcwd()
     except OSError:
@@ -89,7 +90,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """States that the store has all frames before `position`, and all STEPS rows after `position` whose step is below `step`."""
+    """The store has all frames before `position`, and all training steps after `position` whose number is below `step`."""
 
     position: Position = Position()
     step: int = -1
@@ -97,7 +98,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """`end` is the position of the next frame."""
+    """One record in the spool; `start` is its position, and `end` is the position of the next frame."""
 
     kind: int
     payload: bytes
@@ -184,7 +185,7 @@ class SpoolWriter:
                 raise
             self._reserve.unlink(missing_ok=True)
             if self._file.tell():
-                self._next_segment()  # the current segment may have reached the maximum file size of the file system
+                self._next_segment()  # the current segment file may have reached the file system's maximum file size
             self._write_completely(frames)
 
     def _write_completely(self, frames: bytes) -> None:
@@ -221,7 +222,8 @@ def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
     """Yield the complete frames from `position` to the current end of the spool."""
     while True:
         following = any(number > position.segment for number in segment_numbers(folder))
-        # The next segment is searched before reading: once it exists, the current segment no longer grows.
+        # Look for the next segment before reading the current one: once the next segment exists, the current one no longer
+        # grows.
         for frame in read_segment(folder, position):
             yield frame
             position = frame.end
@@ -231,7 +233,7 @@ def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
 
 
 def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
-    """Yield the complete frames of one segment, starting at `position`; yield none if the segment was deleted."""
+    """Yield the complete frames of one segment, starting at `position`; if the segment was deleted, yield nothing."""
     try:
         with open(segment_path(folder, position.segment), "rb") as file:
             file.seek(position.offset)
@@ -344,5 +346,5 @@ def record_dropped_steps(folder: Path, last_step: int) -> None:
 
 
 def last_dropped_step(folder: Path) -> int:
-    """Return the last training step that the sidecar lacks; -1 if it lacks none."""
+    """Return the last training step that is missing from the sidecar; -1 if no step is missing."""
     return int(read_json(folder / "dropped.json").get("last_step", -1))

@@ -1,5 +1,4 @@
-"""Writes one run to MLflow; the shipper process uses it. Only this module imports MLflow, and only when a `Store` object is
-created."""
+"""Writes one run to MLflow; the shipper process uses it. Only this module imports MLflow, and only when a client is created."""
 
 from __future__ import annotations
 
@@ -66,8 +65,8 @@ class Store:
         self.experiment_id = ""
         """Id of the run's experiment; empty before `open_run` is called."""
         self._may_have_duplicates = False
-        """Whether the MLflow run was searched for or created without knowledge of its id; duplicate runs of the same spool may
-        then exist."""
+        """Whether the MLflow run was searched for or created because its id was unknown; in this case, duplicate runs of the
+        same spool may exist."""
         self._is_file_store = "://" not in tracking_uri or tracking_uri.startswith("file:")
         self.refused: Counter[str] = Counter()
         """Number of values that the store refused, by kind and name, such as "metric val/error"."""
@@ -118,8 +117,8 @@ class Store:
     def _find_by_spool(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
         """Return the MLflow runs that belong to one spool. The first run of the result is the run to use.
 
-        There are several runs if the server was slow, we repeated the request to create the run, and the server later carried
-        out both requests.
+        There are several runs if a slow server carried out both our request to create the run and our repetition of this
+        request.
         """
         mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
         return sorted(self._client.search_runs([experiment], mark, max_results=MAX_DUPLICATE_RUNS), key=_data_sort_key)
@@ -159,7 +158,9 @@ class Store:
         # NaN values are sent in separate batches: before MLflow 3.16, a NaN that is sent again violates the primary key and its
         # whole batch fails.
         kinds = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
-        if self._is_file_store:  # one request would store the points before a refused point twice
+        if (
+            self._is_file_store
+        ):  # if a point is refused, a request with several points would store the points before it twice
             kinds = [
                 [p for p in kind if p.name == name] for kind in kinds for name in dict.fromkeys(p.name for p in kind)
             ]
@@ -199,8 +200,8 @@ class Store:
             self._write_batch("tags", [f"tag {t.key}" for t in batch], batch)
 
     def _write_batch(self, kind: str, names: Sequence[str], entities: Sequence[Any]) -> None:
-        """Store metrics, params or tags; if the store refuses a batch, split it in half repeatedly to find the refused values,
-        and skip them. Raises every error that is not a refusal."""
+        """Store metrics, params or tags. If the store refuses a batch, split the batch in half repeatedly to find and skip the
+        refused values. Raises every error that is not a refusal."""
         try:
             self._send_batch(kind, entities)
         except Exception as error:
@@ -222,7 +223,8 @@ class Store:
         self._client.log_batch(self._run_id, **batch)
 
     def _refuses_values(self, error: Exception) -> bool:
-        """Return whether these values caused the error: test whether the store accepts a different value now."""
+        """Return whether the values themselves caused the error; to find out, test whether the store accepts a different value
+        now."""
         if not (_is_refusal(error) or getattr(error, "error_code", "") == "INTERNAL_ERROR"):
             return False
         from mlflow.entities import RunTag
@@ -277,14 +279,14 @@ def is_temporary(error: BaseException) -> bool:
             return True
         if getattr(each, "error_code", "") in ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE"):
             return True
-        if type(each).__module__.startswith("requests.") and isinstance(each, OSError):  # no answer from the server
+        if type(each).__module__.startswith("requests.") and isinstance(each, OSError):  # the server sent no answer
             return True
     return False
 
 
 def _experiment_id(run: Mapping[str, Any]) -> str | None:
-    """Return the experiment id from `run.json` or from MLflow's environment variable; None if an experiment name takes
-    precedence."""
+    """Return the experiment id from `run.json`. If `run.json` has neither id nor name of an experiment, return the id from
+    MLflow's environment variable, or None."""
     id = run.get("experiment_id") or (None if run.get("experiment") else os.environ.get("MLFLOW_EXPERIMENT_ID"))
     return None if id is None else str(id)
 
@@ -295,8 +297,8 @@ def _experiment_name(run: Mapping[str, Any]) -> str:
 
 @contextmanager
 def _garbage_collection_disabled() -> Iterator[None]:
-    """Disable garbage collection while MLflow is imported: it would take a seventh of the import's CPU time and free almost no
-    memory."""
+    """Disable garbage collection while MLflow is imported, because it would take a seventh of the import's CPU time and free
+    almost no memory."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -308,8 +310,8 @@ def _garbage_collection_disabled() -> Iterator[None]:
 
 @contextmanager
 def lock_store_opening(tracking_uri: str) -> Iterator[None]:
-    """Hold a file lock while an SQLite store is opened: two processes that create its tables at the same time corrupt the
-    database."""
+    """Hold a file lock while an SQLite store is opened, because two processes that create its tables at the same time corrupt
+    the database."""
     if not tracking_uri.startswith("sqlite:"):
         yield
         return

@@ -1,4 +1,4 @@
-"""Finds and describes spool folders for `advisor sync`, and delivers those that no other process is delivering."""
+"""Finds and describes spool folders for `advisor sync`, and delivers the spools that no other process is delivering."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from advisor_logging.store import Store
 
 State = Literal["left", "being delivered", "training", "unreadable"]
 MAX_REMOTE_SILENCE_S = 600.0
-"""A spool from another machine counts as still growing until this many seconds after its last point, unless its run has ended."""
+"""Maximum seconds after the last point during which an unfinished spool from another machine is assumed to be still growing."""
 MAX_FILE_BYTES = 256 << 20
 """Maximum bytes of a segment or JSON file in a spool, to protect memory; training processes write far smaller files."""
 MAX_RETRY_S = 5.0
-"""Maximum seconds to retry the delivery if the store fails after it has responded at least once."""
+"""Maximum seconds to retry the delivery if the store fails after it has answered at least one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ def inspect_spool(folder: Path) -> Spool:
 def _check_files(folder: Path) -> None:
     """Raise ValueError if the spool folder contains a kind of file that no training process writes.
 
-    A hostile spool may contain links to this user's files, which delivery would overwrite, or pipes, at which reading would
-    block forever.
+    A hostile spool may contain links to this user's files, which the delivery would overwrite, or pipes, which would block the
+    reader forever.
     """
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -147,8 +147,8 @@ def _check_files(folder: Path) -> None:
 
 
 def _check_name(run: dict[str, Any]) -> None:
-    """Raise ValueError if the spool's name contains path separators or similar characters: it becomes part of a path, which
-    could then lead to another folder."""
+    """Raise ValueError if the spool's name contains path separators or similar characters, because a path that contains this
+    name could then lead to another folder."""
     for key in ("spool", "identity"):
         if not re.fullmatch(r"[\w.-]*", str(run.get(key, ""))):
             raise ValueError(f"{key} is not a plain name")
@@ -195,7 +195,7 @@ def deliver(
     MLflow sends the user's credentials to the store whose address is recorded in the spool. A spool that is not in this user's
     own folders is therefore delivered only to a store that the user named, or, with `as_recorded`, to the recorded address.
 
-    Returns one line about data that the store lacks, such as refused values; "" if no data is missing.
+    Return one line about data that the store lacks, such as refused values; "" if the store has all data.
 
     on_progress: called with the number of bytes delivered and the total number of bytes.
     """

@@ -53,7 +53,7 @@ def rows_to_tables(rows: Iterable[Row]) -> list[Table]:
 class RowCompletion(Protocol):
     """Adds the metric values of other ranks to the rows of this process.
 
-    To bound memory, rows are returned without the values of ranks that have exited or are late.
+    To limit memory use, a row is returned without the values of a rank that has exited or is late.
     """
 
     def take(self, tables: Sequence[Table]) -> Sequence[Table]:

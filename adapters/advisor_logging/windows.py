@@ -38,8 +38,8 @@ class WindowReducer:
         self._values: dict[str, list[float]] = {}
 
     def add(self, step: int, time_ms: int, values: Mapping[str, float]) -> list[Point]:
-        """Return the points of the window that ends before this step and, if the window of this step has width 1, the points of
-        this step."""
+        """Return the points of the window that ends before this step. If the window of this step has width 1, also return the
+        points of this step."""
         width = contract.window_width(step)
         window = (width, step // width)
         closed = self.close() if self.open_since is not None and window != self._window else []

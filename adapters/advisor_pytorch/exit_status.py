@@ -21,7 +21,7 @@ class ExitStatus(NamedTuple):
 
 
 def exit_status_from_exception(error: BaseException | None) -> ExitStatus | None:
-    """Return the status that follows from the exception that ended the training; None if there was no exception, or for
+    """Return the status that follows from the exception that ended the training; None if there was no exception, or if it was
     `sys.exit` without an error."""
     if error is None or (isinstance(error, SystemExit) and not error.code):
         return None

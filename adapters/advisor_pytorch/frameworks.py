@@ -116,7 +116,7 @@ def _is_plain_value(value: object) -> bool:
 
 @contextmanager
 def warn_on_training_error(what: str) -> Iterator[None]:
-    """Turn an error in the `with` block into a warning, so that the training continues. what: subject of the warning."""
+    """Log an error in the `with` block as a warning, so that the training continues. what: subject of the warning."""
     try:
         yield
     except Exception as error:
@@ -124,7 +124,7 @@ def warn_on_training_error(what: str) -> Iterator[None]:
 
 
 class ObjectiveValues:
-    """A tensor stays on its device until its value is needed."""
+    """Keeps the objective's value of each evaluation; a value that is a tensor stays on its device until it is needed."""
 
     def __init__(self, objective: str) -> None:
         self._objective = objective

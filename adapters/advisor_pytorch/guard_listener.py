@@ -14,7 +14,7 @@ GuardMode = Literal["warn", "stop"]
 
 
 class GuardListener:
-    """Keeps the guard's latest verdict on a run, and whether that verdict asks to stop the training."""
+    """Keeps the guard's latest verdict on a run, and whether this verdict requires the training to stop."""
 
     def __init__(self, mode: GuardMode | None, warn: Callable[[str, str], None]) -> None:
         """warn: function that logs a one-line warning, once per key."""
@@ -31,7 +31,7 @@ class GuardListener:
     def on_verdict(self, verdict: GuardVerdict) -> None:
         """The writer thread calls this method."""
         if self.should_stop:
-            return  # keep the verdict that asked to stop, because its reason is recorded at the end of the run
+            return  # keep the verdict that stopped the training, because its reason is recorded at the end of the run
         self.verdict = verdict
         stop = verdict["stop"] and self._may_stop()
         if verdict["state"] not in ("fine", "unknown"):
@@ -39,8 +39,8 @@ class GuardListener:
         self.should_stop = stop
 
     def _may_stop(self) -> bool:
-        """Return whether the guard may stop the training: not if there are several ranks, because the others would hang if one
-        stopped alone."""
+        """Return whether the guard may stop the training: False if there are several ranks, because the other ranks would hang
+        if one rank stopped alone."""
         if self._mode == "stop" and current_world_size() > 1:
             self._warn(
                 "guard ranks",

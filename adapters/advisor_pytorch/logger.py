@@ -78,10 +78,10 @@ class TuningLogger:
     with the `with` block, with a call of `close`, or when the interpreter exits.
 
     With several optimizers, the steps of the first optimizer are counted, and `train/grad_norm` covers all optimizers that made
-    a step. If each parameter has its own optimizer that steps during the backward pass, pass all optimizers. With a
-    `GradScaler`, the logged gradient norm is the norm of the unscaled gradient. Skipped steps are not logged as rows; the
-    metric `train/skipped_steps` counts them. If a fused optimizer skips a step, the step numbers have a gap, because only the
-    device knows that it was skipped; other skipped steps get no number.
+    a step. If each parameter has its own optimizer, which makes its step during the backward pass, pass all these optimizers.
+    With a `GradScaler`, the logged gradient norm is the norm of the unscaled gradient. Skipped steps are not logged as rows;
+    the metric `train/skipped_steps` counts them. If a fused optimizer skips a step, the step numbers have a gap, because the
+    skip is known only on the device; a step that another optimizer skips gets no number.
 
     If the loop creates a new optimizer for the same parameters, the steps of the new optimizer are logged from then on. A
     second logger on the same model closes the first logger. A value that cannot be logged never raises an error in the loop;
@@ -226,8 +226,8 @@ class TuningLogger:
 
     @property
     def best(self) -> Best | None:
-        """The evaluation with the best value of the objective so far; None if there is none. The value may be out of date until
-        the run is closed."""
+        """The evaluation with the best value of the objective so far; None if there is none. Before the run is closed, the
+        latest evaluations may not be included yet."""
         best = self._run.outcome.best
         return None if best is None else Best(*best, self._run.keeper.checkpoints.find(best[0]))
 
@@ -258,16 +258,16 @@ class TuningLogger:
         return MeasuredLoader(loader, self._capture.add_batch, self._autopsy.begin_epoch, self._autopsy.on_batch)
 
     def show_batch(self, batch: object) -> None:
-        """Pass the batch of the next `step` to the autopsy, in loops that cannot use `batches`."""
+        """Show the autopsy the batch of the next call of `step`; for loops that cannot use `batches`."""
         if self._autopsy is not None:
             self._autopsy.on_batch(batch)
 
     def loaders(self, *, train: Iterable[Any] | None = None, valid: Iterable[Any] | None = None) -> None:
-        """Log facts about the loaders of training and evaluation, in loops that cannot use `batches`."""
+        """Log facts about the loaders of training and evaluation; for loops that cannot use `batches`."""
         self._run.loaders(train, valid)
 
     def show(self, loss: torch.Tensor) -> None:
-        """Inspect the autograd graph of the first loss, in loops that pass detached losses to `step`."""
+        """Inspect the autograd graph of the first loss; for loops that pass detached losses to `step`."""
         if (observations := self._run.observations) is not None and observations.wants_loss:
             observations.loss(loss)
 
@@ -276,8 +276,8 @@ class TuningLogger:
 
         If a step has several micro-batches, call `step` for each of them; for the last one, call it after `optimizer.step()`.
         The logged loss of the step is the mean over its micro-batches. `examples` overrides `batch_size` for this call of
-        `step`. `grad_norm` is for loops whose optimizer runs no hooks (a replayed CUDA graph): passing it says that an
-        optimizer step with this gradient norm was made.
+        `step`. Pass `grad_norm`, the step's gradient norm, only if the optimizer runs no hooks, as in a replayed CUDA graph:
+        the argument states that an optimizer step was made.
         """
         if not self._capture.alive:
             return
@@ -329,7 +329,7 @@ class TuningLogger:
         self._run.submit_chunk(evaluation_chunk(step, time.time() * 1e3, values))
 
     def add_batch(self, waited_s: float, examples: int | None = None) -> None:
-        """Record a batch, in loops that cannot use `batches`. waited_s: seconds spent waiting for the batch. examples: number
+        """Record a batch; for loops that cannot use `batches`. waited_s: seconds spent waiting for the batch. examples: number
         of examples in it."""
         self._capture.add_batch(waited_s, examples)
 

@@ -15,7 +15,7 @@ def plain_params(params: Mapping[str, object]) -> dict[str, str]:
 
 def _plain_text(value: object) -> str:
     """Return a hyperparameter's value as text for MLflow; scalars of NumPy and PyTorch become plain numbers."""
-    with contextlib.suppress(Exception):  # the value's class may be defined by the user
+    with contextlib.suppress(Exception):  # the user may have defined the value's class, so its conversion can fail
         item = getattr(value, "item", None)
         value = item() if callable(item) and getattr(value, "shape", None) == () else value
     return clean_text(value)

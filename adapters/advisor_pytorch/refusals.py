@@ -9,7 +9,7 @@ from advisor.contract.redact import one_line_error
 
 _IRREGULAR_PLURALS = {"loss": "losses"}
 _KIND_WITHOUT_POINTS = "tag"
-"""Kind of refused value that is not a metric point."""
+"""Kind of refused value that does not count as a metric point."""
 
 
 class RefusedValues:
@@ -32,8 +32,8 @@ class RefusedValues:
         self._warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line_error(error)}); training continues")
 
     def warn_about_total(self, failed_steps: int) -> int:
-        """If a kind of value could not be logged more than once, warn about the numbers of all kinds. Return the number of lost
-        metric points."""
+        """If several values of one kind could not be logged, log one warning with the number of values of each kind. Return the
+        number of lost metric points."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
             parts = ", ".join(_count_phrase(number, kind) for kind, number in counts.items())

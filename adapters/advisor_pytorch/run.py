@@ -1,4 +1,4 @@
-"""Manages the MLflow run of a training: receives its rows, facts, tags and warnings, and ends it with a status."""
+"""Manages the MLflow run of a training: logs the training's rows, facts, tags and warnings, and ends the run with a status."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ class Run:
         batch_size: int | None,
         autopsy: AutopsyMode,
     ) -> None:
-        """Start to capture steps and, on rank 0, to watch for the first non-finite value. trained: the optimizers' parameters."""
+        """Start to capture steps and, on rank 0, to watch for the first non-finite value. trained: the parameters that the
+        optimizers train."""
         self._start_autopsy(optimizers, autopsy, start_step)
         measure, in_parts = choose_norm_measure(trained, self.ranks.world_size, self.warn)
         self.capture = StepCapture(
@@ -141,7 +142,7 @@ class Run:
     def on_observed_tag(self, tag: str, value: str) -> None:
         """Log a fact that the step capture observed, unless the user has set the same tag."""
         if tag == contract.TAG_BATCH_SIZE and self.ranks.send({"batch_size": int(value)}):
-            return  # rank 0 logs the sum over all ranks instead
+            return  # rank 0 logs the sum of this value over all ranks instead
         if self.observations is not None:
             self.observations.on_observed_tag(tag, value)
         self._log_observed_tags({tag: value})
@@ -200,7 +201,7 @@ class Run:
         timeout_s: float,
     ) -> None:
         capture, keeper = self.capture, self.keeper
-        recorder.drain(MAX_DRAIN_S)  # the last values determine the run's final status
+        recorder.drain(MAX_DRAIN_S)  # write the last values first, because they determine the run's final status
         if self.autopsy is not None:
             self.autopsy.stop()
         steps, last_step = capture.next_step + capture.skipped, max(capture.next_step - 1, 0)
@@ -218,7 +219,7 @@ class Run:
         if exit_status.message:
             tags[contract.TAG_ERROR] = exit_status.message
         recorder.close(exit_status.mlflow_status, tags, timeout_s)
-        keeper.note(run_id=recorder.run_id)  # the id of a short run becomes known only at the end
+        keeper.note(run_id=recorder.run_id)  # the MLflow id of a short run becomes known only at the end of the run
 
     def _final_tags(self) -> dict[str, str]:
         """Return the observed tags, except those that the user set."""

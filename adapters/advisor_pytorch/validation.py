@@ -15,7 +15,8 @@ from advisor.contract.metric_direction import Direction, contradicts_direction, 
 from advisor_logging.limits import MAX_STEP
 
 _BETTER_VALUES = {"minimize": "higher", "maximize": "lower"}
-"""For each direction: the values that are better according to a name that contradicts this direction."""
+"""For each direction of the objective: the values that are better according to an objective name that contradicts this
+direction."""
 _NAME_PATTERN = re.compile(r"[/\w.\- :]{1,250}")
 
 
@@ -41,7 +42,7 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
 
 
 def check_objective(params: object, objective: object, direction: object) -> Direction:
-    """Return the direction in which the objective is optimised: `direction` if given, else the direction that the objective's
+    """Return the direction in which the objective is optimised: `direction`, or by default the direction that the objective's
     name implies.
 
     Raises TypeError or ValueError if the hyperparameters or the objective cannot be logged unchanged, or if the direction is
@@ -111,8 +112,8 @@ def check_step(step: object) -> int:
 
 
 def count_classes(classes: int | Sequence[str] | None) -> int | None:
-    """Return the number of classes, which is given directly or as a list of class names. Raises TypeError or ValueError if
-    there are fewer than 2 classes."""
+    """Return the number of classes; `classes` is this number or a list of class names. Raises TypeError or ValueError if there
+    are fewer than 2 classes."""
     if classes is None:
         return None
     number = len(classes) if isinstance(classes, Sequence) and not isinstance(classes, str) else classes

@@ -26,8 +26,8 @@ TRL_HYPERPARAMETERS = (
 ).split()
 """Arguments of TRL's trainers that affect the learned model. Trainers other than TRL's do not have these arguments.
 
-Names that usually have a different meaning in other trainers are excluded: `num_iterations` (not the length of training),
-`epsilon` (not Adam's), `generation_batch_size` and `disable_dropout`.
+Arguments whose names usually have a different meaning in other trainers are excluded: `num_iterations` (not the length of
+training), `epsilon` (not Adam's), `generation_batch_size` and `disable_dropout`.
 """
 
 _PRETRAINED_SOURCE_KEY = "_name_or_path"
@@ -78,8 +78,8 @@ def adapter_hyperparameters(model: Any) -> dict[str, object]:
 def is_pretrained(model: Any) -> bool:
     """Return whether the weights of the model, or of the model inside its adapter, were loaded by `from_pretrained`.
 
-    The model's path does not show this, because a model with random weights also keeps the path of its configuration. Since
-    version 5, Transformers marks the parameters that it has loaded.
+    The model's path does not tell whether weights were loaded, because a model with random weights also keeps the path of its
+    configuration. Since version 5, Transformers marks the parameters that it has loaded.
     """
     return bool(getattr(model, "name_or_path", "")) and any(
         getattr(parameter, "_is_hf_initialized", False) for parameter in model.parameters()
@@ -90,7 +90,7 @@ def _active_adapters(model: Any) -> Sequence[str]:
     """Return the names of the model's active adapters. Active adapters are a property in PEFT's models, and a method in
     Transformers' own models.
 
-    If the model has no adapter, the method raises an error.
+    Calling this method of a model without an adapter raises an error.
     """
     active = getattr(model, "active_adapters", ())
     return list(active()) if callable(active) else active
@@ -117,7 +117,8 @@ def _adapted_layers(model: Any, config: Any) -> str | None:
 
 
 def _match_all_layers_of_kinds(model: Any, names: Sequence[str]) -> bool:
-    """Return whether the names, which PEFT compares with the ends of layer paths, match all layers of the kinds that they name."""
+    """Return whether the names match all layers of the kinds that they name; PEFT compares each name with the end of a layer's
+    path."""
     kinds = {_kind(name) for name in names}
     layers = (
         [path for path, _ in model.named_modules() if _kind(path) in kinds] if hasattr(model, "named_modules") else []

@@ -1,7 +1,7 @@
 """Observes the loss of each micro-batch when the Trainer passes it to Accelerate for the backward pass.
 
 The observed loss is the loss that is minimised, whether the model, label smoothing, a custom loss or an overridden method
-computes it. The observed loss is scaled so that the micro-batches of an optimizer step add up to the loss of the step.
+computes it. The observed loss is scaled so that the losses of a step's micro-batches add up to the loss of the step.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         with TuningCallback("eval_loss") as tuning:
             Trainer(model, arguments, ..., callbacks=[tuning]).train()
 
-    With `guard="stop"`, the callback stops the training after a step if it can no longer beat the best trial of its study
-    (`TuningLogger.should_stop`).
+    With `guard="stop"`, the callback stops the training after a step if the trial can no longer beat the best trial of its
+    study (`TuningLogger.should_stop`).
     """
 
     _is_training = False
@@ -146,8 +146,8 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
 
     @override
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Log metrics of the trainer that the base Trainer does not have. Exclude the time that logging takes from the measured
-        wait for data."""
+        """Log metrics of the trainer that the base Trainer does not have. The time that logging takes is excluded from the
+        measured wait for data."""
         logs = kwargs.get("logs")
         if self._log is not None and isinstance(logs, Mapping):
             with warn_on_training_error("the trainer's metrics"):

@@ -14,8 +14,7 @@ _PREFIX = "train/"
 def trainer_training_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
     """Return the training metrics in one entry of the trainer's log, under names `train/NAME`.
 
-    Entries of evaluations, and the summary at the end of the training, contain no training metrics, so the result is empty for
-    them.
+    The result is empty for entries of evaluations and for the summary at the end of the training.
     """
     if any(name.endswith("_runtime") for name in logs):
         return {}

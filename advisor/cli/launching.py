@@ -179,7 +179,7 @@ class Launcher:
     warns: bool = True
     """Whether to warn about values of the study that the command does not pass to the training."""
     retry: Literal["none", "silent", "failed", "all"] = "silent"
-    """Which failed or interrupted trials of earlier launches to start again from the beginning; see `Retry`."""
+    """Which failed or interrupted trials of earlier launches to start again from the beginning; see `RetryPolicy`."""
     continued: tuple[str, ...] = ()
     """Names or numbers of trials that the guard stopped and that this launch should continue."""
     earlier_rounds: bool = False

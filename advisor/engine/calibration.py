@@ -1,8 +1,8 @@
 """Corrects the confidences of findings with `calibration.csv`, which `benchmarks/quality/calibration.py` writes.
 
-A rule computes the confidence of a finding from a statistical test. The table lists, for each rule and several of these
-confidences, the share of findings whose advice was right in simulated studies with a known optimum. Reports show an
-interpolation between these shares: the probability that the advice is right.
+A rule computes the confidence of a finding from a statistical test. For each rule and several confidence values, the table
+lists the share of findings whose advice was right in simulated studies with a known optimum. Reports interpolate between the
+shares in the table, and show the result as the probability that the advice is right.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ def corrected(stated: float, knots: tuple[CalibrationPoint, ...]) -> float:
 def calibrated(finding: Finding, *, measured: bool = True) -> Finding:
     """Return the finding with its confidence replaced by the probability that its advice is right.
 
-    measured: True if the rule's calibration map was measured on such findings; if False, only apply the finding's `doubt`. A
-    warning becomes a note if its advice is more likely wrong than right, so that planning does not act on it.
+    measured: True if the rule's calibration map was measured on findings of this kind; if False, the function only multiplies
+    the confidence by the finding's `doubt`. A warning becomes a note if its advice is more likely wrong than right, so that
+    planning does not act on it.
     """
     knots = table().get(finding.rule, ()) if measured else ()
     confidence = round(corrected(finding.confidence, knots) * finding.doubt, 3)

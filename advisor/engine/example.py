@@ -14,7 +14,8 @@ from advisor.model.frozen import FrozenModel
 
 
 class Example(FrozenModel):
-    """One-line description of a study, a rule's first finding on it, and the resulting changes to the next study."""
+    """A one-line description of a study, the first finding of a rule on this study, and the changes that the finding makes to
+    the next study."""
 
     study: str
     message: str

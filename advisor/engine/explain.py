@@ -1,5 +1,5 @@
-"""Marks findings that another finding causes, so that a report has one headline for each cause. Rules declare which findings
-cause which."""
+"""Marks findings that another finding causes, so that a report has one headline for each cause. Each rule declares which
+findings of other rules cause its findings, or are caused by them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from advisor.model.words import lower_first
 
 
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
-    """Set `explained_by` on each finding that another finding causes, and return the verdicts. Rules that found nothing, but
-    were blinded by a critical finding, count as not assessed.
+    """Set `explained_by` on each finding that another finding causes, and return the verdicts. If a critical finding prevents a
+    rule from judging the study, and this rule found nothing, the rule counts as not assessed.
 
-    If a finding has several causes, choose a cause that the finding's changes must wait for, then the cause with the highest
-    priority in planning, then the earliest cause in the causal order.
+    If a finding has several causes, prefer a cause that must be fixed before the finding's changes are made. Among the
+    remaining causes, prefer the one with the highest priority in planning, then the earliest one in the causal order.
     """
     verdicts = tuple(verdicts)
     findings = [f for v in verdicts for f in v.findings]
@@ -71,7 +71,7 @@ def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
 
 
 def find_first_cause(finding: Finding, findings: Sequence[Finding]) -> Finding:
-    """Follow the causes of `finding` to the first one; return `finding` itself if no other finding explains it."""
+    """Return the first cause in the causal chain of `finding`; return `finding` itself if no other finding explains it."""
     while (cause := cause_of(finding, findings)) is not None:
         finding = cause
     return finding

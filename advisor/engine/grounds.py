@@ -23,7 +23,7 @@ GROUND_TEXTS: dict[Ground, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Grounds:
-    """The kinds of evidence for a rule's finding and for its advice, with the source."""
+    """The kinds of evidence that support the finding and the advice of a rule, and the source of this evidence."""
 
     finding: Ground
     advice: Ground
@@ -31,6 +31,6 @@ class Grounds:
     """Papers or documentation that support the rule, such as "arXiv 2309.14322"."""
 
     def sentence(self) -> str:
-        """Return a sentence about the evidence for the rule's documentation page."""
+        """Return a sentence that describes the evidence, for the documentation page of the rule."""
         finding, advice = GROUND_TEXTS[self.finding], GROUND_TEXTS[self.advice]
         return f"The finding rests on {finding}. The advice rests on {advice}. Source: {self.source}."

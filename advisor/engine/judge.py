@@ -43,7 +43,7 @@ def judge(
     calibrate: True to correct each confidence by the rule's calibration table and to multiply it by the finding's `doubt`.
 
     If a rule does not end or raises any exception except MissingData, it is reported as broken, and the remaining rules still
-    run. Findings that other findings cause are marked as such (see `advisor.engine.explain`).
+    run. Findings that other findings cause get the attribute `explained_by` (see `advisor.engine.explain`).
     """
     rules = tuple(rules)
     verdicts = []

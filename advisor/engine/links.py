@@ -14,7 +14,8 @@ from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding, Severity
 
 Node: TypeAlias = tuple[str, Place, Severity]
-"""A node of the causal graph: all findings of one rule with the same severity that all have, or all lack, a subject."""
+"""A node of the causal graph: all findings of one rule that have the same severity and the same place ("somewhere" or
+"everywhere")."""
 
 
 def causal_node(finding: Finding) -> Node:

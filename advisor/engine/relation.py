@@ -1,4 +1,5 @@
-"""Describes which findings of rules cause which. A report shows the cause as a headline and its effects below it."""
+"""Declares that findings of one rule cause findings of another rule. A report shows a cause as a headline, and the effects of
+this cause below the headline."""
 
 from __future__ import annotations
 
@@ -44,16 +45,16 @@ class Relation:
     """True if changes for the effect must wait until the cause is fixed; False if they help to fix the cause or are useful in
     any case."""
     cause_at: Place | None = None
-    """If set, only findings with this `Place` can be causes."""
+    """Place that a finding must have to be a cause; None for any place."""
     effect_at: Place | None = None
-    """If set, only findings with this `Place` can be effects."""
+    """Place that a finding must have to be an effect; None for any place."""
     min_severity: Severity = "note"
     """Minimum severity of the cause."""
     max_severity: Severity = "critical"
     """Maximum severity of the effect."""
     blinds: bool = False
-    """True if the effect's rule can judge nothing in a study with a critical cause, so that it has not passed if it finds nothing.
-    """
+    """True if a critical cause prevents the effect's rule from judging the study, so that the rule counts as not assessed if it
+    finds nothing."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Link:
 
     def applies(self, effect: Finding, cause: Finding) -> bool:
         """Return True if the finding `cause` explains the finding `effect` in this relation. A finding never explains a more
-        severe finding, nor does an uncertain finding explain any other."""
+        severe finding, and an uncertain finding explains no other finding."""
         fits = all(
             place is None or place == finding_place(finding)
             for place, finding in ((self.relation.cause_at, cause), (self.relation.effect_at, effect))

@@ -82,8 +82,8 @@ class Rule(BaseModel):
     """Whether the rule compares the results or lengths of trials. A rule that compares results does not apply if all training
     runs stopped at a target value."""
     needs_order: ClassVar[bool] = False
-    """Whether the rule depends on the order of the trials' results. If results do not rank the trials, such a rule counts as
-    not assessed when it finds nothing."""
+    """Whether the rule depends on the order of the trials' results. If results do not rank the trials, a rule that depends on
+    their order counts as not assessed when it finds nothing."""
     needs_learning: ClassVar[bool] = False
     """Whether the rule reads differences between trials, or shapes of curves, which are chance if no trial learned anything."""
     explains: ClassVar[Relation | tuple[Relation, ...]] = ()

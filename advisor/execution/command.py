@@ -32,8 +32,8 @@ placeholders takes precedence."""
 _COLLECTIVE_PLACEHOLDERS = {"json", "args"}
 """Placeholders that stand for all hyperparameters together."""
 _MAX_FILE_BYTES = 1_000_000
-"""Maximum size in bytes of a file on the command line whose content counts as part of the command. Files above this size are
-assumed to be data."""
+"""Maximum size in bytes of a file that the command names and whose content is part of the command's fingerprint. Larger files
+are assumed to be data."""
 _PLACEHOLDER_PATTERN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
@@ -59,8 +59,8 @@ def check_placeholders(words: Sequence[str], parameters: Iterable[str], availabl
 def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], parameters: Iterable[str]) -> None:
     """Raise AdvisorError if the command passes some hyperparameters but omits a searched one.
 
-    searched: maps each searched hyperparameter to a derived hyperparameter that the command may pass instead, or to itself if
-    there is none.
+    searched: maps each searched hyperparameter to a derived hyperparameter that the command may pass instead; a hyperparameter
+    without such a substitute is mapped to itself.
     """
     names = placeholders(words)
     if must_append(words, parameters) or "{args}" in words or "json" in names:

@@ -32,10 +32,10 @@ from advisor.tracking.stores.client import open_client
 from advisor.tracking.stores.location import Location, absolute_uri, require_local
 
 INTERVAL_S = 10.0
-"""Minimum seconds between two times that the tracking store is read."""
+"""Minimum seconds between two reads of the tracking store."""
 IDLE_FACTOR = 10.0
-"""Minimum pause between two times that the tracking store is read, as a multiple of the duration of reading it. This limits
-reading to about a tenth of the process's time."""
+"""Minimum pause between two reads of the tracking store, as a multiple of the duration of one read. The pause limits reads to
+about a tenth of the process's time."""
 MAX_RESTART_PAUSE_S = 300.0
 """Maximum seconds to wait before restarting the guard's process after it ended."""
 
@@ -76,7 +76,8 @@ class Reading:
 
 
 def pause_between_readings_s(reading_s: float, interval_s: float = INTERVAL_S) -> float:
-    """Return the seconds to wait before the tracking store is read again, if it last took `reading_s` seconds."""
+    """Return the number of seconds to wait before the next read of the tracking store, if the last read took `reading_s`
+    seconds."""
     return max(interval_s, IDLE_FACTOR * reading_s)
 
 
@@ -98,7 +99,7 @@ def judge(study: Study) -> tuple[RunVerdict, ...]:
 
 @dataclass(frozen=True, slots=True)
 class GuardedStudy:
-    """A study whose running trials are judged, with the settings to read it."""
+    """A study whose running trials are judged, and the settings with which to read the study."""
 
     experiment: str
     location: Location
@@ -109,7 +110,7 @@ class GuardedStudy:
     objective: str | None = None
     direction: Any = None
     interval_s: float = INTERVAL_S
-    """Minimum seconds between two times that the tracking store is read."""
+    """Minimum seconds between two reads of the tracking store."""
 
     def read(self) -> Reading:
         """Read the tracking store, and judge the running trials. If the store cannot be read, return a `Reading` with the

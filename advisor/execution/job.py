@@ -56,15 +56,15 @@ def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> 
 def job_seed(spec: StudySpec, key: Key, first_seed: int) -> int:
     """Return the random seed of a job.
 
-    Without repeats, each trial gets another seed; with a common seed, a setting could be the best only because it suits this
-    seed. With repeats, all trials use the same seeds, so that only their hyperparameters differ.
+    Without repeats, each trial gets a different seed, because a setting could otherwise be the best only because it suits a
+    common seed. With repeats, all trials use the same seeds, so that only their hyperparameters differ.
     """
     number, repeat = key
     return first_seed + (number if (spec.seeds or 1) == 1 else repeat)
 
 
 def default_seed(spec: StudySpec) -> int:
-    """Return the first seed of the study's round, by default. Each round starts with another seed, so that no trial is repeated
+    """Return the default first seed of the study's round. Each round starts with another seed, so that no trial is repeated
     exactly."""
     return SEEDS_PER_ROUND * (spec.round - 1)
 

@@ -61,8 +61,8 @@ class Summary:
 
     @property
     def leaders(self) -> list[Key]:
-        """Keys of all jobs that share the best objective value so far, in ascending order. Only an analysis can decide which of
-        these jobs is better."""
+        """Keys of all jobs with the best objective value so far, in ascending order. Only an analysis can decide which of these
+        jobs is better."""
         values = {key: o.best for key, o in self.outcomes.items() if o.best is not None}
         best = (max if self.maximize else min)(values.values(), default=None)
         return sorted(key for key, value in values.items() if value == best)

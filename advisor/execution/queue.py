@@ -156,8 +156,8 @@ def as_observations(spec: StudySpec, entries: Iterable[JobEntry]) -> list[Observ
 
 
 def _mean_objective(outcomes: Sequence[Outcome]) -> float | None:
-    """Return the mean of the best objective values over the runs of a trial; None if one of them failed, because its setting is
-    then unsuitable.
+    """Return the mean, over the runs of a trial, of the best objective value of each run; None if a run failed, because the
+    setting of the trial is then unsuitable.
 
     A stopped or pruned run counts with the best value that it reached, because the full run would reach at least this value.
     """

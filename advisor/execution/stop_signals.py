@@ -28,8 +28,8 @@ class StopSignals:
         used = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         before: dict[int, Any] = {number: signal.signal(number, self._count_signal) for number in used}
         if signal.SIGINT not in before:
-            # In a script, the shell starts `advisor run … &` with SIGINT ignored. Training processes would inherit this and
-            # could not be asked to stop. So install a handler, which child processes do not inherit.
+            # In a script, the shell starts `advisor run … &` with SIGINT ignored. Training processes would inherit the ignored
+            # SIGINT, and could not be asked to stop. So install a handler, which child processes do not inherit.
             before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
         try:
             yield

@@ -38,7 +38,8 @@ _MIN_POLL_S = 0.005
 """Minimum seconds between two checks whether a training process has ended. The pause starts at this value and doubles until a
 process ends, so that short runs follow each other without long gaps."""
 MAX_FIRST_FAILURES = 3
-"""The launch ends with an error if this many first trials all fail or all log nothing, unless an earlier trial has a result."""
+"""Number of first trials that must all fail, or all log nothing, before the launch ends with an error; the launch continues if
+an earlier trial has a result."""
 MAX_RESTARTS_AFTER_LOSS = 3
 """Maximum number of times that a job is restarted because its machine was lost. After one more loss, the job is recorded as
 stopped."""
@@ -369,7 +370,7 @@ class _Worker:
             self._guard.close()
 
     def _stop_trainings(self, *, kill: bool) -> None:
-        """Ask all running training processes to stop. kill: also kill those that were already asked to stop."""
+        """Ask all running training processes to stop. kill: True to kill the processes that were already asked to stop."""
         for item in self._begun:
             if item.exit is None and (kill or item.stop is None):
                 item.training.stop()

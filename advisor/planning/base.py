@@ -125,9 +125,8 @@ def validate(spec: StudySpec, before: StudySpec | None = None) -> StudySpec:
 
 
 def with_training_lengths(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the spec with each fixed hyperparameter that sets the training length (`Study.lengths`), such as epochs, adapted to
-    `max_train_steps`.
-    """
+    """Return the spec with its fixed hyperparameters that set the training length (`Study.lengths`), such as epochs, adapted to
+    `max_train_steps`."""
     for name, per in study.lengths.items():
         old = spec.parameters.get(name)
         if old is None or old.role != "fixed" or not spec.max_train_steps:
@@ -158,9 +157,8 @@ def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
 
 
 def _length(study: Study, parameters: Mapping[str, Parameter]) -> int | None:
-    """If the next study fixes a batch size that this study searched, use the length of the trials with this batch size: larger
-    batches need fewer steps per epoch.
-    """
+    """If the next study fixes a batch size that this study searched, return the length of the trials with this batch size,
+    because larger batches need fewer steps per epoch."""
     whole = study.spec.max_train_steps
     fixed = {n for n in study.searched if parameter_kinds.is_batch_size(n) and parameters[n].role == "fixed"}
     alike = [

@@ -1,9 +1,9 @@
 """Widens the range of the learning rate if trials near the next study's batch size suggest a best rate outside it.
 
-The best learning rate grows with the batch size. So a learning-rate range based on trials of all batch sizes can be too low for
-a large batch size, or too high for a small one. If, among the trials near the new batch size, the best trial has the lowest or
-highest learning rate, the range is extended to half a decade beyond that rate. If the best learning rate grows with the square
-root of the batch size, it changes by this factor for ten times the batch size.
+The best learning rate grows with the batch size. A learning-rate range based on trials of all batch sizes can therefore be too
+low for a large batch size, or too high for a small one. If, among the trials near the new batch size, the best trial has the
+lowest or highest learning rate, the range is extended to half a decade beyond that rate. If the best learning rate grows with
+the square root of the batch size, it changes by this factor for ten times the batch size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Chooses the batch size of the next study: a power of two, based on throughput and memory use if the trials logged these.
 
 Playbook: "Choosing the batch size". The batch size is chosen for speed and not tuned for validation quality. If the optimizer
-is tuned for each batch size, results hardly depend on the batch size, but training time does.
+is tuned separately for each batch size, results hardly depend on the batch size, but training time does.
 """
 
 from __future__ import annotations

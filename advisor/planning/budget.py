@@ -6,9 +6,9 @@ around this response. While no hyperparameter has a known effect, the search als
 space. If a range was extended, no earlier result counts, because earlier trials do not cover the added part. If a study comes
 from a study design, its number of trials stays unchanged.
 
-*Budget.* A budget is a number of steps or a time; times are estimated from logged step times. The budget is spent on the
-studies in their planned order. If the budget is too small for a study, the study searches fewer hyperparameters, and its notes
-name the omitted ones.
+*Budget.* A budget is a number of steps or a duration; durations are estimated from the logged times of steps. The budget is
+spent on the studies in their planned order. If the budget is too small for a study, the study searches fewer hyperparameters,
+and its notes name the omitted ones.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ MIN_TRIALS_PER_VALUE = 6
 """Minimum number of trials per value of a scientific hyperparameter if other hyperparameters are tuned for each value. Our choice.
 """
 MAX_TRIALS_GROWTH = 2
-"""Maximum ratio of the next study's number of trials to that of the last study. If more trials are needed, users should look at
-the first results before they run the remaining trials.
-"""
+"""Maximum ratio of the next study's number of trials to that of the last study. If a study needs more trials, users should look
+at the first results before they run the remaining trials."""
 _SECONDS_PER_UNIT = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
 _BUDGET_PATTERN = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([a-z]+)")
 """Pattern of a number with its unit. Commas separate thousands only, because `1,5h` is ambiguous."""
@@ -93,7 +92,8 @@ def _next_trial_count(spec: StudySpec, needed: int) -> int:
 
 
 def _earlier_result_count(study: Study, spec: StudySpec) -> int:
-    """Return the number of earlier results that lie in the next study's space; 0 if the next study trains longer.
+    """Return the number of earlier results that lie in the next study's space; 0 if the next study trains longer than the
+    earlier trials.
 
     Results of longer earlier trials also count, because a study is shortened only if the last part of training does not improve
     the objective.
@@ -120,8 +120,8 @@ def trial_number_reason(study: Study, spec: StudySpec) -> str:
 
 
 def _min_trial_count(spec: StudySpec) -> int:
-    """Each choice gets at least one trial, and each compared value gets enough trials to tune the other hyperparameters. A
-    search of only a learning rate needs `RATE_TRIALS`.
+    """Return the minimum number of trials: each choice gets at least one trial, and each compared value gets enough trials to
+    tune the other hyperparameters. A search of only a learning rate needs `RATE_TRIALS`.
     """
     if len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
         return RATE_TRIALS

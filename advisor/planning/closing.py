@@ -1,8 +1,9 @@
 """Chooses the next study if no rule recommends a change.
 
 The planner switches from exploration to exploitation only if there is positive evidence for it (`states`). While evidence is
-missing, it plans the cheapest study that provides this evidence: a search of the learning rate for a newly fixed batch size, a
-search of fewer hyperparameters, or more trials of the same space. Long runs and repeats of the best trial are planned last.
+missing, the planner chooses the cheapest study that provides this evidence: a search of the learning rate for a newly fixed
+batch size, a search of fewer hyperparameters, or more trials of the same space. Long runs and repeats of the best trial are
+planned last.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from advisor.planning.states import MIN_EFFECT_SD, Evidence, assess_evidence, se
 from advisor.stats import power
 
 MAX_GAIN = 0.05
-"""A search of a settled space is skipped if, according to the model, it finds a better setting with at most this probability."""
+"""Maximum probability of finding a better setting, according to the model, at which a search of a settled space is skipped."""
 UNLIKELY_GAIN_NOTE = (
     "More search would hardly help: the probability that {count} more trials find a setting that is better than the best one "
     "by more than noise is at most {chance}."
@@ -68,7 +69,7 @@ def closing_study(
 
 
 def with_open_questions(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
-    """Adapt a study that only adds trials, shortens them or narrows ranges, so that it also answers open questions.
+    """Adapt a study that only adds trials, shortens trials or narrows ranges, so that the study also answers open questions.
 
     If this study has too few trials for all hyperparameters, it searches only some of them, including all whose ranges changed.
     """
@@ -107,7 +108,8 @@ def stop_if_settled(
 
 
 def _chance_of_gain(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> float | None:
-    """Return an upper bound of the probability that the search finds a better setting, if this probability is small; else None."""
+    """If the search is unlikely to find a better setting, return an upper bound of the probability that it finds one; else
+    None."""
     best = trials_inside(spec, study.ranked()[:1])
     if not searches(spec) or spec.sampler.kind == "adaptive" or promising.trains_differently(study, spec) or not best:
         return None

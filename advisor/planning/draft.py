@@ -1,7 +1,7 @@
 """The draft of the next study, to which findings apply their changes.
 
-Once a rule has set a part of the draft, later rules cannot change this part. Rules that cut a range are an exception: at each
-end, the tighter cut wins.
+Once a rule has set a part of the draft, later rules cannot change this part. If several rules cut the same end of a range,
+however, the tighter cut applies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StudyDraft:
     """The next study before any change."""
     current: StudySpec
     owners: dict[Part, str] = field(default_factory=dict)
-    """The rule that set a part of the study, by part."""
+    """Maps each part of the study that a rule has set to this rule."""
 
     def apply(self, rule: str, change: Change) -> bool:
         """Apply the change, and return whether it altered the draft. Raises ChangeConflictError if the change cannot be applied."""

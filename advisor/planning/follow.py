@@ -48,7 +48,7 @@ class FindingFollower:
     draft: StudyDraft
     deferred: list[Deferred] = field(default_factory=list)
     settled: list[Finding] = field(default_factory=list)
-    """Findings that the planned studies follow, and findings that wait for one of those to be followed."""
+    """Findings that the planned studies follow, and findings that wait for a followed finding."""
 
     def follow(self, finding: Finding, edits: StageEdits, savings: Sequence[StageEdits]) -> None:
         """Apply the finding's changes to the draft, or defer the finding.
@@ -154,7 +154,7 @@ class FindingFollower:
         return 0 if cause is None else 1 + self.depth(cause)
 
     def needs_manual_fix(self, finding: Finding) -> bool:
-        """Return whether the user must fix something by hand before the next study. Such a fix needs a separate study, which
+        """Return whether the user must fix something by hand before the next study. A fix by hand needs a separate study, which
         must precede all studies with less important goals."""
         if self._cause_to_fix_first(finding) is not None or not any(isinstance(c, Advise) for c in finding.changes):
             return False
@@ -164,7 +164,7 @@ class FindingFollower:
 
 def _condition_text(cause: Finding) -> str:
     """Return the condition for following a finding that this cause explains, as a clause. The clause names a changed range
-    without its values, because other findings may set different values."""
+    without its end values, because other findings may set different values."""
     ranges = [c.parameter for c in cause.changes if isinstance(c, SetRange)]
     if ranges:
         return f"when the range of {clean(ranges[0])} has changed"

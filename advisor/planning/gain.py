@@ -35,7 +35,7 @@ class Gain(NamedTuple):
     """Probability that the search finds a better setting than the best so far; if `beyond_noise`, better by more than noise."""
     size: float
     """Expected improvement of the objective if the search finds a better setting. Gains shrink with the number of trials, so
-    this estimate is more likely too high than too low."""
+    the estimate is more likely too high than too low."""
     beyond_noise: bool
     """Whether a gain must exceed noise to count, which requires that the variation between seeds is known."""
 
@@ -85,7 +85,7 @@ def of(study: Study, spec: StudySpec) -> Gain | None:
 
 
 def sentence(study: Study, spec: StudySpec) -> str:
-    """Return the expected gain as a sentence; empty if the gain is unknown."""
+    """Return a sentence that states the expected gain; empty if the gain is unknown."""
     gain = of(study, spec)
     if gain is None:
         return ""

@@ -57,9 +57,8 @@ class Plan(FrozenModel):
     """Names of the next studies that still have the analysed study's number of trials. The number of trials of all other next
     studies comes from a study design."""
     new_scores: bool = False
-    """Whether scores of the next studies are not comparable with earlier ones, for example after a change of the validation
-    data, so that earlier trials cannot be used.
-    """
+    """Whether scores of the next studies are not comparable with earlier scores, for example after a change of the validation
+    data. If so, earlier trials cannot be used."""
     stop: str = ""
     """Reason to stop if findings ask for a next study but another search would hardly find a better setting. The reason is
     empty if a study is planned."""

@@ -41,7 +41,7 @@ class PlanMerger(FindingFollower):
     savings: list[StageEdits] = field(default_factory=list)
     """Stages that no study contains yet, because they only save trials or steps, or only give advice."""
     early: list[Advise] = field(default_factory=list)
-    """Advice of earlier stages that the notes of the first study contain."""
+    """Advice of earlier stages, which is added to the notes of the first study."""
     sweeps: bool = False
     """Whether the first study is a sweep of the learning rate, because only one setting was trained. Further changes depend on
     the result of this sweep."""
@@ -152,7 +152,7 @@ class PlanMerger(FindingFollower):
         return [change]
 
     def answer_open_questions(self) -> None:
-        """Let the first study also answer open questions, if it only adds trials, shortens them or changes ranges.
+        """Let the first study also answer open questions if this study only adds trials, shortens trials or changes ranges.
 
         If the first study has too few trials for all hyperparameters, it searches only some of them. In this case, later
         studies are dropped, because they are based on the former search space.
@@ -231,7 +231,7 @@ class PlanMerger(FindingFollower):
         return not spec.searched and bool(best) and all(best[0].params.get(n) == v for n, v in values.items())
 
     def _saves_steps(self, edits: StageEdits, before: StudySpec) -> bool:
-        """Return whether the stage only shortens training, and the only planned study only narrows the search space."""
+        """Return whether the stage only shortens training while the only planned study only narrows the search space."""
         first, start = self.specs[0], self.draft.start
         narrows = len(self.specs) == 1 and first.searches_within(start) and first.schedule == start.schedule
         return narrows and not self.broken and edits.request is None and edits.only_shortens(before) and edits.sure

@@ -56,10 +56,10 @@ def fixed(spec: StudySpec, findings: Iterable[Finding]) -> list[FixParameter]:
 
 
 def best_settings(study: Study) -> list[Trial]:
-    """Return the best trial of each of the best settings, at most `BEST` trials.
+    """Return the best trial of each of the best settings, at most `MAX_SETTINGS_TRAINED_AGAIN` trials.
 
-    The order is that of all rankings, `Study.ranked`. If the last of these settings tie with settings beyond `BEST`, leave all
-    tied ones out.
+    The trials are in the order of `Study.ranked`. If the last settings tie with settings beyond this limit, leave out all tied
+    settings.
     """
     best = repeats.first_trial_of_settings(t for t in study.ranked() if t.params)
     first, beyond = best[:BEST], best[BEST:]

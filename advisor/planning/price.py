@@ -143,8 +143,8 @@ def _seconds_outside_steps(study: Study, trials: Sequence[Trial]) -> float:
     """Return the seconds of a run outside its steps: from its start to step 0, and from its last logged point to the next run's
     start.
 
-    This includes the start of the process, whether the launcher or the training script created the run. A pause longer than
-    `MAX_PAUSE_S` is ignored, because the user may have caused it.
+    These seconds include the start of the process, regardless of whether the launcher or the training script created the MLflow
+    run. A pause longer than `MAX_PAUSE_S` is ignored, because the user may have caused it.
     """
     starts, ends = [], []
     for trial in trials:

@@ -2,8 +2,8 @@
 need no trials.
 
 The ranges come from a model of all trials (`advisor.computed.space.promising`), even if no rule found the current ranges too
-wide. If a finding moved an end outwards, that range stays unchanged. Probes, studies with listed settings and studies after an
-adaptive search keep all ranges. A learning-rate range also stays unchanged if the next study is the first to vary momentum,
+wide. A range of which a finding moved an end outwards stays unchanged. Probes, studies with listed settings and studies after
+an adaptive search keep all ranges. A learning-rate range also stays unchanged if the next study is the first to vary momentum,
 because good learning rates depend on momentum.
 """
 
@@ -26,8 +26,8 @@ from advisor.planning.goals import with_new_range
 def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec:
     """Return the next study with narrower ranges, without values that the trials of `study` rule out.
 
-    keep: parts of the spec that findings set, such as the end of a range. Where a finding narrowed one end of a range, the
-    trials may still narrow both ends further.
+    keep: parts of the spec that findings set, such as the end of a range. If a finding narrowed one end of a range, the trials
+    may still narrow both ends further.
     """
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec

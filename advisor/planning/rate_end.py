@@ -1,8 +1,8 @@
 """Widens the learning-rate range if the best trials lie at one of its ends, even if no rule is sure that results improve beyond
 this end.
 
-The learning rate matters most, and a wider range for it costs little. So the learning-rate range is widened before regularisers
-are compared, and together with other changes of the search space.
+The learning rate usually matters most, and a wider range for the learning rate costs few trials. The learning-rate range is
+therefore widened before regularisers are compared, and together with other changes of the search space.
 """
 
 from __future__ import annotations

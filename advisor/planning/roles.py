@@ -45,8 +45,8 @@ def default_role(name: str) -> tuple[Role, str]:
 
 
 def why(name: str, role: Role, more: str) -> str:
-    """Return the reason for a hyperparameter's role, followed by `more`. The reason is the comparison for the role
-    "scientific", the standard reason for the default role, and empty for any other role."""
+    """Return the reason for the role of a hyperparameter, followed by the text `more`. The reason is the comparison for the
+    role "scientific", the standard reason for the default role, and empty for any other role."""
     default, reason = default_role(name)
     if role == "scientific":
         return f"compared in this study; {more}"
@@ -54,7 +54,7 @@ def why(name: str, role: Role, more: str) -> str:
 
 
 def parameter_in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Parameter:
-    """Return the hyperparameter as in the next study before findings change it. best: setting of the best trial."""
+    """Return the hyperparameter of the next study before findings change it. best: setting of the best trial."""
     parameter = study.spec.parameters[name]
     if parameter.role in ("fixed", "derived"):
         return parameter

@@ -31,7 +31,7 @@ MIN_FEASIBLE = 5
 
 
 Stage: TypeAlias = tuple[Goal, ...]
-"""A possible goal of a study, represented by the topics of the findings that require this goal."""
+"""A possible goal of a study, represented by the topics of the findings that need a study with this goal."""
 
 STABILITY: Stage = ("stability",)
 SPACE: Stage = ("infeasible", "boundary", "sampling")
@@ -53,8 +53,8 @@ def stage_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     """Return the stages by priority. By default, stability comes first; if instability does not limit training, the search
     space comes first.
 
-    A finding on the training length that is sure comes before a finding on the end of a range that is not. Overfitting that
-    does not harm the objective comes last; harmful overfitting comes before mere notes on the training length.
+    A sure finding on the training length comes before an unsure finding on the end of a range. Overfitting that does not harm
+    the objective comes last; harmful overfitting comes before findings on the training length that are only notes.
 
     Instability matters only if it limits training to learning rates that are too low (playbook: "Identifying unstable
     workloads"). Instability does not matter if the best trials lie at the low end of the learning-rate range, or if all
@@ -78,7 +78,7 @@ def stage_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
 
 
 def _regularises_before_length(findings: Sequence[Finding]) -> bool:
-    """Return whether a finding on overfitting is sure, while all findings on the training length are mere notes.
+    """Return whether a finding on overfitting is sure, while all findings on the training length are only notes.
 
     Regularised trials may need more steps than earlier trials, so regularisation then comes before the training length.
     """
@@ -113,9 +113,8 @@ def _only_saves(finding: Finding) -> bool:
 
 
 def _instability_limits_training(study: Study, finding: Finding) -> bool:
-    """Return whether the learning rate of an unstable trial is near or below the best learning rate; True if learning rates are
-    unknown.
-    """
+    """Return whether an unstable trial has a learning rate near or below the best learning rate; True if learning rates are
+    unknown."""
     best = study.ranked()[:1]
     rate = next((name for name in study.searched if is_learning_rate(name) and best and name in best[0].params), None)
     if rate is None:

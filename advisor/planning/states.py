@@ -1,7 +1,8 @@
 """The state of each question that the planner must settle: fine, wrong, or unknown with the data so far.
 
-Playbook: "Exploration vs exploitation". Exploitation needs positive evidence: an effect of at least one hyperparameter, a known
-variation between seeds, and a settled search space. A check that could not run is no evidence.
+Playbook: "Exploration vs exploitation". Before exploitation, the study must show that at least one hyperparameter has an
+effect, how much results vary between seeds, and that the search space is settled. A check that could not run counts as no
+evidence.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SETTINGS_PER_COEFFICIENT = 2
 
 MIN_EFFECT_SD = 3.0
 """Smallest effect worth detecting: the difference of the result between the ends of a range, in standard deviations between
-seeds. We chose this size because, among a few seeds of one setting, the best result leads by about as much.
+seeds. We chose this size because the best of a few seeds of one setting leads by about as much.
 """
 
 
@@ -46,7 +47,8 @@ class Evidence:
 
     @property
     def state(self) -> State:
-        """The state of all questions together."""
+        """The joint state of the three questions: "wrong" if any of them is wrong, "fine" if all of them are fine, else "cannot
+        be told"."""
         each = (self.space, self.effect, self.variation)
         return "wrong" if "wrong" in each else "fine" if set(each) == {"fine"} else "cannot be told"
 

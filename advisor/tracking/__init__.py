@@ -46,13 +46,13 @@ def read_study(experiment: str, **options: Unpack[ReadOptions]) -> Study:
 
 
 def read_rounds(experiment: str, **options: Unpack[ReadOptions]) -> StudyRounds:
-    """Read a study as `read_study` does, and also its earlier rounds, which the study file names and the same store holds."""
+    """Read a study and its earlier rounds. The study file names the earlier rounds, and the same store must hold them."""
     reader, own = _read_own_study(experiment, **options)
     return StudyRounds(own, *reader.ancestors(own))
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
-    """Return the URL of a run's page in MLflow's UI without the run's id at its end; None if the store is not a server."""
+    """Return the URL of run pages in MLflow's UI, without a run id at the end; None if the store is not a server."""
     return links.runs_url(experiment, tracking_uri=tracking_uri)
 
 
@@ -71,8 +71,8 @@ def _read_own_study(
     reader = Reader(tracking_uri, filter, on_progress)
     everything = reader.experiment(experiment)
     declared = spec or latest_spec(everything.tags)
-    # A study file from a different source may give the study a different name. In a study with an earlier round, that round's
-    # trials must not be counted, so the runs must carry the study's name.
+    # A study file from a different source may name the study differently than the runs do. If the study has an earlier round,
+    # the runs must carry the study's name, because trials of the earlier round must not be counted.
     strict = spec is None or spec.parent is not None
     part = everything if declared is None else runs_of_study(everything, declared.study, strict=strict)
     study = assemble(part, spec=spec, objective=objective, direction=direction, reading=reading, unfinished=unfinished)

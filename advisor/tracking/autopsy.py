@@ -1,4 +1,5 @@
-"""Reads the autopsy of a run: facts about its first non-finite value (`advisor.contract.AUTOPSY_PATH`)."""
+"""Reads the autopsy file of a run (`advisor.contract.AUTOPSY_PATH`), which describes the first non-finite value in its
+training."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ MAX_BYTES = 1_000_000
 
 
 class RunFile(NamedTuple):
-    """A run's name, id and tags, and the location of its artifact files."""
+    """The autopsy file of a run, with the run's name, id and tags."""
 
     text: bytes
     name: str

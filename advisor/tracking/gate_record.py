@@ -28,7 +28,7 @@ def write_record(run: str, text: str, *, tracking_uri: str | None = None) -> Non
 
 
 def _write_sqlite(path: Path, run: str, text: str) -> None:
-    """Write the tag by SQL, because importing MLflow's client takes longer than the rest of the command."""
+    """Write the tag by SQL, because importing MLflow's client would take longer than all other work of the command."""
     try:
         address = f"file:{quote(str(path))}?mode=rw"
         with closing(sqlite3.connect(address, uri=True, timeout=_TIMEOUT_S)) as connection, connection:

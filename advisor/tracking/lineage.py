@@ -1,8 +1,8 @@
-"""Finds the studies of a store, the experiment of each study, and the earlier round from which each study was derived.
+"""Finds the studies in a store, the experiment that holds each study, and each study's earlier rounds.
 
 The study file, which is stored in the experiment's tags, names the preceding study. An experiment without a study file is a
-study with the name of the experiment. If several studies share an experiment, a tag of each run names the run's study; a run
-without this tag belongs to the study with the experiment's name.
+study with the name of the experiment. If one experiment holds several studies, a tag of each run names the run's study. A run
+without this tag belongs to the study that has the experiment's name.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def places(tracking_uri: str | None = None) -> tuple[StudyInExperiment, ...]:
 
 @dataclass
 class Reader:
-    """Reads the studies of one store; experiments are cached, so that each is read only once."""
+    """Reads the studies of one store, and caches experiments so that each is read only once."""
 
     tracking_uri: str | None
     filter: str | None = None
@@ -80,8 +80,8 @@ class Reader:
         return self._experiments[name_or_id]
 
     def study(self, place: StudyInExperiment, objective: Objective) -> Study:
-        """Return a study with its own trials, without the trials of other studies in the same experiment. Raises AdvisorError
-        if the study has a different objective than `objective`, or if no trial logged the objective."""
+        """Return a study with its own trials, and without the trials of other studies in the same experiment. Raises
+        AdvisorError if the study has a different objective than `objective`, or if no trial logged the objective."""
         everything = self.experiment(place.experiment)
         if place.spec is not None and place.spec.objective != objective:
             other = place.spec.objective
@@ -119,8 +119,8 @@ class Reader:
 
 
 def lineages(places: Sequence[StudyInExperiment]) -> list[list[StudyInExperiment]]:
-    """Group the studies into lineages: sequences of rounds in which each study was derived from its predecessor. Each lineage
-    starts with its first round; the lineages are in the order of their experiments."""
+    """Group the studies into lineages. A lineage is a sequence of rounds in which each study was derived from its predecessor.
+    Each lineage starts with its first round; the lineages are in the order of their experiments."""
     studies = [p for p in places if find_study(places, p.study) is p]
     groups: dict[str, list[StudyInExperiment]] = {}
     for place in studies:
@@ -138,8 +138,7 @@ def _study_and_ancestors(place: StudyInExperiment, studies: Sequence[StudyInExpe
 
 
 def _first_round_name(place: StudyInExperiment, studies: Sequence[StudyInExperiment]) -> str:
-    """Return the name of the first study in the chain of studies from which the given study was derived. The store need not
-    contain that first study."""
+    """Return the name of the first round of the study's lineage. The store need not contain the first round."""
     line = _study_and_ancestors(place, studies)
     parent = line[-1].parent
     if parent in {p.study for p in line}:  # study files that were edited by hand can form a cycle
@@ -148,17 +147,17 @@ def _first_round_name(place: StudyInExperiment, studies: Sequence[StudyInExperim
 
 
 def find_study(places: Sequence[StudyInExperiment], study: str) -> StudyInExperiment | None:
-    """Return the study with this name. If several studies have this name, prefer the last study with a study file, else the
-    last study."""
+    """Return the study with this name. If several studies have this name, return the last one with a study file, or else the
+    last one."""
     matches = [p for p in places if p.study == study]
     return max(reversed(matches), key=lambda p: p.spec is not None) if matches else None
 
 
 def runs_of_study(experiment: Experiment, study: str, *, strict: bool = True) -> Experiment:
-    """Return the runs of one study, with a warning that counts the runs of other studies; if no tag names a study, return all
-    runs.
+    """Return the experiment with only the runs of one study, and a warning that counts the omitted runs. If no tag names a
+    study, return all runs.
 
-    strict: if tags name only other studies, raise AdvisorError; otherwise return all runs in this case.
+    strict: whether to raise AdvisorError if tags name only other studies; if False, all runs are returned in this case.
     """
     names = [run.tags.get(contract.TAG_STUDY, experiment.name) for run in experiment.runs]
     if set(names) == {study} or not any(contract.TAG_STUDY in run.tags for run in experiment.runs):

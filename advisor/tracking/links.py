@@ -10,7 +10,7 @@ from advisor.tracking.stores.store import open_store
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
-    """Return the URL of a run's page without the run's id at its end, and without user and password.
+    """Return the URL of run pages, without a run id at the end and without user and password.
 
     Returns None if the store is not a server. Raises the same AdvisorErrors as `read_experiment`.
     """
@@ -21,7 +21,7 @@ def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
 
 
 def runs_url_of_id(location: Location, experiment_id: str) -> str | None:
-    """Return the URL that `runs_url` returns, for an experiment whose id is known."""
+    """Return the same URL as `runs_url`, for an experiment with a known id."""
     if location.kind != "server":
         return None
     parts = urlsplit(location.uri)

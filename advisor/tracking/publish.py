@@ -1,4 +1,4 @@
-"""Logs files and tags about an experiment to its report run, an MLflow run that does not count as a trial."""
+"""Logs files and tags about an experiment to its report run. The report run is an MLflow run that does not count as a trial."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MAX_TAG_CHARACTERS = 5000
 """Maximum number of characters that every MLflow store accepts in a tag's value."""
 _TAGS_PER_REQUEST = 100
 _BEGIN_MARK, _END_MARK = "<!-- advisor -->", "<!-- end of advisor -->"
-"""Marks at the beginning and the end of the part of an experiment's description that this program writes."""
+"""Marks in an experiment's description around the part that this program writes."""
 _REPORT_PAGE_PATH = "#/experiments/{}/runs/{}/artifacts/report.html"
-"""Path of the report page in MLflow's web UI. The path is relative, so it is valid at any address at which the UI is served."""
+"""Path of the report page in MLflow's web UI. The path is relative, so it is valid for any server address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def publish(
         id = str(run.info.run_id)
         if changed:
             _log_files_and_tags(client, run, files, {k: v[:MAX_TAG_CHARACTERS] for k, v in tags.items()}, location)
-            # The digest is written last, so that an interrupted call is repeated.
+            # The digest is written last, so that the next call repeats an interrupted call.
             client.set_tag(id, contract.TAG_REPORT, digest)
             client.set_terminated(id, "FINISHED")
         if summary is not None:
@@ -74,8 +74,8 @@ def publish(
 
 
 def _describe_experiment(client: Any, experiment_id: str, text: str) -> None:
-    """Replace the part of the experiment's description that this program wrote by the text. The rest of the experiment's
-    description belongs to the user."""
+    """Replace that part of the experiment's description which this program wrote by `text`. The rest of the description is left
+    as the user wrote it."""
     before = client.get_experiment(experiment_id).tags.get(contract.TAG_NOTE, "")
     start, _, rest = before.partition(_BEGIN_MARK)
     _, _, end = rest.partition(_END_MARK)
@@ -110,7 +110,8 @@ def _log_files_and_tags(
 
 
 def _delete_stale_files(client: Any, run: Any, files: Mapping[str, str], location: Location) -> None:
-    """Delete study files (next/*.yaml) of earlier reports that the new report did not write, if the store can delete artifacts."""
+    """Delete the study files (next/*.yaml) that earlier reports wrote and the new report does not contain, if the store can
+    delete artifacts."""
     from mlflow.exceptions import MlflowException
 
     folders = {path.rpartition("/")[0] for path in files if "/" in path} | {"next"}

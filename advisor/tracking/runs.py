@@ -1,5 +1,5 @@
-"""The raw data of an experiment, as stored: points are unsorted and may be duplicated, and numbers in parameters and tags are
-text."""
+"""The raw data of an experiment, as the store returns them: points are unsorted and may be duplicated, and parameters and tags
+are text."""
 
 from __future__ import annotations
 

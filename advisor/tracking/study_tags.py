@@ -1,6 +1,6 @@
 """Stores a study file in an experiment's tags, so that later analyses know the search space of its trials.
 
-Every store accepts 5,000 characters per tag, so a longer study file is compressed and split over several tags. If an experiment
+Every store accepts 5,000 characters per tag, so a longer study file is compressed and split into several tags. If an experiment
 contains several studies, its tags contain the study file of each study.
 """
 
@@ -59,8 +59,8 @@ def _parse_or_none(text: str | None) -> StudySpec | None:
 
 
 def _tag_of_study(study: str) -> str:
-    """Return the name of the tag that holds the file of one study. The name of the tag contains a digest, because a study's
-    name may be too long for a tag name."""
+    """Return the name of the tag that holds the file of one study. The tag name contains a digest of the study's name, because
+    the study's name may be too long for a tag name."""
     return f"{contract.TAG_STUDY_FILE}.of-{hashlib.sha256(study.encode()).hexdigest()[:12]}"
 
 

@@ -30,7 +30,7 @@ _COPYING_OPERATIONS = (
     "Alias",
     "Squeeze",
 )
-"""Operations whose result is finite exactly if their input is finite, because they only rearrange or copy values."""
+"""Operations that only rearrange or copy values, so their result is finite exactly if their input is finite."""
 _FINITE_OPERATIONS = ("Relu", "Gelu", "LeakyRelu", "Hardtanh", "MaxPool2DWithIndices", "Dropout", "NativeDropout")
 """Operations that never create a non-finite value, but pass a non-finite input on to their output."""
 _OUTPUT_TENSOR_NAMES = ("result", "output", "result0", "result1", "result2", "out")
@@ -44,11 +44,12 @@ class AutogradGraph:
         self.nodes = sorted(_reachable_nodes(loss.grad_fn), key=lambda node: node._sequence_nr())
         self._owned = [self._parameters_of(node) for node in self.nodes]
         self.is_of_model = any(self._owned)
-        """Whether the loss depends on one of the given parameters; other losses in this process may belong to other models."""
+        """Whether the loss depends on at least one of the given parameters; a loss of another model in the same process does
+        not."""
 
     def forward_fault(self) -> Facts | None:
-        """Return facts about the first operation with a non-finite result; None if there is no such operation or the graph was
-        freed."""
+        """Return facts about the first operation with a non-finite result; None if there is no such operation, or if the
+        graph's saved tensors were freed."""
         for i, node in enumerate(self.nodes):
             if (fault := _find_fault(node)) is not None:
                 return fault | self._place(i)
@@ -150,7 +151,7 @@ def _find_fault(node: Any) -> Facts | None:
 
 
 def _non_finite_reason(op: str, name: str, tensor: torch.Tensor) -> str | None:
-    """Return why the operation has no finite value at one of its saved tensors; None if its value is finite."""
+    """Return why the operation's result is not finite for one of its saved tensors; None if the result is finite."""
     if op in ("Log", "Log2", "Log10") and name == "self" and bool((tensor <= 0).any()):
         return "log of 0" if bool((tensor == 0).any()) else "log of a negative number"
     if op == "Div" and name == "other" and bool((tensor == 0).any()):

@@ -12,8 +12,8 @@ from advisor import contract
 from advisor_logging.table import Table
 
 MAX_ROWS, FIRST_ROWS, ROWS_AFTER = 60, 5, 3
-"""Numbers of rows to keep: before the first non-finite value, at the start of the training, and after the first non-finite
-value."""
+"""Numbers of rows to keep: rows before the first non-finite value, rows at the start of the training, and rows after the first
+non-finite value."""
 COLUMNS = (contract.TRAIN_LOSS, contract.GRAD_NORM, contract.LEARNING_RATE, contract.LOSS_SCALE, contract.SKIPPED_STEPS)
 
 

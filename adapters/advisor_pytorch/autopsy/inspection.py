@@ -1,5 +1,5 @@
-"""Counts the non-finite values in a model, in its gradients, in its optimizers' state, and in a batch. Counting blocks until
-the device has finished its queued operations."""
+"""Counts the non-finite values in a model, in its gradients, in its optimizers' state, and in a batch. Counting the values
+blocks the caller until the device has finished its queued operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 MAX_TENSORS = 16
-"""Maximum number of a batch's tensors that are inspected."""
+"""Maximum number of tensors of one batch that are inspected."""
 MAX_NAME_LENGTH = 120
 IGNORED_LABEL = -100
 """Class label that PyTorch's cross-entropy loss ignores by default."""
@@ -68,7 +68,7 @@ def initial_norms(model: torch.nn.Module) -> list[torch.Tensor]:
     try:
         with torch.no_grad():
             return list(torch._foreach_norm([p.detach() for p in model.parameters()]))
-    except (RuntimeError, TypeError, ValueError):  # parameters that are not initialised yet or are sharded
+    except (RuntimeError, TypeError, ValueError):  # some parameters are sharded or not initialised yet
         return []
 
 
@@ -139,8 +139,8 @@ def _state_facts(optimizer: torch.optim.Optimizer) -> Facts:
     """Return, for each moment that the optimizer stores, the number of tensors, the number of tensors with non-finite values,
     and the smallest positive value.
 
-    `explained` is the fraction of the non-finite parameter values whose second moment is 0: an update with epsilon 0 divides by
-    this moment.
+    The entry `explained` is the fraction of the non-finite parameter values whose second moment is 0, so that an update with
+    epsilon 0 divides by zero.
     """
     kinds: dict[str, Facts] = {}
     bad_values = over_zero = 0

@@ -26,13 +26,14 @@ AutopsyMode = Literal[True, False, "batch"]
 Facts = dict[str, Any]
 
 MAX_INSPECTIONS = 8
-"""Maximum number of inspections at a non-finite loss whose step is then skipped, for example by a gradient scaler."""
+"""Maximum number of times that the model is inspected at a non-finite loss although the step is then skipped, for example by a
+gradient scaler."""
 MAX_SPIKES, SPIKE_FACTOR, MIN_STEPS = 4, 100.0, 5
 """After `MIN_STEPS` steps, a gradient norm counts as a spike if it is at least `SPIKE_FACTOR` times the largest earlier norm.
 The autopsy describes the batches of the first `MAX_SPIKES` spikes of the gradient norm."""
 FOLLOWING_BATCHES, FOLLOWING_STEPS = 2, 3
-"""Number of batches after the first non-finite value that are described for comparison, and number of steps in which they must
-arrive."""
+"""Number of batches after the first non-finite value that are described for comparison, and maximum number of steps to wait for
+these batches."""
 RING_VALUES, RING_BATCH_BYTES = 2**18, 2**28
 """Maximum number of gradient norms in the ring buffer on the device, and maximum bytes of the batches kept with
 `autopsy="batch"`."""
@@ -71,8 +72,7 @@ class Autopsy:
         self._model, self._optimizers, self._write, self._warn = model, optimizers, write, warn
         self._keeps_batches = keeps_batches
         self.reads: ReadMode = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
-        """Tensors that are read without delay: tensors on the CPU; in a replay, which waits for the device in each step, all
-        tensors."""
+        """Tensors that are read immediately: CPU tensors, or all tensors in a replay, which waits for the device in each step."""
         self.late_step: int | None = None
         """First step with a non-finite value that the writer thread has found; None before it finds one."""
         self.next_step = start_step
@@ -128,7 +128,8 @@ class Autopsy:
         self._epoch, self._number = self._epoch + (self._number >= 0), -1
 
     def on_batch(self, batch: Any) -> None:
-        """Keep the batch until the next batch arrives; with `autopsy="batch"`, keep it for some steps."""
+        """Keep a reference to the batch until the next batch arrives; with `autopsy="batch"`, keep the reference for several
+        steps."""
         if self._done:
             return
         self._number += 1
@@ -240,7 +241,7 @@ class Autopsy:
             self._candidate["gradients"] = _list_tensors(inspection.gradient_facts(parameters))
 
     def _begin(self, metric: str, value: float, step: int) -> None:
-        """Start the record about the first non-finite value."""
+        """Start the autopsy record, which describes the first non-finite value."""
         facts = self._candidate or self._inspect_model(None)
         record = {"step": step, "metric": metric, "value": str(value), "late": False, **self._batch_facts(step)}
         self._record = record | facts
@@ -272,7 +273,7 @@ class Autopsy:
         self._write(dict(self._record), kept)
 
     def _inspect_model(self, loss: torch.Tensor | None) -> Facts:
-        """Return all facts except facts about gradients. loss: passed only if its backward pass has not started."""
+        """Return all facts except facts about gradients. loss: the current loss; None if its backward pass has already started."""
         self._inspections += 1
         parameters = inspection.named_parameters(self._model, self._optimizers)
         facts: Facts = {
@@ -317,8 +318,8 @@ class Autopsy:
 
 
 def _list_tensors(tensors: Sequence[Facts]) -> Facts:
-    """Return the number of tensors, the names of tensors with non-finite values, and facts about some of these and about the
-    largest tensors."""
+    """Return the number of tensors, the names of tensors with non-finite values, and facts about some of the non-finite tensors
+    and about the largest tensors."""
     bad = [facts for facts in tensors if facts["bad"]]
     scale = sorted((f for f in tensors if "rms" in f), key=lambda f: -f["rms"] * math.sqrt(math.prod(f["shape"][1:])))
     return {

@@ -19,9 +19,9 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count, make_writable_folder
 
 SaveFunction = Callable[[Path], object]
-"""Function, passed by the user, that writes the training state to a file or folder at the given path."""
+"""A function of the user that writes the training state to a file or folder at the given path."""
 Load = Callable[[Path], object]
-"""Function, passed by the user, that restores the training state from the given path."""
+"""A function of the user that restores the training state from the given path."""
 WriteFunction = Callable[[Path, Mapping[str, object]], object]
 """Function that writes the training state and its metadata to a path."""
 WarnFunction = Callable[[str, str], None]
@@ -40,8 +40,8 @@ class EarlierRun(NamedTuple):
 class CheckpointKeeper:
     """Saves the training state at each evaluation and after the last step; if saving fails, logs a warning.
 
-    Rank 0 decides when to save and writes the checkpoint. With `together`, all ranks call `save` for each checkpoint that rank
-    0 decides to save, so that `save` can gather a sharded state from them.
+    Rank 0 decides when to save and writes the checkpoint. With `together`, all ranks call `save` whenever rank 0 saves a
+    checkpoint, so that `save` can gather a sharded state from all ranks.
     """
 
     def __init__(
@@ -75,7 +75,8 @@ class CheckpointKeeper:
             return False
 
     def on_end(self, step: int, steps_made: int) -> None:
-        """Save the training state after the last step, unless all ranks must take part: some ranks may have exited."""
+        """Save the training state after the last step; skipped if saving requires all ranks, because some ranks may have
+        exited."""
         last = self.checkpoints.current.last
         if not self.checkpoints.keep or not self._leads or self._together:
             return
@@ -212,7 +213,8 @@ class CheckpointSettings(NamedTuple):
 def find_earlier_run(
     root: Path, resume: bool | str | os.PathLike[str], run_id: str | None, about: RunInfo
 ) -> EarlierRun | None:
-    """Return the run that `resume` or `run_id` names, else an interrupted run with the same description as `about`, else None.
+    """Return the run that `resume` or `run_id` names; otherwise, an interrupted run with the same description as `about`, or
+    None.
 
     Raises FileNotFoundError if `resume` is a path without checkpoints.
     """

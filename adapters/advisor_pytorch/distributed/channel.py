@@ -2,10 +2,10 @@
 
     rank 1, 2, ...: RankSender ──► one slot per rank in the store ──► rank 0: RankReceiver ──► merging ──► spool
 
-The module calls no collective operation. Only the threads of this module access the key-value store, over a separate connection
-if PyTorch can open one. A rank that has exited, hangs or logs nothing therefore never delays the training, and delays the logs
-of other ranks only for a limited time. A rank writes to its slot only after rank 0 has emptied this slot, so the key-value
-store holds at most one message and one final message per rank.
+This module uses no collective operations of `torch.distributed`. Only the threads of this module access the key-value store,
+over a separate connection if PyTorch can open one. A rank that has exited, hangs or logs nothing therefore never delays the
+training, and delays the logs of other ranks only for a limited time. A rank writes to its slot only after rank 0 has emptied
+this slot, so the key-value store holds at most one message and one final message per rank.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class _Slots:
 
 
 def _is_store_up() -> bool:
-    """The key-value store closes together with the process group, unless the launcher hosts it."""
+    """Return whether the key-value store still exists: it closes together with the process group, unless the launcher hosts the
+    store."""
     launcher_owns_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return torch.distributed.is_initialized() or launcher_owns_it
 
@@ -93,7 +94,8 @@ class _ChannelThread:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Stop the thread; without this, it could crash the process by using the store while the interpreter exits."""
+        """Stop the thread, which could otherwise crash the process by accessing the key-value store while the interpreter
+        exits."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -146,7 +148,7 @@ class RankSender(_ChannelThread):
         self._facts = {**self._facts, **facts}
 
     def warn(self, key: str, message: str) -> None:
-        """Make rank 0 log a one-line warning; ranks that warn with the same `key` cause only one line."""
+        """Make rank 0 log a one-line warning; if several ranks warn with the same `key`, only one line is logged."""
         self._warnings = {key: message, **self._warnings}
 
     def close(self, timeout_s: float = MAX_CLOSING_S) -> None:

@@ -34,7 +34,7 @@ class StepMerger:
         self._latest: dict[int, int] = {}
         self._last_released = -1
         self.silent: set[int] = set()
-        """Ranks whose values are late, so that steps no longer wait for them."""
+        """Ranks whose values are late; later steps no longer wait for the values of these ranks."""
         self.incomplete: int | None = None
         """First step without a gradient norm because a rank did not send its part of the norm; None if there is no such step."""
 
@@ -87,10 +87,11 @@ class StepMerger:
 
 
 def merge_step(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
-    """Merge the values that rank 0 and the other ranks logged at one step. others: None for a rank whose values are missing.
+    """Merge the values that rank 0 and the other ranks logged at one step. others: the values of each other rank; None if they
+    are missing.
 
     If the values of a rank are missing, the metrics that need all ranks are omitted. Examples per second are summed over the
-    ranks; a missing rank counts as the mean of the other ranks.
+    ranks; for a rank with missing values, the mean of the other ranks is used.
     """
     known = [values for values in others if values is not None]
     complete = len(known) == len(others)

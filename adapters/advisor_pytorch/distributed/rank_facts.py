@@ -43,8 +43,8 @@ def _integer_variable(variable: str, default: int) -> int:
 
 
 def process_facts(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
-    """Return the facts about this process that are known before the training starts. seed: None stands for PyTorch's seed.
-    leads: whether this is rank 0."""
+    """Return the facts about this process that are known before the training starts. seed: the training's seed; None means
+    PyTorch's seed. leads: whether this is rank 0."""
     device = model_device(model)
     facts: Facts = {
         "seed": torch.initial_seed() if seed is None else seed,
@@ -73,7 +73,7 @@ def _loader_seed(loader: Any) -> int:
     sampler = loader.sampler
     if isinstance(sampler, torch.utils.data.RandomSampler):
         return torch.initial_seed() if sampler.generator is None else int(sampler.generator.initial_seed())
-    return int(sampler.seed)  # DistributedSampler has an attribute `seed`
+    return int(sampler.seed)  # a DistributedSampler has its shuffle seed in the attribute `seed`
 
 
 def has_own_logging() -> bool:
@@ -121,7 +121,7 @@ def _ranks_json(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any]
 
 
 def global_batch(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
-    """Return the number of examples that all ranks process together per optimizer step. A rank with unknown batch size counts
-    as the mean of the other ranks."""
+    """Return the number of examples that all ranks process together per optimizer step. For a rank with unknown batch size, the
+    mean of the other ranks is used."""
     known = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
     return round(sum(known) / len(known) * len(by_rank)) if known else None

@@ -13,7 +13,7 @@ second cover all ranks.
 | FullyShardedDataParallel (FSDP1) | none, with a warning |
 
 The logged examples per second and batch size are sums over all ranks. If several ranks load the same batch, as in tensor and
-pipeline parallelism, the batch counts once for each of these ranks.
+pipeline parallelism, the batch is counted once per rank.
 """
 
 from __future__ import annotations

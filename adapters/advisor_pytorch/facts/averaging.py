@@ -37,7 +37,9 @@ def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str,
 def _averaging_kind(candidate: Any) -> str:
     if isinstance(candidate, swa_utils.AveragedModel):
         function = candidate.multi_avg_fn or candidate.avg_fn
-        name = getattr(function, "__qualname__", "swa" if function is None else "")  # default: an equal-weight mean
+        name = getattr(
+            function, "__qualname__", "swa" if function is None else ""
+        )  # without a function, an equal-weight mean
     else:
         name = ""
     text = f"{name} {type(candidate).__name__}".lower().replace("_", "")
@@ -60,7 +62,8 @@ def _state_tensors(candidate: Any) -> Iterator[torch.Tensor]:
 
 
 def _is_part_of_model(candidate: Any, model: nn.Module) -> bool:
-    """Return whether all tensors of the object are the trained parameters themselves and not copies of them."""
+    """Return whether all tensors of the candidate object are the trained parameters themselves, rather than copies of the
+    parameters."""
     trained = {id(p) for p in model.parameters()}
     return all(id(t) in trained for t in _state_tensors(candidate))
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 _MIN_PERCENT = 1.5
-"""An accuracy or error rate above this value is taken to be in percent, because a fraction is at most 1."""
+"""An accuracy or error rate above this value is assumed to be in percent, because it cannot be a fraction."""
 _RATE_NAMES = re.compile(
     r"(^|[^a-z])(acc|accuracy|top_?\d+|top_?\d+_?acc(uracy)?|err|error|error_rate|top_?\d+_?err(or)?)($|[^a-z])"
 )
@@ -18,8 +18,8 @@ _REGRESSION_NAMES = re.compile("mse|mae|rmse|squared|absolute|angular|relative|p
 
 
 def chance_level_of(metric: str, classes: int, *, percent: bool = False) -> float | None:
-    """Return the chance level of `metric` for `classes` equally frequent classes; None if its name is not that of a known
-    metric.
+    """Return the chance level of the metric named `metric` for `classes` equally frequent classes; None if the name is not that
+    of a known metric.
 
     For C classes: accuracy 1/C, error rate 1 - 1/C (top-k accuracy: k/C), cross-entropy ln C in nats, perplexity C.
     """

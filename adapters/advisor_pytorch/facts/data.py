@@ -94,7 +94,7 @@ def number_of_classes(loader: object) -> int | None:
 
 
 def class_counts(loader: object) -> list[int] | None:
-    """Return the number of examples per class if the data set has its targets in memory, as in torchvision; else None."""
+    """Return the number of examples of each class if the data set has all its targets in memory, as in torchvision; else None."""
     dataset, indices = getattr(unwrap_loader(loader), "dataset", None), None
     if isinstance(dataset, Subset):
         indices = dataset.indices

@@ -29,7 +29,7 @@ class DeviceSampler:
     | `device/memory_used_bytes` | NVML: memory used by all processes |
     | `device/utilisation` | NVML: mean since the last row of samples taken once a second |
 
-    NVML values require the package `nvidia-ml-py`. If a value cannot be read, it is omitted without a warning.
+    NVML values require the package `nvidia-ml-py`. A value that cannot be read is omitted without a warning.
     """
 
     def __init__(self, device: torch.device, clock: Callable[[], float] = time.monotonic) -> None:

@@ -114,8 +114,8 @@ class Observations:
             self._log_new_tags({contract.TAG_CHANCE: json.dumps(self._chance.levels)})
 
     def sample(self, last: bool) -> Mapping[str, float] | None:
-        """Return device metrics if the next sample is due, else None. The writer thread calls this about once per second, and
-        with `last` at the end of the run."""
+        """Return device metrics if the next sample is due, else None. The writer thread calls this method about once per
+        second, and with `last=True` at the end of the run."""
         if not self._has_discovered and not last:
             self._has_discovered = True
             self._log_found_objects()

@@ -23,7 +23,8 @@ rule, the same hyperparameters lead to a different training:
   learning rate, the playbook's rule continues with steps of the old size for a while, PyTorch's does not. The playbook has no
   centered RMSprop.
 - Adam: the playbook adds epsilon to sqrt(v) before the bias correction, PyTorch after it. At step t = 1, 2, ..., PyTorch's
-  epsilon corresponds to the playbook's epsilon * sqrt(1 - beta2^t). The two rules differ only in the first steps.
+  epsilon corresponds to the playbook's epsilon * sqrt(1 - beta2^t). The playbook's rule and PyTorch's rule differ only in the
+  first steps.
 - NAdam: epsilon as in Adam. The playbook's beta1 is constant, PyTorch's grows as beta1 * (1 - 0.5 * 0.96^(t * momentum_decay)).
   To correct the bias of the look-ahead momentum, PyTorch uses step t + 1, the playbook step t.
 - AdamW: like Adam, except for the weight decay.

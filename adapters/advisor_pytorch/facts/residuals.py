@@ -33,7 +33,7 @@ MAX_NODE_VISITS = 100_000
 recurrent networks, visits the same nodes repeatedly."""
 _MIN_MAJORITY_FRACTION = 0.8
 """Minimum fraction of the model's residual blocks that must be of the most frequent kind (pre-norm, post-norm, none). If no
-kind of block reaches `_MIN_MAJORITY_FRACTION`, the position of the normalisation counts as mixed."""
+kind reaches this fraction, the model's kind is "mixed"."""
 _MIN_PARAMETER_COVERAGE = 0.9
 """Minimum fraction of the trainable parameters that the graph must contain before we conclude that the model has no residual
 blocks."""
@@ -198,9 +198,10 @@ def _block_kind(graph: AutogradGraph, node: Node, additions: Mapping[Node, tuple
 def _trace_to_addition(
     node: Node, graph: AutogradGraph, additions: Mapping[Node, Any], norms: set[Node]
 ) -> tuple[Node | None, bool]:
-    """Follow a value back to a residual addition, through normalisations but not through operations with weights.
+    """Follow a value back through the graph to a residual addition; the path may contain normalisations, but no operations with
+    weights.
 
-    Return (the addition, or None if there is none; whether a normalisation comes after it).
+    Return (the addition, or None if no addition was found; whether a normalisation lies on the path).
     """
     met = False
     while node not in additions:

@@ -57,8 +57,8 @@ def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimize
 def training_tags(
     objective: str, direction: str, seed: int | None, study: str | None, counts: Mapping[str, int | None]
 ) -> dict[str, str]:
-    """Return the logger's arguments as tags. counts: numbers by tag, such as the batch size. The defaults are PyTorch's seed
-    and the environment variable ADVISOR_STUDY."""
+    """Return the logger's arguments as tags. counts: numbers by tag, such as the batch size. If no seed or study is passed,
+    PyTorch's seed and the environment variable ADVISOR_STUDY are used."""
     facts = {
         contract.TAG_OBJECTIVE: objective,
         contract.TAG_DIRECTION: direction,

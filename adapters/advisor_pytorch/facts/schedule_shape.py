@@ -49,7 +49,7 @@ def schedule_kind_of_values(steps: Sequence[int], values: Sequence[float]) -> st
 
 
 def _decay_kind(steps: Sequence[int], values: Sequence[float], peak: float) -> str:
-    """Return the kind of a schedule whose learning rate starts at its peak."""
+    """Return the kind of a schedule without a warmup, whose learning rate is highest at the first step."""
     tolerance = peak * _MAX_EQUAL_DIFFERENCE
     if max(values) - min(values) <= tolerance:
         return "constant"
@@ -89,7 +89,7 @@ def _decay_form(ts: Sequence[float], down: Sequence[float], values: Sequence[flo
 
 
 def _last_change(steps: Sequence[int], values: Sequence[float]) -> int:
-    """Return the first step from which the values stay constant."""
+    """Return the first step of the final phase, in which the values stay constant."""
     peak = max(abs(v) for v in values)
     for i in range(len(values) - 1, 0, -1):
         if abs(values[i - 1] - values[-1]) > peak * _MAX_EQUAL_DIFFERENCE:

@@ -17,9 +17,10 @@ from advisor_pytorch.probes.bench import ProbeBench, Step, check_counts, check_f
 from advisor_pytorch.probes.throughput import MIN_INTERVAL_BLOCKS, Stopwatch, median_interval, quartiles
 
 MIN_THROUGHPUT_GAIN = 0.1
-"""Minimum relative gain in throughput at which a larger batch counts as useful (our choice)."""
+"""Minimum relative gain in throughput, compared with a smaller batch, at which a larger batch counts as useful (our choice)."""
 MIN_DOUBLING_GAIN = 1.5
-"""Minimum ratio of the throughputs of a batch size and half that size at which we say that the throughput nearly doubles."""
+"""Minimum ratio of the throughput at a batch size to the throughput at half that size at which we say that throughput nearly
+doubles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Throughput:
     interval: tuple[float, float] = (math.nan, math.nan)
     """95 % confidence interval of the median throughput; with fewer than six blocks, the minimum and maximum over the blocks."""
     blocks: int = 0
-    """Number of timed blocks (`blocks`) and number of steps in them (`steps`), without the warmup."""
+    """Number of timed blocks (`blocks`), and number of steps in all timed blocks (`steps`); warmup steps are not included."""
     steps: int = 0
     memory_peak_bytes: int | None = None
     """Peak memory of tensors on a CUDA device; None on other devices."""
@@ -204,7 +205,7 @@ def _measure_size(
         finally:  # log only after the measurement, because logging would slow it down
             for block in watch.blocks:
                 log.evaluate({objective: size * block.steps / block.seconds}, step=max(block.last_step, 0))
-        log.close("complete")  # report a finished trial even if the training diverged: only its speed matters
+        log.close("complete")  # report a complete trial even if its training diverged, because only its speed matters
     speeds = [size * b.steps / b.seconds for b in watch.blocks]
     low, middle, high = quartiles(speeds)
     peak = torch.cuda.max_memory_allocated(bench.device) if on_cuda else None
@@ -213,7 +214,7 @@ def _measure_size(
 
 
 def _free_memory(bench: ProbeBench) -> None:
-    bench.reset()  # restoring frees the gradients and the optimizer's moments
+    bench.reset()  # restoring the initial state frees the gradients and the optimizer's moments
     gc.collect()
     if bench.device.type == "cuda":
         torch.cuda.empty_cache()

@@ -86,7 +86,7 @@ class ProbeBench:
             tracking_uri=self._tracking_uri,
         ) as log:
             rates = {} if rate is None else {f"{contract.TAG_OPTIMIZER}.learning_rate": str(rate)}
-            log.note({contract.TAG_PROBE: self._probe, **rates})  # replaces the initial rate of a scheduler
+            log.note({contract.TAG_PROBE: self._probe, **rates})  # replaces the learning rate that a scheduler stored
             yield log
 
     def reset(self) -> None:
@@ -171,6 +171,6 @@ class RateSetter:
 
 
 def warmup_rate(rate: float, step: int, warmup_steps: int) -> float:
-    """Return the learning rate at a step, counted from 0: during the warmup it rises linearly to `rate`, and then it stays
-    constant."""
+    """Return the learning rate at a step (counted from 0): it rises linearly to `rate` during the warmup, and is constant
+    afterwards."""
     return rate * min(1.0, (step + 1) / (warmup_steps + 1))

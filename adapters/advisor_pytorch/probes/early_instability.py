@@ -17,8 +17,8 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count
 
 AVERAGING_STEPS = 10
-"""Number of consecutive steps over which losses are averaged. Rises of the loss over a smaller number of steps are ignored,
-because even the playbook's shortest warmup would not prevent them."""
+"""Number of consecutive steps over which losses are averaged. A rise of the loss that lasts fewer steps is ignored, because
+even the playbook's shortest warmup would not prevent it."""
 MAX_NONFINITE = 3
 """A trial stops after `MAX_NONFINITE` consecutive non-finite losses."""
 
@@ -43,8 +43,8 @@ class StartTrial:
 
 @dataclass(frozen=True)
 class EarlyInstability:
-    """Results of the probe, in ascending order of learning rate. Printing the result shows a table; `advisor analyze` tells a
-    rise of the loss from noise."""
+    """Results of the probe, in ascending order of learning rate. Printing the result shows a table; `advisor analyze` tests
+    whether a rise of the loss exceeds noise."""
 
     trials: tuple[StartTrial, ...]
     experiment: str
@@ -93,11 +93,11 @@ def early_instability(
 
         print(early_instability(step, model, optimizer, evaluate=loss_on_a_fixed_batch, learning_rate=0.1))
 
-    In some models, the loss blows up in the first steps and recovers, and then training is slow. Evaluations at longer
-    intervals miss such a blow-up. To find the learning rate at which instability begins, the probe tries each multiple of
-    `learning_rate` from the same state and on the same batches (see `learning_rate_range`). Each learning rate is recorded as
-    one MLflow run with the param `learning_rate`, the objective `probe/loss` at every step (step 0 is before the first update),
-    the status diverged if the loss became non-finite, and everything that `TuningLogger` logs.
+    In some models, the loss blows up in the first steps and recovers, and then training is slow. A training that is evaluated
+    less often than at every step misses such a blow-up. To find the learning rate at which instability begins, the probe tries
+    each multiple of `learning_rate` from the same state and on the same batches (see `learning_rate_range`). Each learning rate
+    is recorded as one MLflow run with the param `learning_rate`, the objective `probe/loss` at every step (step 0 is before the
+    first update), the status diverged if the loss became non-finite, and everything that `TuningLogger` logs.
 
     Args: step: function that makes one training step with `optimizer.step()` and returns the loss. The probe overrides any
         scheduler. model, optimizer: the objects that `step` trains; they are restored afterwards. evaluate: function that returns

@@ -18,10 +18,10 @@ OBJECTIVE = "probe/loss"
 """Objective of the probe's study: the mean training loss over the last tenth of the steps, logged ten times per trial."""
 MIN_FRACTION_OF_LARGEST_FALL = 0.1
 """Minimum decrease of the loss at which training counts as working, as a fraction of the largest decrease at any learning rate.
-We chose the minimum decrease of the loss."""
+This fraction is our choice."""
 DIVERGENCE_FACTOR = 4.0
-"""A trial counts as diverged if its average loss exceeds `DIVERGENCE_FACTOR` times the untrained model's average loss. We chose
-the factor for divergence."""
+"""A trial counts as diverged if its average loss exceeds `DIVERGENCE_FACTOR` times the untrained model's average loss. This
+factor is our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class LearningRateRange:
 
     @property
     def diverges_from(self) -> float | None:
-        """Lowest learning rate from which all higher rates diverged; None if the trial with the highest learning rate did not
+        """Lowest learning rate at and above which all trials diverged; None if the trial with the highest learning rate did not
         diverge."""
         lowest = None
         for trial in reversed(self.trials):

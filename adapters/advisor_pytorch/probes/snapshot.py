@@ -15,8 +15,8 @@ class Snapshot:
     """Copy of the current states of the model, the optimizers, the random generators and the objects in `also`.
 
     Tensors are copied to host memory, so that the copy uses no device memory. `restore` writes into the original tensor
-    objects, because other code or compiled graphs may refer to them. State that was added to the copied objects after the copy
-    is removed.
+    objects, because other code or compiled graphs may refer to them. `restore` removes state that the copied objects have
+    gained since the copy.
     """
 
     def __init__(

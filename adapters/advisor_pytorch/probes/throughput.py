@@ -21,10 +21,10 @@ WARMUP_STEPS = 3
 TARGET_BLOCK_S = 0.1
 """Approximate seconds per timed block: long enough that waiting for the device at the end of a block is negligible."""
 MIN_INTERVAL_BLOCKS = 6
-"""Minimum number of blocks for a 95 % confidence interval of the median. The range of six values contains the true median with
-97 % probability, but the range of five values only with 94 %."""
+"""Minimum number of blocks for a 95 % confidence interval of the median. The range from the smallest to the largest of six
+values contains the true median with 97 % probability, that of five values only with 94 %."""
 MIN_BLOCKS = 3
-"""Minimum number of timed blocks per measurement, even if they exceed the time limit."""
+"""Minimum number of timed blocks per measurement, even if these blocks take longer than the time limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from advisor_pytorch.steps.row_buffer import RowBuffer
 from advisor_pytorch.steps.rows import PendingChunk, SkippedSteps
 
 MIN_PENDING_TO_WARN = 16
-"""Number of losses without an optimizer step, or of steps of an unknown optimizer, from which a warning is logged."""
+"""Minimum number of losses without an optimizer step, or of steps of an unknown optimizer, at which a warning is logged."""
 MAX_PENDING_LOSSES = 1024
 """Maximum number of losses in memory that wait for their optimizer step; a step has fewer micro-batches than this."""
 MAX_HAND_OVER_S = 0.25
@@ -47,7 +47,7 @@ class StepCapture:
     the last row.
 
     A step that a gradient scaler skips has no row of metrics. If a fused optimizer skips a step, the step numbers have a gap,
-    because only the device knows of the skip; if another optimizer skips a step, this step has no number.
+    because the skip is known only on the device; a step that another optimizer skips has no number.
 
     losses_without_step: number of dropped losses; failures: number of errors; skipped: number of steps without a number.
     """
@@ -76,7 +76,7 @@ class StepCapture:
         self._losses = PendingLosses(batch_size)
         self._buffer = RowBuffer(in_parts=in_parts)
         self.alive = True
-        """True while steps are captured: False after `stop` and in a forked process."""
+        """Whether steps are captured; False after `stop` and in a forked process."""
         self.next_step = self._start_step = start_step
         self.losses_without_step = self.failures = self.skipped = self._pending_skips = 0
         self._scaled = self._hook_ran = self._drops_loss = False
@@ -115,7 +115,7 @@ class StepCapture:
         self.alive = False
 
     def missing(self) -> str:
-        """Return one line about the losses without a captured optimizer step; "" if there are none."""
+        """Return one line about losses that belong to no captured optimizer step; "" if there are no such losses."""
         if not self.losses_without_step:
             return ""
         by = f"; a different optimizer, {name}, made steps" if (name := self._others.name) else ""
@@ -170,7 +170,9 @@ class StepCapture:
             self._drops_loss = False
             return
         value = logged_value(loss)
-        self._others.is_stepping = False  # reached even if the last step of a captured optimizer raised an exception
+        self._others.is_stepping = (
+            False  # this line is reached even if the last step of a captured optimizer raised an exception
+        )
         self._losses.add(value, examples)
         if self._watch is not None:
             self._watch.on_loss(value)
@@ -361,7 +363,8 @@ class StepCapture:
             self.flush()
 
     def _is_capturing(self) -> bool:
-        """Return whether a CUDA graph is being captured; the optimizer makes no step during the capture."""
+        """Return whether a CUDA graph is being captured; during this capture, a call of `optimizer.step()` changes no
+        parameters."""
         return self._on_cuda and torch.cuda.is_current_stream_capturing()
 
     def _report_batch_facts(self, examples: int, micro_batches: int) -> None:

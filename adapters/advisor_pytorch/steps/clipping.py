@@ -4,8 +4,9 @@ runs.
 Most code has imported these functions by name before we start to observe, so replacing them in PyTorch's module is not enough.
 `clip_grad_norm_` looks up two helper functions in its module at each call. We wrap both helper functions of `clip_grad_norm_`,
 and also read the computed norm from them. `clip_grad_value_` has no helper functions, and before PyTorch 2.6 `clip_grad_norm_`
-had none either. However, both functions are thin wrappers that disable gradients for an inner function. We replace this inner
-function in the wrapper's closure, which all code that imported the wrapper shares.
+had none either. However, `clip_grad_norm_` and `clip_grad_value_` are thin wrappers that call an inner function with gradients
+disabled. We replace the inner function in the wrapper's closure, which is the same object for all code that imported the
+wrapper.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from advisor_pytorch.steps.patches import FunctionPatches
 
 
 class Clipping(NamedTuple):
-    """A call that is about to clip gradients, which are still unchanged."""
+    """A call that is about to clip gradients; the gradients are still unchanged."""
 
     parameters: Sequence[torch.Tensor]
     limit: float
@@ -35,11 +36,12 @@ class Clipping(NamedTuple):
 Listener = Callable[[Clipping], None]
 
 _last_norm: tuple[torch.Tensor, float] | None = None
-"""(latest total norm that PyTorch's helper function returned, order of that norm); None if there is none."""
+"""Pair of the latest total gradient norm that PyTorch's helper function returned and the order of this norm; None before the
+first such norm."""
 
 
 def listen(listener: Listener) -> None:
-    """Call `listener` before each clipping of gradients, until `ignore` is called. The listener must not raise an error."""
+    """Call `listener` before each clipping of gradients, until the listener is removed. The listener must not raise an error."""
     _patches.listen(listener)
 
 

@@ -1,4 +1,4 @@
-"""Measures three times per training step: the time since the previous step, the wait for batches, and the computation."""
+"""Measures three durations per training step: the time since the previous step, the wait for batches, and the computation time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Clock:
         self._last = now
         self.events = None
         known = 0
-        if last is not None:  # the time between two steps can be measured only if there is an earlier step
+        if last is not None:  # the first step has no earlier step from which to measure the time
             row.append(now - last)
             known = 1
             if self._waits:
@@ -78,7 +78,7 @@ class Clock:
 
     @property
     def last(self) -> float:
-        """Clock time of the last step in seconds; 0.0 before the first step."""
+        """Time of the last step on the host's clock, in seconds; 0.0 before the first step."""
         return self._last or 0.0
 
 

@@ -54,7 +54,7 @@ def logged_value(value: Value) -> Value:
 
 
 class Transfer:
-    """Scalars on the way to the host: the training thread sends them, and the writer thread reads them.
+    """Scalars that are being copied to the host: the training thread starts the copy, and the writer thread reads the values.
 
     Scalars on a CUDA device are stacked and copied to pinned memory after the device's queued operations. A CUDA event shows
     when the copy to pinned memory is complete. Scalars on other devices are read when `numbers` is called, so that only the

@@ -12,7 +12,7 @@ NormFunction = Callable[[Sequence[torch.Tensor]], "torch.Tensor | None"]
 
 
 def gradient_norm(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Return the total gradient norm of unsharded parameters; this is the default `Measure`."""
+    """Return the total gradient norm of unsharded parameters."""
     return global_norm([gradient for p in parameters if (gradient := p.grad) is not None])
 
 
@@ -43,7 +43,10 @@ def _total_of_norms(norms: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def _norms_of_tensors(gradients: list[torch.Tensor]) -> torch.Tensor:
     try:
-        narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares lose precision in these dtypes
+        narrow = gradients[0].dtype in (
+            torch.float16,
+            torch.bfloat16,
+        )  # squares of gradients lose precision in 16-bit dtypes
         return torch.stack(list(torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if narrow else None)))
     except (RuntimeError, TypeError):  # sparse gradients, several devices, or dtypes that the fused kernel rejects
         return _norms_one_by_one(gradients)
@@ -57,7 +60,7 @@ def _norms_one_by_one(gradients: list[torch.Tensor]) -> torch.Tensor:
 
 
 class ClipScope(NamedTuple):
-    """The optimizers that train the parameters in a given list."""
+    """The optimizers that train the parameters passed to a clipping call."""
 
     optimizers: tuple[int, ...]
     """Indices of the optimizers that train at least one parameter in the list."""

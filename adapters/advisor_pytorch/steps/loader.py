@@ -59,7 +59,7 @@ def count_examples(batch: object) -> int | None:
     """Return the size of the first dimension of the first tensor in a nested batch; None if the batch contains no tensor."""
     try:
         return _first_dimension(batch)
-    except Exception:  # the batch has a class that the user defined, or contains itself
+    except Exception:  # the batch contains itself, or has a class that the user defined
         return None
 
 

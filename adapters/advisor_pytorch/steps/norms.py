@@ -1,4 +1,4 @@
-"""Collects the gradient norms of steps before clipping, and records whether gradients were clipped."""
+"""Collects the gradient norms that steps have before clipping, and records whether the gradients were clipped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StepNorms:
         self._own = [(k,) for k in range(len(optimizers))]
         self._names = metric_names_by_optimizer(contract.GRAD_NORM, len(optimizers))
         self._known: set[int] = set()
-        """Indices of the optimizers whose gradient norm of the next step is already known."""
+        """Indices of the optimizers for whose next step the gradient norm is already known."""
         self._by_value: dict[int, torch.Tensor] = {}
         """For each optimizer, the gradient norm just before the gradient was clipped by value."""
         self.forget()
@@ -76,8 +76,8 @@ class StepNorms:
         return next((norm for key, norm in self._norms.items() if k in key), None)
 
     def take_gradient_norms(self) -> torch.Tensor | None:
-        """Return the norm of each parameter's gradient if the last total norm was computed from them. `take_gradient_norms` may be
-        called only once per step."""
+        """Return the norm of each parameter's gradient if the last total norm was computed from them. This method may be called
+        only once per step."""
         parts = getattr(self._measure, "parts", None)
         if isinstance(self._measure, GradientNorm):
             self._measure.parts = None
@@ -89,7 +89,7 @@ class StepNorms:
             self._by_value.pop(k, None)
 
     def unscale_norms(self, k: int, scale: torch.Tensor) -> None:
-        """Correct the recorded gradient norms of optimizer k, because its gradients were `scale` times too large."""
+        """Divide the recorded gradient norms of optimizer k by `scale`, because its gradients were scaled by this factor."""
         if k in self._known:
             for key in self._norms:
                 if k in key:
@@ -103,7 +103,7 @@ class StepNorms:
         self._clips = []
 
     def set_total_norm(self, norm: torch.Tensor) -> None:
-        """Replace the total gradient norm of the row by a norm that the caller measured."""
+        """Replace the row's total gradient norm by a norm that the caller computed."""
         self._norms = {self._own[0]: norm}
 
     def append_values(self, tensors: list[torch.Tensor], numbers: list[float]) -> Hashable:

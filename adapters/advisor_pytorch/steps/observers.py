@@ -17,8 +17,7 @@ class CaptureOwner(Protocol):
         """Process values that may still be on the way from the device to the host."""
 
     def on_observed_tag(self, tag: str, value: str) -> None:
-        """Process a fact that was observed during training, given as a tag and its value. A later value of a tag replaces its
-        earlier value."""
+        """Process a fact about the training: a tag and its value. A later value of a tag replaces its earlier value."""
 
     def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
         """Called when `optimizer` has replaced optimizer number k."""

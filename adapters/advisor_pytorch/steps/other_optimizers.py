@@ -13,8 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 class UncapturedOptimizers:
     """Calls `follow(k, optimizer)` when an unknown optimizer makes its first step on parameters of the captured optimizer k.
 
-    A step inside a step of a captured optimizer is ignored, and so is a step that contains one, because both belong to wrappers
-    such as SAM.
+    If a step of one optimizer runs inside a step of another, as in wrappers such as SAM, both steps are ignored.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Replaces library functions by wrappers as long as there are listeners."""
+"""Replaces library functions by wrappers for as long as at least one listener is registered."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ class PendingLosses:
     """The losses of one optimizer step: one loss per micro-batch."""
 
     def __init__(self, batch_size: int | None) -> None:
-        """batch_size: assumed number of examples of a loss that is logged without a number; None if unknown."""
+        """batch_size: number of examples that is assumed for a loss logged without this number; None if unknown."""
         self._batch_size = batch_size
         self.clear()
 

@@ -23,8 +23,8 @@ def metric_names_by_optimizer(metric: str, optimizers: int) -> list[str]:
 
 
 class RateReader:
-    """Reads the learning rates of all parameter groups. The attributes hold the metric names for learning rates that are
-    numbers, and for learning rates that are tensors."""
+    """Reads the learning rates of all parameter groups. The attributes hold the metric names of the learning rates: one list
+    for rates that are numbers, one for rates that are tensors."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = tuple(optimizers[:MAX_OPTIMIZERS])

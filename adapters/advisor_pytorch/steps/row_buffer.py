@@ -1,4 +1,4 @@
-"""Collects the rows that `StepCapture` appends; consecutive rows with the same layout form a stretch."""
+"""Collects the rows that `StepCapture` appends; consecutive rows with the same columns form a stretch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Stores the rows of the training thread as raw values, which the writer thread converts to metrics.
 
-For each row, the training thread only appends the row's numbers to one list and its tensors to another. A `Layout` describes
-the contents of the list of numbers and of the list of tensors. A row whose layout differs from that of its predecessor starts a
-new `Stretch`. The writer thread does all arithmetic, column by column.
+For each row, the training thread only appends the row's numbers to one list and its tensors to another. The layout of a row
+says which columns the list of numbers and the list of tensors contain. A row whose layout differs from the previous row's
+layout starts a new stretch of rows. The writer thread does all arithmetic, column by column.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from advisor_pytorch.steps.shard_names import clipped_norm_name, clipping_limit_
 
 
 class ColumnRole(Enum):
-    """What the raw values in a column mean."""
+    """Meaning of the raw values in a column."""
 
     VALUE = "a metric, logged unchanged"
     LOSS = "loss of a micro-batch; the mean is logged"
@@ -68,7 +68,7 @@ class RowStretch:
 
 
 class SkippedSteps:
-    """Counts the steps after the last row that fused optimizers skipped. The writer thread passes this count from one chunk of
+    """Counts the steps since the last row that fused optimizers skipped. The writer thread passes this count from one chunk of
     rows to the next."""
 
     count = 0.0
@@ -179,8 +179,8 @@ def _clipping_part_columns(
 
 
 def _drop_skipped_steps(table: Table, overflowed: Values, skips: SkippedSteps) -> Table:
-    """Return the rows of the table without the rows of skipped steps. In each returned row, add the number of steps that were
-    skipped just before it."""
+    """Return the table without the rows of skipped steps. In each returned row, add the number of steps that were skipped just
+    before it."""
     before = list(table.columns[contract.SKIPPED_STEPS])
     made = []
     for i, overflow in enumerate(overflowed):

@@ -27,5 +27,5 @@ def clipping_limit_name(clipping: str, *, in_parts: bool) -> str:
 
 
 def is_sent_to_rank_0(name: str) -> bool:
-    """Return whether rank 0 needs the value with this name from the other ranks."""
+    """Return whether other ranks must send the value with this name to rank 0."""
     return name.endswith(PART_SUFFIX) or name in (contract.STEP_TIME, contract.EXAMPLES_PER_SECOND)

@@ -1,8 +1,8 @@
-"""Measures each rank's part of the gradient norm without a collective operation, if no rank has the whole gradient.
+"""Measures each rank's part of the gradient norm without a collective operation; used if no rank has the whole gradient.
 
 A collective operation would hang if a rank has exited or does not log, and would delay the training's own communication. Each
 rank therefore weights the squares of its shards so that the sum over all ranks is the square of the global norm;
-`advisor_pytorch.distributed.merging` adds them later.
+`advisor_pytorch.distributed.merging` computes this sum later.
 
 | gradient | weight of a rank's squares |
 |---|---|

@@ -18,16 +18,18 @@ HUGE_BATCH = 1e3
 """A batch counts as the cause if its largest absolute value is at least this multiple of the largest value in the following
 batches."""
 GROWTH, RISING_STEPS = 100.0, 2
-"""A training run counts as diverged if the gradient norm grew `GROWTH`-fold and then stayed above a tenth of this growth for
-`RISING_STEPS` steps."""
+"""A training run counts as diverged if its gradient norm exceeds `GROWTH` times the usual norm, and stays above `GROWTH` / 10
+times the usual norm for at least `RISING_STEPS` steps."""
 MAX_UPDATE_RATIO = 3.0
 """At a suitable learning rate, the norm of an update is at most this multiple of the norm of all parameters."""
 MAX_GAIN = 10.0
 """Maximum gain (`TensorFacts.gain`) of a correctly initialised weight matrix at the first steps."""
 FIRST_STEPS, EARLY_STEPS = 3, 100
-"""(Steps within which a wrong initialisation shows immediately, steps within which it shows by growing values.)"""
+"""(Number of first steps in which a wrong initialisation alone causes non-finite values, number of first steps in which it
+causes them through growing values.)"""
 MAX_RATE_TIMES_DECAY = 1.0
-"""Maximum product of learning rate and weight decay; above it, one step moves weights beyond zero."""
+"""Maximum product of learning rate and weight decay. If the product is larger, the weight decay of one step changes the sign of
+weights."""
 MIN_LOSS_SCALE_RATIO = 16.0
 """If the loss of the backward pass is at least this multiple of the logged loss, we assume that it was multiplied by a loss
 scale."""
@@ -137,7 +139,7 @@ def _diagnose_loss_scale(record: Record) -> Diagnosis | None:
         record.scale is not None and record.scale >= MIN_LOSS_SCALE_RATIO and not any(row.loss_scale for row in rows)
     )
     if unscaled or (ratio >= MIN_LOSS_SCALE_RATIO and not any(row.loss_scale for row in rows)):
-        return Diagnosis("loss scale", "likely", scale, "Step with scaler.step(optimizer) and scaler.update().")
+        return Diagnosis("loss scale", "likely", scale, "Call scaler.step(optimizer), then scaler.update().")
     if overflowed and fault is None and not record.parameters.bad and _is_logged_loss_finite(record):
         text = "The loss scale: the scaled loss overflowed, and the logged loss is finite."
         return Diagnosis("loss scale", "likely", text, "Lower the scale, or let torch.amp.GradScaler choose it.")
@@ -359,7 +361,9 @@ def _unknown_cause(record: Record) -> Diagnosis:
         if operation in _SINGULAR_DERIVATIVES
     ]:
         text += f" The loss contains {', '.join(suspects)}, which have no finite value or derivative at some arguments."
-    return Diagnosis("unknown", "open", text, "Replay the step as below: the hook then reads each value at once.")
+    return Diagnosis(
+        "unknown", "open", text, "Replay the step as shown below, so that the hook checks each value at once."
+    )
 
 
 _DIAGNOSTIC_CHECKS: tuple[Callable[[Record], Diagnosis | None], ...] = (

@@ -1,5 +1,5 @@
-"""Writes a summary of an autopsy in about five lines: the event, its cause, the state before it, the remedy, and the command to
-replay it."""
+"""Summarises the diagnosis of the first non-finite value in about five lines: the event, its cause, the state before the event,
+the remedy, and the command that repeats the training run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RunFacts:
 
 
 def summary(record: Record, diagnosis: Diagnosis, run: RunFacts) -> list[str]:
-    """Return the lines of the autopsy's summary."""
+    """Return the lines that summarise the diagnosis."""
     return [
         f"{run.name} ({run.run_id}): {_event(record)}.",
         f"{diagnosis.culprit} ({_CERTAINTY_TEXTS[diagnosis.certainty]})",

@@ -25,14 +25,14 @@ from advisor.model.study import Study, Trial
 MIN_TRIALS = 8
 """Minimum number of complete trials to replay a study."""
 BEST = 5
-"""An early-stopping method should not stop any of this number of best trials."""
+"""Number of best trials that an early-stopping method should not stop."""
 MIN_REPLAYED_SHARE = 0.9
-"""Minimum share of the trained trials that can be replayed; the others could change the result."""
+"""Minimum share of the trained trials that can be replayed; if more trials are missing, the result of the replay is unreliable."""
 MAX_EVALUATIONS = 20_000
 """Maximum number of evaluations in the replayed trials. Replaying this number of evaluations takes about two seconds."""
 MAX_TRIAL_ORDERS = 5
-"""Maximum number of random and actual trial orders to replay. The order matters, because a method decides on a trial by
-comparing it with earlier trials."""
+"""Maximum number of trial orders to replay: the actual order, and random orders. The order matters, because a method decides on
+a trial by comparing it with earlier trials."""
 MAX_REPLAYED_EVALUATIONS = 50_000
 """Maximum number of evaluations to replay, summed over all orders."""
 WARMUPS = (0.25, 0.5, 0.75)
@@ -65,7 +65,7 @@ class Hindsight(FrozenModel):
     workers: int = 0
     """Number of trials that trained at the same time."""
     best: int = 0
-    """Number of best trials on which `Outcome.lost` is based."""
+    """Number of best trials among which the replay counts the trials that each method would have stopped."""
     orders: int = 0
     """Number of orders in which the trials were replayed: the actual order, and random ones."""
     guard: Outcome | None = None
@@ -76,7 +76,7 @@ class Hindsight(FrozenModel):
 
 
 def hindsight(study: Study) -> Hindsight | None:
-    """Return the effects that early stopping would have had on the study; None if its trials have no curves."""
+    """Return the effects that early stopping would have had on the study; None if the study's trials have no curves."""
     policy = Policy()
     if study.probe is not None or not any(len(study.cost_curve(t)) > 1 for t in study.trials):
         return None
@@ -100,7 +100,7 @@ class _Run:
 
 
 def _runs(study: Study, policy: Policy) -> list[_Run] | str:
-    """Return the trials to replay, in the order of their start; if they are too few, return the reason."""
+    """Return the trials to replay, in the order of their start; if the study cannot be replayed, return the reason."""
     own = [t for t in study.trials if t.round is None and t.status != "no_data"]
     if any(t.status == "running" for t in own):
         return "trials still run"
@@ -136,7 +136,7 @@ def _run(study: Study, trial: Trial) -> _Run | None:
 
 
 def _reason_against_replay(policy: Policy, runs: Sequence[_Run], trained: int) -> str:
-    """Return the reason why these trials cannot be replayed; empty if they can."""
+    """Return the reason why these trials cannot be replayed; an empty string if they can be replayed."""
     whole = [r.progress for r in runs if r.whole]
     if len(whole) < MIN_TRIALS or not policy.enough_evaluations(whole):
         return f"fewer than {MIN_TRIALS} complete trials have {policy.evaluations} evaluations and the same length and schedule"
@@ -205,8 +205,8 @@ def halving_stopper(eta: int) -> Stopper:
 
 
 def _guard(policy: Policy, runs: Sequence[_Run]) -> Stopper:
-    """Return a stopper that judges as `--stop-doomed` does. If settings have several seeds, it stops only trials whose
-    objective is not finite."""
+    """Return a stopper that decides in the same way as the option `--stop-doomed` of `advisor run`. If a setting was trained
+    with several seeds, the stopper stops a trial of this setting only if the trial's objective is not finite."""
     settings = [r.trial.params for r in runs]
     repeated = {id(r.progress) for r in runs if settings.count(r.trial.params) > 1}
 
@@ -218,7 +218,8 @@ def _guard(policy: Policy, runs: Sequence[_Run]) -> Stopper:
 
 
 def _restrict_to_complete_siblings(whole: set[int], stopper: Stopper) -> Stopper:
-    """Return the stopper, restricted to siblings that trained to their planned end, because a failed trial is no sibling."""
+    """Return a stopper that calls `stopper` with only those completed trials that trained to their planned end, because failed
+    trials do not count as siblings."""
     siblings: list[Progress] = []
     seen = 0
 

@@ -1,4 +1,4 @@
-"""Finds problems of a single running trial that show without other trials, such as waiting for data."""
+"""Finds problems of a single running trial that are visible without comparison to other trials, such as waiting for data."""
 
 from __future__ import annotations
 

@@ -94,7 +94,8 @@ class Policy:
     """Accepted probability that a ruled-out trial would still improve by more than `margin` times the largest later improvement
     of its siblings."""
     stuck_exceedance: float = 0.01
-    """Accepted probability that a learning trial whose objective leaves its first value late is wrongly called stuck."""
+    """Accepted probability that a trial is wrongly called stuck although it is learning, because its objective leaves its first
+    value late."""
 
     def margin(self, siblings: int) -> float:
         """Return the factor by which to multiply the largest later improvement of this number of siblings."""

@@ -1,5 +1,4 @@
-"""Replays the decisions about running trials on trials that have ended, to find which of them would have been stopped, and
-when."""
+"""Applies an early-stopping method to trials that have ended, to find which trials the method would have stopped, and when."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from advisor.system.processes import KILL_SIGNAL, signal_group
 STOP_GRACE_S = 10.0
 """Seconds from a stop request to the kill of the training process."""
 LEFTOVER_GRACE_S = 5.0
-"""Seconds from SIGTERM to the kill of processes that a training process left behind."""
+"""Seconds between SIGTERM and SIGKILL for processes that a training process left behind."""
 _MAX_TAIL_LINES = 50
 _MAX_LINE_CHARS = 500
 _OUT_OF_MEMORY_PHRASES = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memoryerror")
@@ -29,7 +29,7 @@ _OUT_OF_MEMORY_PHRASES = ("out of memory", "outofmemory", "cannot allocate memor
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a training process ended."""
+    """A description of how a training process ended."""
 
     code: int
     """Exit status of the training process. A negative status is the number of the signal that ended the process, with a minus
@@ -112,10 +112,10 @@ class TrainingProcess:
         self._signal_processes(signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
 
     def poll(self) -> Exit | None:
-        """Return how the process ended; None while it or any process that it started still runs.
+        """Return how the training process ended; None while this process, or any process that it started, still runs.
 
-        Also stop the process when its time limit expires. Processes that outlive it, such as data loader workers, are asked to
-        stop and killed after `LEFTOVER_GRACE_S` seconds, because they may hold GPU memory.
+        Also stop the process when its time limit expires. Processes that outlive the training process, such as data loader
+        workers, are first asked to stop and then killed after `LEFTOVER_GRACE_S` seconds, because they may hold GPU memory.
         """
         code = self._process.poll()
         now = time.monotonic()
@@ -181,7 +181,7 @@ def last_line(log: Path) -> str:
     """Return the last non-empty line of a log. It is shortened and contains no credentials, because other users can see it in
     MLflow.
 
-    If this line contains a common MLflow error (`CAUSES`), return the advice for the error instead.
+    If this line contains a common MLflow error (`MLFLOW_ERROR_ADVICE`), return the advice for the error instead.
     """
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))

@@ -119,12 +119,13 @@ class RayTraining:
             self._ray.kill(self._actor)
 
     def note(self) -> Mapping[str, Any]:
-        """Return only the engine's name, because other launchers need not find a Ray training: it ends when its launcher ends."""
+        """Return only the engine's name, because other launchers need not find a Ray training process, which ends with its
+        launcher."""
         return {"engine": "ray"}
 
 
 def _actor_class(ray: Any) -> Any:
-    """Define the class of the actors, which needs the imported Ray module."""
+    """Define and return the class of the Ray actors; the definition needs the imported Ray module."""
 
     class Trainer:
         def __init__(self) -> None:

@@ -97,7 +97,7 @@ class SlurmEngine:
 
 
 class SlurmQueue:
-    """The jobs in SLURM's queue; one infrequent query reads all of them."""
+    """The jobs in SLURM's queue; a single query reads all jobs, at most once in `_QUERY_INTERVAL_S` seconds."""
 
     def __init__(self, *options: str) -> None:
         """options: options of squeue that select the jobs to list."""

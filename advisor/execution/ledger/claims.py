@@ -47,7 +47,7 @@ class JobClaimer:
         """Ids of the MLflow runs whose jobs this launcher trains."""
         self._slurm = SlurmQueue()
         self._heartbeats: dict[str, tuple[float, float]] = {}
-        """By run id: (time of the latest heartbeat on the clock of its launcher, time on our clock when we first saw this
+        """Maps each run id to (time of the latest heartbeat on the launcher's clock, time on our clock when we first saw this
         heartbeat)."""
 
     def tag_text(self, details: Mapping[str, Any]) -> str:
@@ -155,8 +155,8 @@ def _is_process_running(pid: object, began: object) -> bool:
 
 
 def _is_logged_on_this_machine(run_id: str) -> bool:
-    """Return True if a process on this machine logs to the MLflow run. This finds the process of a launcher that was killed
-    before it recorded a process id."""
+    """Return True if a process on this machine logs to the MLflow run. This check finds the training process of a launcher that
+    was killed before it recorded the id of this process."""
     return any(
         (p.info["environ"] or {}).get("MLFLOW_RUN_ID") == run_id and p.info["status"] != psutil.STATUS_ZOMBIE
         for p in psutil.process_iter(["environ", "status"])

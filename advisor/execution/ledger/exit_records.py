@@ -28,7 +28,7 @@ _RECORD_SUFFIX = ".ended.json"
 
 @dataclass(frozen=True, slots=True)
 class ExitRecord:
-    """How a training process ended, and the reported objective values that MLflow may lack."""
+    """A record of how a training process ended, with the reported objective values that MLflow may lack."""
 
     name: str
     """Name of the job that the training process ran."""

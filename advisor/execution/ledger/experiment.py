@@ -47,8 +47,8 @@ def open_experiment(
 
 
 def _artifact_folder(location: Location, experiment: str) -> str | None:
-    """Return the artifact folder of a new experiment. If the tracking store is a SQLite file outside the current folder, it
-    lies next to this file; else None (MLflow's default)."""
+    """Return the artifact folder of a new experiment. If the tracking store is a SQLite file outside the current folder, the
+    artifact folder lies next to this file; else return None, for MLflow's default folder."""
     if location.kind != "sqlite" or location.path is None or location.path.parent == Path.cwd():
         return None
     digest = hashlib.sha256(experiment.encode()).hexdigest()[:12]

@@ -2,8 +2,8 @@
 
 A launcher begins a job by creating an MLflow run. So launchers on several machines agree which of them trains the job. If two
 launchers claim the same job, each launcher that sees the other's claim withdraws its own, so at most one claim remains. A
-launcher has failed if its heartbeat is missing, or on the same machine its process. The unfinished jobs of a failed launcher
-are begun again. The old runs of these jobs are deleted in MLflow, where they can be restored.
+launcher has failed if its heartbeat is missing or, on the same machine, if its process no longer runs. The unfinished jobs of a
+failed launcher are begun again. The old runs of these jobs are deleted in MLflow, where they can be restored.
 
 No method waits for an unreachable tracking store. Instead, methods raise an exception, and the launcher retries while its
 training processes run.
@@ -93,10 +93,11 @@ class Ledger:
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
     def begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Begin jobs. Return each job with the id of its MLflow run, or with one of `BLOCKED_STATES` if the job cannot be begun.
+        """Begin jobs. Return each job with the id of its MLflow run, or with one of `BLOCKED_STATES` if the job cannot be
+        begun.
 
-        A returned job may have a new seed: no two runs of a trial may share a seed, even if the number of seeds was raised
-        later.
+        A returned job may have a new seed, because two runs of a trial must never have the same seed, even if the number of
+        seeds was raised later.
         """
         begun = attempt_once(lambda: self._begin_jobs(jobs))
         self._claimant.held |= {run_id for _, run_id in begun if run_id not in BLOCKED_STATES}
@@ -145,7 +146,7 @@ class Ledger:
         return claimed
 
     def _resume_run(self, entry: JobEntry) -> None:
-        """Claim the existing MLflow run of a job that is to be continued. Afterwards, only one tag shows that the run was
+        """Claim the existing MLflow run of a job that is to be continued. After this call, only one tag shows that the run was
         stopped early."""
         self._client.set_tag(entry.run_id, contract.TAG_CONTINUED, entry.continued)
         self._client.set_tag(entry.run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
@@ -213,7 +214,7 @@ class Ledger:
 
     def send_heartbeat(self, run_id: str, details: Mapping[str, Any]) -> None:
         """Send a heartbeat for an MLflow run. details: values that identify the training process. Call this method every
-        `claims.HEARTBEAT_S` seconds."""
+        `claims.HEARTBEAT_INTERVAL_S` seconds."""
         attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details)))
 
     def send_heartbeat_from_thread(self, run_id: str) -> None:
@@ -280,7 +281,9 @@ class Ledger:
         if hooked and run.info.status == "RUNNING" and since_s < MAX_DELIVERY_WAIT_S and not exit.lost:
             raise DataPendingError
         marked = run.data.tags.get(contract.TAG_STOPPED)
-        stop = read_guard_stop(marked) or stop  # the training process may have recorded a stop first
+        stop = (
+            read_guard_stop(marked) or stop
+        )  # the training process may have recorded an early stop before this launcher did
         if stop is not None and self._has_reached_planned_end(run, stop.length):
             exit, stop = Exit(0), None  # the trial reached its planned length before it received the request to stop
             if marked is not None:
@@ -314,7 +317,8 @@ class Ledger:
         return is_last_step(max((p.step for p in points), default=-1), length)
 
     def _end_stopped_run(self, run: Any, stop: GuardStop) -> Outcome:
-        """Record that a trial was stopped early. Its job is not begun again, even if the launcher was interrupted meanwhile."""
+        """Record that a trial was stopped early. The job of the stopped trial is not begun again, even if the launcher was
+        interrupted meanwhile."""
         run_id, best = run.info.run_id, self._runs.best(run.info.run_id)
         if contract.TAG_STOPPED not in run.data.tags:  # the tracking store was unreachable when the trial was stopped
             self._client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text())

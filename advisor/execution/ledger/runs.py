@@ -32,8 +32,8 @@ class StudyRuns:
         self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
         self._retry = retry
         self._again: frozenset[str] | None = None
-        """Ids of the runs whose trials are begun again; None before the first read, which fixes them so that trials that fail
-        later are not included."""
+        """Ids of the runs whose trials are begun again; None before the first read. The first read fixes these ids, so trials
+        that fail later are not begun again."""
         self.continued: set[str] = set()
         """Ids of the runs that were stopped early and that this launch will continue. The id of a resumed run is removed from
         the set."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from advisor.model.spec import StudySpec
 
 KINDS = ("optuna", "ray", "wandb", "hydra", "algoperf")
-"""Names of the tools whose formats can be exported. Each name is also the name of a module in this package."""
+"""Names of the tools whose formats can be exported. A module of this package with the same name writes each format."""
 
 
 def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Sequence[PastTrial] = ()) -> str:

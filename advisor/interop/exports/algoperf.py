@@ -1,5 +1,5 @@
-"""Writes a search space as tuning_search_space.json, which AlgoPerf reads. The reasons for ranges are left out, because JSON
-has no comments."""
+"""Writes a search space as tuning_search_space.json, which AlgoPerf reads. JSON has no comments, so the file omits the reasons
+for the search ranges."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
 
 _MAX_INTEGERS_IN_RANGE = 1000
-"""Maximum number of integers in the range of a hyperparameter, because the exported file lists each of them."""
+"""Maximum number of integers in a hyperparameter's range; the exported file lists every integer."""
 
 
 def render(export: Export) -> str:
-    """Return the search space as JSON text. If the export has points, return these trials instead of a search space."""
+    """Return the search space as JSON text. If the export contains trials to run, return these trials instead of a search
+    space."""
     for name in export.spec.parameters:
         if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
             raise AdvisorError(f"AlgoPerf cannot use the name {name!r} as an attribute; use letters, digits and _")

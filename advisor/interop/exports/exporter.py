@@ -1,4 +1,4 @@
-"""Defines the interface of exporters, and helpers that reject search spaces that a tool cannot express and write comments."""
+"""Defines the interface of exporters, and helper functions for all exporters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ these training keys."""
 
 @dataclass(frozen=True, slots=True)
 class PastTrial:
-    """A trial of the study that has ended."""
+    """An ended trial of the exported study."""
 
     params: Mapping[str, Value]
     value: float | None
@@ -34,9 +34,9 @@ class Export:
 
     spec: StudySpec
     points: Trials | None = None
-    """Trials to run instead of a search; Optuna runs them first and then continues to search."""
+    """Hyperparameter settings to run instead of a search. Optuna runs these settings first and then continues its search."""
     past: Sequence[PastTrial] = ()
-    """Ended trials of the study; only Optuna's script can contain them."""
+    """Ended trials of the study; only the export for Optuna contains them."""
 
 
 class Exporter(Protocol):
@@ -64,8 +64,8 @@ def _inexpressible_error(tool: str, inexpressible: str) -> AdvisorError:
 
 
 def study_comments(spec: StudySpec) -> Iterator[str]:
-    """Yield comment lines: the goal of the study, its notes, and the training settings that the script must apply, because the
-    tool cannot express them."""
+    """Yield comment lines with the goal of the study, its notes, and the training settings that the tool's format cannot
+    express."""
     yield f"# {comment_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in _TRAINING_KEYS:
@@ -82,7 +82,7 @@ def _short_yaml(value: object) -> str:
 
 
 def reason_comment(parameter: Parameter) -> str:
-    """Return a comment for the end of a line with the reason for the parameter's range; "" if the study states no reason."""
+    """Return an end-of-line comment with the reason for the parameter's range; "" if the study file states no reason."""
     return f"  # {comment_line(parameter.why)}" if parameter.why else ""
 
 
@@ -94,7 +94,7 @@ def reason_comments(spec: StudySpec) -> Iterator[str]:
 
 
 def comment_line(text: str) -> str:
-    """Return the text on one line and without control characters, so that it can be a comment."""
+    """Return the text on one line without control characters, as a comment requires."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 

@@ -23,8 +23,8 @@ _KEY_PATTERN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 
 
 def render(export: Export) -> str:
-    """Return a YAML configuration for Hydra's option `--config-name`. If the export has points, each job gets one trial under
-    the key `trial`."""
+    """Return a YAML configuration for Hydra's option `--config-name`. If the export contains trials to run, each Hydra job gets
+    one trial under the key `trial`."""
     spec = export.spec
     for name in spec.parameters:
         if not _KEY_PATTERN.fullmatch(name):
@@ -62,7 +62,7 @@ def _parameter_domain(parameter: Parameter) -> str:
         for option in parameter.options:
             if isinstance(option, str) and not _PLAIN_WORD_PATTERN.fullmatch(
                 option
-            ):  # the Optuna plugin would remove the quotes of the option
+            ):  # Hydra's Optuna plugin would remove the quotes around the option
                 raise AdvisorError(
                     f"hydra-optuna-sweeper cannot choose {option!r}; make the option a plain word, or use --points"
                 )
@@ -78,8 +78,8 @@ def _mapping_text(trial: dict[str, Value]) -> str:
 
 
 def _value_text(value: Value) -> str:
-    """Return a value in the grammar of Hydra's overrides. Text values are quoted, and backslashes before a quote or at the end
-    of the text are doubled."""
+    """Return a value in the syntax of Hydra's command-line overrides. Text values are quoted, and backslashes before a quote or
+    at the end of the text are doubled."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str):

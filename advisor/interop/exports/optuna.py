@@ -1,5 +1,5 @@
-"""Writes a Python script that creates an Optuna study. The script can express every study file, because it defines the search
-space in Python code."""
+"""Writes a Python script that creates an Optuna study. The script defines the search space in Python code, so it can express
+every study file."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def __getattr__(name: str) -> Any:
 
 
 def render(export: Export) -> str:
-    """Return the script. When the script creates the Optuna study, it adds the past trials as results, and enqueues the points
-    as the first trials."""
+    """Return the script. When the script creates the Optuna study, it adds the past trials as results and enqueues the trials
+    to run first."""
     return "\n".join(_script_lines(export)) + "\n"
 
 

@@ -26,14 +26,15 @@ class GuardPruner(optuna.pruners.BasePruner):
 
         study = optuna.create_study(direction="minimize", pruner=GuardPruner(max_steps=50))
 
-    A trial is pruned if, at three reports in a row, its lowest value so far is above the median at this step, and above the
-    best value of all trials by more than (1) a margin times the largest improvement of any completed trial after this step, and
-    (2) its own further improvement at its recent pace. `Policy.margin` computes the margin. So a trial that starts slowly
-    continues, although a median pruner or successive halving would stop it. Pruning by the bounds requires four completed
-    trials with at least ten reports each. A trial whose last two reports are NaN or infinite is always pruned.
+    A trial is pruned if two conditions hold at three consecutive reports. First, the trial's lowest value so far is above the
+    median at this step. Second, this lowest value exceeds the best value of all trials by more than each of two bounds: a
+    margin times the largest improvement of any completed trial after this step, and the trial's own further improvement at its
+    recent pace. `Policy.margin` computes the margin. A trial that starts slowly therefore continues, although a median pruner
+    or successive halving would stop it. Pruning by the bounds requires four completed trials with at least ten reports each. A
+    trial whose last two reports are NaN or infinite is always pruned.
 
-    All trials must have the same length. A completed trial that ended before this length is ignored. If any trial reports a
-    step beyond `max_steps`, the bounds prune no trial.
+    All trials must have the same number of steps. The pruner ignores completed trials with fewer than `max_steps` steps. If any
+    trial reports a step beyond `max_steps`, the bounds prune no trial.
     """
 
     def __init__(self, max_steps: int, *, policy: Policy | None = None) -> None:
@@ -65,6 +66,6 @@ class GuardPruner(optuna.pruners.BasePruner):
         return Progress(steps, values, float(self._max_steps))
 
     def _is_full_length(self, trial: Progress) -> bool:
-        """Return True if the trial is complete: another report, at the same distance as the last two reports, would reach
+        """Return True if the trial is complete: at the current distance between reports, the next report would reach
         `max_steps`."""
         return len(trial.steps) > 1 and bool(2 * trial.steps[-1] - trial.steps[-2] >= self._max_steps)

@@ -14,8 +14,8 @@ from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return the text of a Python module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`. If the export has points,
-    `config["trial"]` contains the trial to run."""
+    """Return the text of a Python module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`. If the export contains trials to
+    run, `config["trial"]` is the trial to run."""
     spec = export.spec
     lines = [
         *study_comments(spec),

@@ -19,8 +19,8 @@ from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return the W&B sweep as YAML. If the export has points, the sweep is a grid over the key `trial`, whose values are trials
-    as JSON."""
+    """Return the W&B sweep as YAML. If the export contains trials to run, the sweep is a grid over the key `trial`, whose
+    values are the trials as JSON."""
     spec = export.spec
     sweep: dict[str, Any] = {
         "name": spec.study,

@@ -2,8 +2,8 @@
 versions of AlgoPerf also write `eval_measurements.csv`.
 
 The metrics of training batches, `loss` and `grad_norm`, are renamed to `train_batch/loss` and `train_batch/grad_norm`.
-Evaluation metrics keep their names, unlike training metrics. The imported times exclude evaluations, as does the benchmark's
-score.
+Evaluation metrics keep their names, unlike training metrics. The imported times exclude the time of evaluations; the
+benchmark's score excludes this time, too.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _file_layout(path: Path, *, evaluations: bool) -> Layout:
 
 
 def _started_ms(folder: Path) -> int:
-    """Return the start time in the file name of the workload's log, or `DEFAULT_START_MS` without a log."""
+    """Return the start time from the file name of the workload's log; `DEFAULT_START_MS` if there is no log."""
     for log in sorted(folder.absolute().parent.glob("*.log")):
         if match := _LOG_DATE.search(log.name):
             month, day, year, hour, minute, second = (int(part) for part in match.groups())

@@ -26,7 +26,7 @@ Point = tuple[int, int, float | None]
 class ClientWriter(Writer):
     """Writes runs to MLflow with `MlflowClient`. A new run has a tag that marks it as unfinished until all its data are stored.
 
-    The next import deletes unfinished runs.
+    The next import deletes the runs that are marked as unfinished.
     """
 
     def __init__(self, location: Location) -> None:
@@ -83,7 +83,7 @@ class ClientWriter(Writer):
                 active |= submit(len(done))
 
     def _write_run(self, experiment_id: str, run: NewRun) -> tuple[NewRun, int]:
-        """Write a new run, or the data that a stored run lacks. Return (run, number of metric points sent)."""
+        """Write a new run, or add the missing data to a stored run. Return (run, number of metric points sent)."""
         if run.continues is not None:
             return run, self._complete_run(run.continues, run)
         source = source_text(run.source)
@@ -117,7 +117,7 @@ class ClientWriter(Writer):
     def _send_data(
         self, run_id: str, params: Mapping[str, str], points: Iterable[tuple[str, Points, set[Point]]]
     ) -> int:
-        """Send the parameters, and the metric points that are not yet stored. Return the number of metric points sent.
+        """Send a run's parameters, and its metric points that are not yet stored. Return the number of metric points sent.
 
         points: one tuple (metric, all points, points already stored) for each metric.
         """

@@ -1,4 +1,4 @@
-"""Reads untrusted files: with limits on size and nesting depth, without executing their content, and with one-line errors."""
+"""Reads untrusted files without executing their content. File size and nesting depth are limited, and errors have one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _MAX_NESTING_LEVELS = 12
 
 
 def require_path(path: str | Path, expected: str) -> Path:
-    """Return the path if it exists, else raise AdvisorError. expected: description of the missing file for the error message."""
+    """Return the path if it exists, else raise AdvisorError. expected: description of the file that should exist, for the error
+    message."""
     path = Path(path)
     with os_errors_as(f"cannot read {printable_text(path)}", f"give the path of {expected}"):
         path.stat()
@@ -69,7 +70,7 @@ def find_files(root: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:
-    """Return a digest of files that changes if any of them grows or is rewritten."""
+    """Return a digest of the files. The digest changes if a file grows or is rewritten."""
     digest = hashlib.sha256()
     for path in paths:
         try:

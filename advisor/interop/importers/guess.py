@@ -1,4 +1,4 @@
-"""Detects which tool wrote a folder, from its file names and the first bytes of some files."""
+"""Detects the tool that wrote a folder, from the file names and the first bytes of some files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def find_kinds(source: str) -> list[str]:
 
 def _kinds_by_file_names(names: set[str]) -> list[str]:
     """Return the kinds of runs that match the file names. Kinds with distinctive file names come first, because many tools
-    write event files and tables."""
+    write event files and tables with common names."""
     kinds = []
     if "params.json" in names and names & {"result.json", "progress.csv"}:
         kinds.append("ray")

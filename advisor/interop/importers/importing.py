@@ -38,7 +38,7 @@ class ImportSummary:
     written: int
     """Number of MLflow runs that this import created."""
     skipped: int
-    """Number of runs that an earlier import wrote and that have not changed since then."""
+    """Number of unchanged runs, which an earlier import already wrote."""
     points: int
     """Number of metric points that this import wrote."""
     warnings: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class _ImportTally:
     notes: list[str] = field(default_factory=list)
 
     def add(self, run: NewRun, points: int) -> None:
-        """Count a run that was stored. points: number of metric points that this import wrote to it."""
+        """Count one stored run. points: number of metric points that this import wrote to the run."""
         self.points += points if run.continues else sum(len(p.steps) for p in run.points.values())
         if run.continues is None:
             self.written += 1
@@ -107,14 +107,13 @@ def import_runs(
 ) -> ImportSummary:
     """Import the runs of another tool into MLflow.
 
-    tracking_uri: address of the tracking store, by default MLflow's setting; a missing SQLite file is created. experiment: name
-    of the experiment for all runs; by default, the tool names the experiment of each run. objective, direction: objective and
-    direction of the stored runs instead of those that the tool states. on_progress: function to call with (finished runs, total
-    runs).
+    tracking_uri: address of the tracking store, by default MLflow's setting. A missing SQLite file is created. experiment: name
+    of the one experiment for all runs; by default, the tool names the experiment of each run. objective, direction: override
+    the objective and direction that the tool states. on_progress: function to call with (finished runs, total runs).
 
-    A run that an earlier import wrote is skipped if it has not changed. If the run has grown, its new points and parameters are
-    added, and its status and facts are updated. Nothing is deleted. Unreadable runs are left out; the summary lists them.
-    Raises AdvisorError if all runs are unreadable or the tracking store is not writable.
+    A run that an earlier import wrote is skipped if it has not changed. If a run has grown, the import adds its new points and
+    parameters, and updates its status and facts. Nothing is deleted. Unreadable runs are omitted; the returned summary lists
+    them. Raises AdvisorError if all runs are unreadable or the tracking store is not writable.
     """
     groups: dict[str, list[SourceRun]] = {}
     for run in source.runs:
@@ -130,7 +129,7 @@ def import_runs(
             tally.skipped += sum(_is_unchanged(run, stored) for run in runs)
             tally.report()
             new = _read_new_runs(runs, stored, chosen, names, tally)
-            for first in new:  # create an experiment only when its first run exists
+            for first in new:  # create the experiment only when its first run is ready to be written
                 tags = {**_shared_tags(runs, names), **chosen}
                 writer.write(name, tags, chain([first], new), tally.add)
     return tally.summary(list(groups), source.notes, names.warnings)
@@ -168,9 +167,11 @@ def _read_new_runs(
     names: SafeNames,
     tally: _ImportTally,
 ) -> Iterator[NewRun]:
-    """Read and yield the new and changed runs, one by one. Unreadable runs are counted in `tally`."""
+    """Read and yield the new and changed runs, one by one. `tally` counts the unreadable runs."""
     same_name = Counter(run.name for run in runs)
-    for number, run in enumerate(runs):  # count skipped runs, so that a repeated import assigns equal numbers
+    for number, run in enumerate(
+        runs
+    ):  # skipped runs also get a number, so that a repeated import gives each run the same number
         if _is_unchanged(run, stored):
             continue
         known = _stored_run(run, stored)
@@ -189,6 +190,6 @@ def _read_new_runs(
 
 
 def _shared_tags(runs: Sequence[SourceRun], names: SafeNames) -> dict[str, str]:
-    """Return the tags of the experiment that have the same value in all its runs."""
+    """Return the tags that all runs propose for the experiment with the same value."""
     tags = runs[0].experiment_tags
     return names.in_tags({t: v for t, v in tags.items() if all(run.experiment_tags.get(t) == v for run in runs)})

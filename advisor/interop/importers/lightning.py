@@ -42,7 +42,7 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
     try:
         first = files.digest_of_value(table_files.first_row(metrics))
     except AdvisorError:
-        first = ""  # this error is reported when the run is read
+        first = ""  # reading the run later reports this error
     identity = ("lightning", name, first)
     return SourceRun(name, identity, files.folder_name(root), read, files.digest_of_files([metrics, params]))
 

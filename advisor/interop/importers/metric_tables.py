@@ -1,7 +1,7 @@
 """Reads files of metrics in CSV, JSON lines or Parquet format, with one row per step and one column per metric.
 
-An empty cell is a missing value, and `nan` is a logged NaN. A text column with the same text in all cells is a parameter. Other
-text columns are ignored.
+An empty cell means a missing value; a cell with `nan` means that NaN was logged. A text column with the same text in all cells
+is a parameter. Other text columns are ignored.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Layout:
     params: frozenset[str] = frozenset()
     """Names of the columns that contain parameters; the first value of each column counts."""
     metric: Callable[[str], str | None] = field(default=lambda name: name)
-    """Function from the name of a column to the name of its metric, or to None if it is no metric; called for all columns
-    without another meaning."""
+    """Function that receives the name of a column and returns the name of its metric, or None if the column is no metric. It is
+    called for all columns that the other fields do not name."""
     blank_is_nan: bool = False
     """True if an empty cell of a metric is a logged NaN; False if it is a missing value."""
 
@@ -84,8 +84,8 @@ class RunRows:
 
 
 def find_column(columns: list[str], usual_names: tuple[str, ...]) -> str | None:
-    """Return the column whose name comes first in `usual_names`; None if there is none. Upper case and leading underscores are
-    ignored."""
+    """Return the first of the usual column names that the file has; None if it has none of them. Upper case and leading
+    underscores are ignored."""
     known = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
     return next((known[name] for name in usual_names if name in known), None)
 
@@ -93,7 +93,7 @@ def find_column(columns: list[str], usual_names: tuple[str, ...]) -> str | None:
 def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
     """Return the rows of each run, keyed by run name. If the layout names no run column, the only key is None.
 
-    Raises AdvisorError, which names the file and, if known, the row and column.
+    Raises AdvisorError with the name of the file and, if known, the row and column.
     """
     runs: dict[str | None, RunRows] = {}
     added = _add_objects(runs, path, layout) if table_files.is_json_lines(path) else _add_batches(runs, path, layout)
@@ -114,8 +114,8 @@ def read_run(path: Path, layout: Layout) -> RunRows:
 
 
 def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
-    """Add the rows of a file of JSON lines to `runs`. For each row, yield its number of cells, which bounds the number of its
-    metric points."""
+    """Add the rows of a file of JSON lines to `runs`. For each row, yield its number of cells, which is an upper bound of its
+    number of metric points."""
     name = files.printable_text(path)
     for number, row in enumerate(files.read_objects(path), 1):
         cells = files.flatten_mapping(row, "/")
@@ -221,13 +221,13 @@ def _is_text_type(kind: Any) -> bool:
 
 
 def _row_steps(rows: RunRows, batch: Any, layout: Layout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
-    """Return two arrays of shape (n,): the step of each row, and whether the row has one."""
+    """Return two arrays of shape (n,): the step of each row, and a mask of the rows that have a step."""
     if layout.step is None:
         counted = np.arange(rows.count, rows.count + batch.num_rows, dtype=np.int64)
         return counted, np.ones(batch.num_rows, dtype=np.bool_)
     cells = _flat_column(batch, layout.step, name)
     known = ~np.asarray(pc.fill_null(pc.is_null(cells, nan_is_null=True), True), dtype=np.bool_)
-    for number_type in (cells.type, pa.float64()):  # integers in text cells may be spelled "10" or "10.0"
+    for number_type in (cells.type, pa.float64()):  # text cells may contain the same integer as "10" or "10.0"
         try:
             whole = np.asarray(pc.fill_null(pc.cast(pc.cast(cells, number_type), pa.int64()), 0), dtype=np.int64)
             if number_type == cells.type or bool(
@@ -256,7 +256,7 @@ def _as_number(cell: Any) -> float | int | None:
 
 
 def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
-    """Return two arrays of shape (n,): the cells as numbers, and whether each cell is a number."""
+    """Return two arrays of shape (n,): the cells as numbers, and a mask of the cells that are numbers."""
     kind = cells.type
     if pa.types.is_dictionary(kind):
         values, known = _cells_as_numbers(cells.dictionary)

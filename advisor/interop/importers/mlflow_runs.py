@@ -1,4 +1,5 @@
-"""Converts runs of other tools to names and values that MLflow accepts, and adds tags that identify imported runs."""
+"""Converts the names and values in the runs of other tools to those that MLflow accepts, and adds tags that identify imported
+runs."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from advisor.tracking.points.collect import MIN_REAL_TIME_MS
 from advisor.tracking.runs import RunStatus
 
 TAG_SOURCE = "advisor.imported_from"
-"""Name of the tag with a JSON list that identifies a run in its source; `UNFINISHED_PREFIX` precedes the list while the run is
+"""Name of the tag that identifies a run in its source by a JSON list. `UNFINISHED_PREFIX` precedes the list while the run is
 being written."""
 UNFINISHED_PREFIX = "unfinished "
 """Prefix of the tag `TAG_SOURCE` while a run is being written. The next import deletes runs whose tag has this prefix, and
@@ -26,7 +27,7 @@ TAG_STATE = "advisor.imported_state"
 """Name of the tag with a digest of the run's source files at the time of the import. If this digest has changed, the next
 import adds new data to the run."""
 MAX_VALUE_CHARACTERS = 5000
-"""Maximum number of characters of a parameter or tag value: the smallest limit among the supported versions of MLflow."""
+"""Maximum number of characters in the value of a parameter or tag; the smallest limit of all supported MLflow versions."""
 MAX_NAME_CHARACTERS = 250
 """Maximum number of characters of the name of a parameter, metric or tag."""
 
@@ -95,9 +96,9 @@ def make_new_run(
 ) -> NewRun:
     """Convert a run to names and values that MLflow accepts.
 
-    number: index of the run in its source; if runs have no dates, they start one second apart in this order. objective: tags
-    with the objective and direction that the user chose. Raises AdvisorError if the parameters of the run are too many or too
-    deeply nested.
+    number: index of the run in its source. Runs without dates start one second apart in the order of this index. objective:
+    tags with the objective and direction that the user chose. Raises AdvisorError if the parameters of the run are too many or
+    too deeply nested.
     """
     try:
         params = files.flatten_mapping(content.params, ".")
@@ -130,7 +131,8 @@ def _time_range(content: RunContent) -> tuple[int | None, int | None]:
 
 
 def valid_text(text: str) -> str:
-    """Return the text in a form that every tracking store accepts: lone surrogates are escaped, and zero bytes become spaces."""
+    """Return the text in a form that every tracking store accepts: lone Unicode surrogates are escaped, and zero bytes become
+    spaces."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", " ")
 
 
@@ -159,9 +161,9 @@ _FACT_NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def _tags_from_params(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return tags for facts about the run, such as its seed, that parameters with usual names state.
+    """Return tags for facts about the run, such as its seed, from parameters with common names.
 
-    A fact is left out if several parameters state different values of it.
+    If several parameters state different values of a fact, the fact is omitted.
     """
     facts = {}
     for tag, usual in _FACT_NAMES.items():

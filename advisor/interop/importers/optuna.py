@@ -29,9 +29,8 @@ _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "RUNNING": ("RUNNING", None),
 }
 _MIN_EQUAL_VALUES_SHARE = 0.9
-"""The final and intermediate values of trials count as one metric if, in at least this share of complete trials, the final
-value is one of the intermediate values.
-"""
+"""Minimum share of complete trials whose final value is one of their intermediate values. With this share or more, the final
+and intermediate values count as one metric."""
 _SQLITE_HEAD = b"SQLite format 3\0"
 
 
@@ -160,11 +159,13 @@ def _open_database(url: str) -> Any:
         raise AdvisorError(f"cannot open {redact(url)}: {one_line_error(error)}") from None
     if (
         not {"studies", "trials", "version_info", "alembic_version"} <= tables
-    ):  # this prevents Optuna from creating missing tables
+    ):  # this option prevents Optuna from creating missing tables
         raise AdvisorError(f"{redact(url)} is not a storage of Optuna")
     try:
         return storages.RDBStorage(url, skip_table_creation=True)
-    except Exception as error:  # RuntimeError for an unsupported version of the tables, or an error of the database
+    except (
+        Exception
+    ) as error:  # Optuna raises RuntimeError for an unsupported version of the tables, or an error of the database
         raise AdvisorError(f"Optuna cannot read {redact(url)}: {one_line_error(error)}") from None
 
 

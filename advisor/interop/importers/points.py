@@ -1,4 +1,4 @@
-"""Collects the metric points of a run, and converts cells of tables to steps, values and times."""
+"""Collects the metric points of a run, and converts table cells to steps, values and times."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Curves:
         times.append(NO_TIME if time_ms is None else time_ms)
 
     def extend(self, metric: str, steps: NDArray[np.int64], values: FloatArray, times_ms: NDArray[np.int64]) -> None:
-        """Add points of a metric, given as arrays of shape (n,). A negative time stands for an unknown time."""
+        """Add points of a metric, given as arrays of shape (n,). A negative time means that the time is unknown."""
         columns = self._points_of_metric(metric)
         columns[0].frombytes(np.ascontiguousarray(steps, np.int64).tobytes())
         columns[1].frombytes(np.ascontiguousarray(values, np.float64).tobytes())
@@ -92,7 +92,7 @@ class Curves:
     def points(self) -> dict[str, Points]:
         """Return the points of each metric, in the order in which they were added.
 
-        If a point has no time, its index serves as milliseconds since 1970: MLflow then keeps the order of points, and the
+        A point without a time gets its index as time in milliseconds since 1970, so that MLflow keeps the order of points. The
         analysis treats times in the first seconds of 1970 as missing (see `collect.MIN_REAL_TIME_MS`).
         """
         points = {}

@@ -1,7 +1,7 @@
 """Imports results of Ray Tune: one folder per trial with `params.json` and `result.json` or `progress.csv`.
 
-If there is an `experiment_state-*.json`, it states the status of each trial and the objective. Without a state file, a trial
-with an `error.txt` counts as failed. Pickle files are never opened.
+An optional file `experiment_state-*.json` states the status of each trial and the objective. Without a state file, a trial with
+an `error.txt` counts as failed. Pickle files are never opened.
 """
 
 from __future__ import annotations

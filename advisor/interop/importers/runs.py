@@ -20,7 +20,7 @@ class Importer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunList:
-    """The runs of a source before their data are read."""
+    """The runs in the files of another tool, before their data are read."""
 
     runs: Sequence[SourceRun]
     notes: Sequence[str] = ()
@@ -29,7 +29,7 @@ class RunList:
 
 @dataclass(frozen=True, slots=True)
 class SourceRun:
-    """A run of a source before its data are read."""
+    """A run in the files of another tool, before its data are read."""
 
     name: str
     source: tuple[str, ...]
@@ -38,20 +38,21 @@ class SourceRun:
     experiment: str
     """Name of the experiment to import the run into, unless the user names another one."""
     read: Callable[[], RunContent]
-    """Function that reads the data of the run; it raises AdvisorError if they are unreadable."""
+    """Function that reads the run's data; raises AdvisorError if the data are unreadable."""
     state: str | None = None
-    """Digest of the files of the run, which changes if the run grows; None if the run cannot grow."""
+    """Digest of the run's files, by which the next import detects that the run has grown; None if the run cannot grow."""
     experiment_tags: Mapping[str, str] = field(default_factory=dict)
     """Tags that the run proposes for its experiment. The experiment gets a tag only if all its runs propose the same value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContent:
-    """Data of a run, as in its source. Names and parameters need not be valid in MLflow; `mlflow_runs` converts them."""
+    """Data of a run, as the other tool stored them. Names and parameters need not be valid in MLflow; `mlflow_runs` converts
+    them."""
 
     points: Mapping[str, Points]
     params: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the run's parameters, by name. The import flattens nested parameters to names with dots."""
+    """Values of the run's parameters, by name. The import flattens nested parameters; dots separate the levels in their names."""
     tags: Mapping[str, str] = field(default_factory=dict)
     status: RunStatus = "FINISHED"
     started_ms: int | None = None

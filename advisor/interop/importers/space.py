@@ -22,7 +22,7 @@ def declared_study(
     """Return (study file or None, note for the user or None) for the trials of an Optuna study.
 
     If a range changed between trials, the study file contains the smallest range that includes the ranges of all trials. If
-    trials have a parameter only together with one value of another parameter, the study file states this as a condition.
+    only trials with one value of another parameter have a parameter, the study file states this as a condition.
     """
     inferred = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
     parameters: dict[str, Parameter] = {}
@@ -77,6 +77,6 @@ def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Pa
 
 
 def _unify_choice_types(choices: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Return the choices. If the choices mix numbers and texts, convert all of them to texts, because logged values of such a
-    parameter are read as texts."""
+    """Return the choices. If the choices mix numbers and texts, convert all choices to texts, because the logged values of such
+    a parameter are also read as texts."""
     return tuple(str(c) for c in choices) if len({isinstance(c, str) for c in choices}) > 1 else choices

@@ -175,7 +175,8 @@ def _read_stored_points(connection: Any, run_id: str, metric: str) -> set[Point]
 
 
 class _EncodedPoints(NamedTuple):
-    """Metric points in the encoding of MLflow's SQL tables: NaN is a zero with a flag, and infinity is the largest float."""
+    """Metric points in the encoding of MLflow's SQL tables: NaN is stored as zero with a flag, and infinity as the largest
+    finite float."""
 
     steps: NDArray[np.int64]
     times: NDArray[np.int64]
@@ -184,7 +185,7 @@ class _EncodedPoints(NamedTuple):
 
 
 def _encode_points(points: Points) -> tuple[_EncodedPoints, Point]:
-    """Return the points in the encoding of MLflow's SQL tables, and the point that MLflow considers the latest."""
+    """Return the points in the encoding of MLflow's SQL tables, and the point that MLflow treats as the latest one."""
     nan = np.isnan(points.values)
     rows = _EncodedPoints(
         points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -LARGEST_FLOAT, LARGEST_FLOAT)), nan
@@ -204,7 +205,7 @@ def _metric_row(run_id: str, metric: str, point: Point) -> dict[str, Any]:
 
 
 def _complete_run(connection: Any, run: NewRun, run_id: str) -> int:
-    """Add the data that a stored run lacks, and update its status and tags. Return the number of metric points added."""
+    """Add the missing data to a stored run, and update its status and tags. Return the number of metric points added."""
     from mlflow.store.tracking.dbmodels import models
 
     params, tags, runs = models.SqlParam.__table__, models.SqlTag.__table__, models.SqlRun.__table__

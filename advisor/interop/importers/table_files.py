@@ -23,11 +23,11 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
-"""Maximum number of metric points, and of rows, in one file; they take 1.2 GB of memory. Without this limit, a small Parquet
-file could contain billions of equal values."""
+"""Maximum number of metric points in one file, and maximum number of rows; so many points take 1.2 GB of memory. Without this
+limit, a small Parquet file could contain billions of equal values."""
 MAX_DECODED_BYTES = 8_000_000_000
-"""Maximum total size in bytes of the decompressed pages of a Parquet file. Rows of the file are read in batches, so that only
-one batch is in memory."""
+"""Maximum total bytes of a Parquet file's decompressed pages. Rows of the file are read in batches, so that only one batch is
+in memory."""
 _MAX_CHUNK_BYTES = 1_000_000_000
 """Maximum decompressed size in bytes of one column in a row group of a Parquet file."""
 _MAX_TEXT_BYTES = 64_000_000
@@ -56,7 +56,8 @@ def column_names(path: Path) -> list[str]:
 
 
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the non-empty cells of the first row. They identify the file, because they stay the same while the file grows."""
+    """Return the non-empty cells of the first row. The first row identifies the file, because it stays the same while the file
+    grows."""
     if is_json_lines(path):
         return files.flatten_mapping(next(files.read_objects(path), {}), "/")
     for batch in read_batches(path):
@@ -106,7 +107,8 @@ def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[Any]:
     flat = [field.name for field in schema if not pa.types.is_nested(field.type) or field.name in columns]
     texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
     try:
-        # Text columns remain dictionary-encoded: a few kilobytes of equal texts can fill the memory once they are decoded.
+        # Text columns remain dictionary-encoded, because a few kilobytes of equal texts could fill the memory once they are
+        # decoded.
         file = pa.parquet.ParquetFile(path, read_dictionary=texts)
         _check_size(path, file.metadata)
         rows = max(1, min(_MAX_ROWS_PER_BATCH, _CELLS_PER_BATCH // max(len(flat), 1)))
@@ -151,7 +153,7 @@ def _csv_header(path: Path) -> tuple[list[str], str]:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=line.count)
     try:
         names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
-    except csv.Error:  # the cause is a column name of more than 100,000 characters or an incomplete line break
+    except csv.Error:  # the header has a column name of more than 100,000 characters or an incomplete line break
         names = []
     if not names:
         raise AdvisorError(f"{files.printable_text(path)} is not a table: its first line must name the columns")
@@ -188,7 +190,7 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
             # Python file.
             table = pa.csv.read_csv(pa.BufferReader(block), read, parse, convert)
         except (OSError, pa.ArrowException) as error:
-            if "Empty CSV" in str(error):  # the block contains only blank lines
+            if "Empty CSV" in str(error):  # Arrow rejects a block that contains only blank lines
                 continue
             raise AdvisorError(f"{files.printable_text(path)} is not a CSV table: {first_error_line(error)}") from None
         yield from table.combine_chunks().to_batches()

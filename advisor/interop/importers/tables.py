@@ -82,7 +82,7 @@ _TAG_OF_FACT = {
     "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
     **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
-"""Keys in the column `extra` that have their own tags, with these tags. All other keys are stored in one common tag."""
+"""Tag of each key in the column `extra` that has a tag of its own. All other keys are stored in one common tag."""
 _TAG_EXTRA = contract.TAG_PREFIX + "extra"
 
 
@@ -297,8 +297,8 @@ class _TypedTable:
         self._types = {**required_columns, **optional_columns}
 
     def batches(self, *, required_columns: set[str]) -> Any:
-        """Yield the index of the first row and the typed columns of each batch of rows. Raise AdvisorError if a cell in a
-        column of `required_columns` is empty."""
+        """For each batch of rows, yield the index of its first row and its columns with converted types. Raise AdvisorError if
+        a cell in a column of `required_columns` is empty."""
         start = 0
         for batch in table_files.read_batches(self.path, strict=True):
             columns = {}
@@ -312,13 +312,14 @@ class _TypedTable:
             start += batch.num_rows
 
     def error(self, column: str, row: int, problem: str) -> AdvisorError:
-        """Return the error to raise for an invalid cell. row: index of the row, from 0; the message counts rows from 1."""
+        """Return the error to raise for an invalid cell. row: index of the row, starting at 0; the error message counts rows
+        from 1."""
         return AdvisorError(f"{self.path}, column {column!r}, row {row + 1}: {problem}")
 
     def _convert_column(self, cells: Any, name: str, kind: CellType, start: int) -> Any:
         target = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}[kind]
         if pa.types.is_dictionary(cells.type):
-            if pa.types.is_string(cells.type.value_type):  # the text column is too large to decode at once
+            if pa.types.is_string(cells.type.value_type):  # the text column is too large to decode in one piece
                 if kind == "text":
                     return cells
                 raise self._first_invalid_cell(cells, name, kind, start)

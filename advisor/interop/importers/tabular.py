@@ -34,15 +34,16 @@ class Tabular:
 
     kind: Kind
     step: str | None = None
-    """Name of the step column; None for the first column of the file with a name in `metric_tables.STEP_COLUMNS`. Without a
-    step column, the row number is the step."""
+    """Name of the step column. If None, the first column whose name is in `metric_tables.STEP_COLUMNS` is used. Without a step
+    column, the row number is the step."""
     run: str | None = None
-    """Name of the column with the run names; None for the first column with a usual name. Without a column of run names, each
-    file is one run."""
+    """Name of the column that contains the run names. If None, the first column with a common name for runs is used. Without a
+    column of run names, each file is one run."""
     params: Sequence[str] = ()
     """Names of the columns that contain parameters."""
     time: str | None = None
-    """Name of the time column; None for the first column with a usual name. Without a time column, points have no time."""
+    """Name of the time column. If None, the first column with a common name for times is used. Without a time column, points
+    have no time."""
 
     def find_runs(self, source: str | Path) -> RunList:
         """List the runs in a file, or in all files of a folder; raise AdvisorError if no file has suitable columns."""

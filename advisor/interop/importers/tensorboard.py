@@ -26,9 +26,9 @@ _PARAMS_FILE = "hparams.yaml"
 _SPLIT_FOLDER = re.compile(r"(train|training|val|valid|validation|eval|evaluation|test)", re.IGNORECASE)
 _SESSION_START, _SESSION_END = "_hparams_/session_start_info", "_hparams_/session_end_info"
 _RESULT_PREFIX = "hparam/"
-"""Prefix of the results that `add_hparams` logs, according to TensorBoard's documentation."""
+"""Prefix of the names of final results that TensorBoard's `add_hparams` logs."""
 _LIGHTNING_RESULT = "hp_metric"
-"""Name of the result that Lightning's logger writes; its value is -1 unless the user sets it."""
+"""Name of the final result that Lightning's TensorBoard logger writes; its value is -1 unless the user sets it."""
 _SESSION_FOLDER = re.compile(r"\d{9,}(\.\d+)?")
 """Pattern of the folder names that `add_hparams` creates. If a folder contains several such subfolders, each of them is a
 separate trial."""
@@ -58,7 +58,7 @@ def find_runs(source: str | Path) -> RunList:
 
 @dataclass(frozen=True, slots=True)
 class _RunPart:
-    """The event files in one of the folders that belong to a run."""
+    """The event files in one folder of a run; several folders can belong to a run."""
 
     paths: Sequence[Path]
     prefix: str = ""
@@ -67,7 +67,7 @@ class _RunPart:
 
 
 def _find_run_of_folder(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _RunPart]:
-    """Return (folder of the run that `folder` belongs to, `folder` as a part of this run)."""
+    """Return (the main folder of the run to which `folder` belongs, the event files in `folder` as a part of the run)."""
     parent, paths = folder.parent, folders[folder]
     if folder == root:
         return folder, _RunPart(paths)
@@ -82,8 +82,8 @@ def _find_run_of_folder(folder: Path, root: Path, folders: Mapping[Path, Sequenc
 
 
 def _series_of_folder(folder: Path, paths: Sequence[Path]) -> str | None:
-    """Return SERIES if `add_scalars` created the folder TAG_SERIES, else None. `add_scalars` creates a folder TAG_SERIES for
-    each series, and writes only the tag TAG into it."""
+    """If `add_scalars` created the folder, which it names TAG_SERIES, return SERIES; else return None. `add_scalars` creates a
+    folder TAG_SERIES for each series, and writes only the tag TAG into it."""
     for event in _read_events(paths[0], []):
         for value in event.summary.value:
             start = value.tag.replace("/", "_") + "_"
@@ -118,7 +118,11 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
         for path in part.paths:
             try:
                 _read_event_file(path, part, reading)
-            except (ValueError, TypeError, OverflowError) as error:  # protobuf error, or a step with over 64 bits
+            except (
+                ValueError,
+                TypeError,
+                OverflowError,
+            ) as error:  # a protobuf error, or a step with more than 64 bits
                 raise AdvisorError(f"{files.printable_text(path)} is damaged: {str(error)[:120]}") from None
     reading.curves.drop(_final_results(reading.curves.metrics))
     if not len(reading.curves) and not reading.params:
@@ -170,7 +174,7 @@ def _scalar_value(value: Any) -> float | None:
 
 
 def _add_session(value: Any, reading: _RunReading) -> None:
-    """Add the hyperparameters and the status that TensorBoard's hparams plugin recorded to the run."""
+    """Add the hyperparameters and the run status that TensorBoard's hparams plugin recorded."""
     metadata = extras.load_library("tensorboard.plugins.hparams.metadata", "TensorBoard")
     hparams_error = extras.load_library("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError
     is_end = value.tag == _SESSION_END
@@ -203,7 +207,7 @@ def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
             end += len(record) + _RECORD_FRAME_BYTES
             yield event
     except extras.protobuf_decode_error():
-        pass  # the note below states the position
+        pass  # the note below states the position of the incomplete event
     except (OSError, MemoryError, OverflowError) as error:
         raise AdvisorError(f"cannot read {files.printable_text(path)}: {str(error)[:120]}") from None
     if end < size:

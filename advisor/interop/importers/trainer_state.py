@@ -1,6 +1,6 @@
 """Imports the file `trainer_state.json` of Hugging Face's `Trainer`, from the output folder and each `checkpoint-*` folder.
 
-Only the latest of these files is read for each run, because each file contains the complete history so far. `Trainer` saves its
+Only the run's latest `trainer_state.json` is read, because it contains the complete history so far. `Trainer` saves its
 arguments only as a pickle, which is never opened; parameters are read from a JSON file or from the model card.
 """
 
@@ -65,7 +65,7 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     try:
         history = _log_entries(_read_state(latest), latest)
     except AdvisorError:
-        history = []  # this error is reported when the run is read
+        history = []  # reading the run later reports this error
     return SourceRun(
         name,
         ("trainer-state", name, files.digest_of_value(history[0]) if history else ""),
@@ -126,8 +126,8 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
 def _objective_tags(
     state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return tags that state the objective and its direction. The objective is named in the training arguments, or it is the
-    only metric whose value equals `best_metric`."""
+    """Return tags that state the objective and its direction. The training arguments name the objective; if they do not, it is
+    the only metric whose value equals `best_metric`."""
     named = arguments.get("metric_for_best_model")
     best = as_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}
@@ -153,7 +153,7 @@ def _objective_tags(
 
 
 def _training_arguments(argument_files: Sequence[Path]) -> dict[str, Any]:
-    """Return the training arguments from the first existing file among the candidates."""
+    """Return the training arguments from the first candidate file that exists."""
     for path in argument_files:
         if path.is_file():
             return _arguments_in_model_card(path) if path.name == _MODEL_CARD_FILE else files.read_mapping(path)

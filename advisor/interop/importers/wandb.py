@@ -30,7 +30,7 @@ _FILE_HEADER_BYTES, _CHUNK_HEADER = 7, struct.Struct("<IHB")
 _FULL_CHUNK, _FIRST_CHUNK, _MIDDLE_CHUNK, _LAST_CHUNK = 1, 2, 3, 4
 _MAX_RECORD_BYTES = 256_000_000
 _MAX_RECORDS_BEFORE_RUN = 20
-"""The record that names the run must be among this number of first records."""
+"""Maximum number of records at the beginning of a file among which the record with the run's name is searched."""
 
 
 def find_runs(source: str | Path) -> RunList:
@@ -62,7 +62,8 @@ def find_runs(source: str | Path) -> RunList:
 
 
 def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
-    """Return a W&B run that is stored as records. Each start and each resumption of the run wrote its own file of records."""
+    """Return a W&B run that is stored in .wandb files. Each time the run was started or resumed, W&B wrote a new file of
+    records."""
     project, name = _project_and_name(paths[0])
     beside = [path.parent / "files" / name for path in paths for name in (_CONFIG_FILE, _SUMMARY_FILE)]
     return SourceRun(
@@ -75,7 +76,7 @@ def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
 
 
 def _run_from_summary(folder: Path, root: Path) -> SourceRun:
-    """Return a run that is stored without records, as a summary and possibly a configuration."""
+    """Return a W&B run that is stored without a .wandb file, as a summary and optionally a configuration."""
     name = files.run_name(folder.parent if folder.name == "files" and folder != root else folder, root)
     config, summary = folder / _CONFIG_FILE, folder / _SUMMARY_FILE
 
@@ -126,7 +127,7 @@ def _project_and_name(path: Path) -> tuple[str, str]:
             if record.WhichOneof("record_type") == "run":
                 return record.run.project, record.run.display_name
     except AdvisorError:
-        pass  # this error is reported when the run is read
+        pass  # reading the run later reports this error
     return "", ""
 
 
@@ -170,7 +171,7 @@ def _add_run(run: Any, reading: _RunReading) -> None:
 
 
 def _apply_update(mapping: dict[str, Any], update: Any, error_prefix: str) -> None:
-    """Apply the updates and removals in a record to `mapping`."""
+    """Apply the changes that a W&B record contains to `mapping`: updated and removed keys."""
     for item in update.update:
         names = list(item.nested_key) or [item.key]
         inner = mapping
@@ -212,7 +213,7 @@ def _decode_records(path: Path, notes: list[str]) -> Iterator[Any]:
 
 
 def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (position of its end in bytes, content) for each record of a .wandb file.
+    """Yield (byte position of the record's end, content of the record) for each record of a .wandb file.
 
     The file has the format of LevelDB's log: blocks of 32 KiB contain chunks, each with a checksum, a length and a type. The
     type of a chunk states whether it is a whole record, or the first, a middle or the last part of a record.

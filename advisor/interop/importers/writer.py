@@ -1,4 +1,4 @@
-"""Defines the base class of writers, which find or create the experiment and list the runs that an earlier import wrote."""
+"""Defines the base class of classes that write imported runs into a tracking store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.interop.importers.mlflow_runs import TAG_SOURCE, TAG_STATE, NewRun
 from advisor.model.errors import AdvisorError
 
 _OVERWRITTEN_TAGS = (contract.TAG_STUDY_FILE,)
-"""Tags of an MLflow experiment that each import overwrites."""
+"""Names of experiment tags whose values each import overwrites."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class ImportedRun:
 
     run_id: str
     state: str | None
-    """Value of the run's tag `TAG_STATE`; None without this tag."""
+    """Digest of the run's source files at the last import, from a tag of the run; None without this tag."""
 
 
 OnWritten = Callable[[NewRun, int], None]

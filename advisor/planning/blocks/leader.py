@@ -35,8 +35,8 @@ def leading(groups: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
 
 
 def best(trials: Sequence[Trained]) -> Sequence[Trained]:
-    """Return the trials of the best setting. If any setting was repeated, only repeated settings can be the best, because one
-    run proves little."""
+    """Return the trials of the best setting. If any setting was repeated, only repeated settings can be the best, because the
+    result of a single run is uncertain."""
     groups = settings(trials)
     repeated = [g for g in groups if len(g) > 1 and math.isfinite(mean(g))]
     return leading(repeated or groups)

@@ -11,8 +11,8 @@ from advisor.model.space import Value
 from advisor.model.spec import StudySpec
 
 Kind = Literal[
-    "explore",  # Quasi-random trials of a whole space.
-    "extend",  # Trials of a changed space, first in its new part.
+    "explore",  # Quasi-random trials of the whole search space.
+    "extend",  # Trials of an extended search space, drawn first from the added part.
     "probe",  # A probe of the playbook, such as a search for a warmup.
     "adaptive",  # Trials that the adaptive sampler draws from all results.
     "repeat",  # Repeats of the leading setting with other seeds.
@@ -28,7 +28,7 @@ class Trained:
     setting: Mapping[str, Value]
     """Hyperparameter values that the search chose for the trial."""
     params: Mapping[str, Value]
-    """Hyperparameter values that the trial logged; a training may round the chosen values."""
+    """Hyperparameter values that the trial logged; the training script may have rounded the chosen values."""
     cost: float
     """Best value of the objective, negated if higher is better; NaN if the trial failed."""
     steps: int
@@ -62,7 +62,8 @@ class Block:
 
 
 class Analyst(Protocol):
-    """Interface of the analysis that plans the studies of a search. An analyst also knows which settings the training supports."""
+    """Interface of the analysis that plans the studies of a search. An analyst also knows which settings the training script
+    supports."""
 
     def next_study(
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
@@ -73,4 +74,5 @@ class Analyst(Protocol):
         """
 
     def supported_study(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
-        """Return the study without changes that the training does not support. before: study with the current search space."""
+        """Return the study without changes that the training script does not support. before: study with the current search
+        space."""

@@ -37,16 +37,17 @@ from advisor.planning.sampling.halton import sample
 BLOCKS = 12
 """Number of blocks into which the trials of a search are divided."""
 FIRST_BLOCKS = 3
-"""Number of blocks before the first analysis; with fewer, the rules lack data."""
+"""Number of blocks before the first analysis; with fewer blocks, the rules lack data."""
 MIN_TRIALS_GROWTH = 1.25
 """Minimum factor by which the number of trials must grow before an unchanged space is analysed again; fewer new trials add little
 statistical power.
 """
 REPEATS = 4
-"""Maximum number of trials at the end that repeat the leading setting; at most a ninth of all trials with the current training
-length."""
+"""Maximum number of final trials that repeat the leading setting. The final repeats are also at most a ninth of all trials with
+the current training length."""
 PROBE_STEPS_DIVISOR = 3
-"""A probe may use at most 1 / `PROBE_STEPS_DIVISOR` of the remaining steps, so that trials remain to use its result."""
+"""A probe may use at most 1 / `PROBE_STEPS_DIVISOR` of the remaining steps, so that enough steps remain for trials that use the
+probe's result."""
 MAX_POINTS = 500
 """Maximum number of points of a quasi-random sequence that are tried to find points in an unexplored part of the space."""
 
@@ -161,7 +162,8 @@ class _SearchState:
     # --- decisions --------------------------------------------------------------------------------------------------------------
 
     def decide(self) -> Block | None:
-        """Return a block of the study that the analysis plans; without enough new trials for an analysis, an adaptive block."""
+        """Return a block of the study that the analysis plans; if there are not enough new trials for an analysis, return a
+        block of the adaptive sampler."""
         if not self.analysis_is_due:
             return self.adaptive(self.space)
         planned = self._planned(self.space, within(self.space, self.done))
@@ -173,8 +175,8 @@ class _SearchState:
         return Block("probe", planned)
 
     def _answered(self, probe: StudySpec) -> bool:
-        """Return whether an earlier probe asked the same question, with numbers that differ from this study's numbers by less
-        than a factor of 2."""
+        """Return whether an earlier probe already answered the question of this probe: it asked the same question, with numbers
+        that differ from this probe's numbers by less than a factor of 2."""
         before = [b.spec.starts_from or {} for b in self.blocks if b.kind == "probe" and b.spec.probe == probe.probe]
         now = probe.starts_from or {}
         return any(
@@ -183,8 +185,8 @@ class _SearchState:
         )
 
     def block_after_probe(self) -> Block | None:
-        """Return a block of trials for the study that follows from the last probe; if none follows, a block of the probe's
-        baseline."""
+        """Return a block of trials for the study that follows from the last probe; if no study follows, return a block of the
+        probe's baseline."""
         probe = self.blocks[-1]
         following = self._planned(probe.spec, probe.trained) if probe.trained else None
         return self._block_of_planned_study(
@@ -229,21 +231,21 @@ class _SearchState:
         return block or self.adaptive(spec, kind="extend")
 
     def _is_worthwhile(self, spec: StudySpec) -> bool:
-        """Return whether the study searches hyperparameters. If the study's training length differs from the current one, also
-        require that the budget then suffices for one more block and the repeats."""
+        """Return whether the study searches hyperparameters. If the study's training length differs from the current one, the
+        budget must also suffice for one more block and the final repeats."""
         longer = not same_length_and_schedule(spec, self.space)
         return bool(spec.searched) and (not longer or (FIRST_BLOCKS + 1) * self.search.block <= self._affordable(spec))
 
     # --- blocks -----------------------------------------------------------------------------------------------------------------
 
     def explore(self, spec: StudySpec, count: int) -> Block | None:
-        """Return at most `count` quasi-random trials of a space; None if the budget has no steps left for a trial."""
+        """Return a block of at most `count` quasi-random trials of a space; None if the budget has no steps left for a trial."""
         count = min(count, self.left // steps_per_trial(spec))
         return Block("explore", spec.model_copy(update={"trials": count})) if count > 0 else None
 
     def _extension_block(self, spec: StudySpec, count: int) -> Block | None:
-        """Return at most `count` trials from the part of the study's space that lies outside the current space; None if the
-        study adds no such part."""
+        """Return a block of at most `count` trials from the part of the study's space that lies outside the current space; None
+        if the study adds no such part."""
         count = min(count, self._affordable(spec))
         points = sample(spec.model_copy(update={"settings": ()}), MAX_POINTS)
         fresh = tuple(islice((p for p in points if not covers(self.space, spec, p)), count))
@@ -260,7 +262,8 @@ class _SearchState:
         return Block(kind, space.model_copy(update=update)) if count else None
 
     def repeat(self) -> Block | None:
-        """Return repeats of the setting with the best mean, which may change after each block; None after the last repeat."""
+        """Return a block of repeats of the setting with the best mean; None after the last repeat. The best setting may change
+        after each block."""
         leading = leader.leading(leader.settings(self.done))[0]
         count = min(self.search.parallel, self.left // leading.steps, REPEATS - self.repeated)
         if count < 1:

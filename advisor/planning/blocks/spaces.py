@@ -73,9 +73,8 @@ def within(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
 
 
 def covers(before: StudySpec, spec: StudySpec, params: Mapping[str, Value]) -> bool:
-    """Return whether an earlier space contains a trial of the study; False if that space lacks a hyperparameter that the study
-    searches.
-    """
+    """Return whether an earlier search space contains a trial of the study; False if that space lacks a hyperparameter that the
+    study searches."""
     return spec.searched.keys() <= before.parameters.keys() and _space_contains(before, spec.completed(params))
 
 

@@ -2,13 +2,13 @@
 
 Playbook: "Determining the feasible batch sizes and estimating training throughput".
 
-*When.* The batch size must be chosen and its throughput is unknown, or throughput still grows at the largest size tried. The
-request's number `from` is the smallest batch size to try.
+*When.* The batch size must be chosen although throughput was not measured, or throughput still grows at the largest size tried.
+The request's number `from` is the smallest batch size to try.
 
-*What.* Each of eight batch sizes is trained for `STEPS` steps, and each size is twice the previous one. If a trial runs out of
-memory, this is recorded, and the remaining trials still run. The rule on throughput analyses the result.
-`advisor_pytorch.probes.batch_size_sweep` also measures throughput and memory, but in one process with the training's own step
-function.
+*What.* Each of eight batch sizes is trained for `STEPS_PER_BATCH_SIZE` steps, and each size is twice the previous one. If a
+trial runs out of memory, its failure is recorded, and the remaining trials still run. The rule on throughput analyses the
+result. `advisor_pytorch.probes.batch_size_sweep` also measures throughput and memory, but in one process with the training's
+own step function.
 """
 
 from __future__ import annotations

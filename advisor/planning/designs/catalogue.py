@@ -21,7 +21,7 @@ from advisor.planning.designs import (
 
 
 class StudyDesign(Protocol):
-    """Function that derives a new study, or changes to the next study (`base`), from the analysed study."""
+    """A function that derives, from the analysed study, a new study or changes to the next study (`base`)."""
 
     def __call__(self, request: RunPlan, study: Study, base: StudySpec, /) -> StudySpec | tuple[Change, ...]:
         """Return the new study that the design creates, or its changes to `base`."""

@@ -11,9 +11,9 @@ best learning rate is close to rates that fail. Numbers in the request: `p90` an
 median norm, but at most two thirds of the 90th percentile of norms. The 90th percentile lies in the middle of the range on the
 log scale. If training is unstable although gradients are already clipped, the study searches smaller thresholds. Clipping more
 than half of all updates amounts to a lower learning rate, so the low end is never chosen below the median norm. If a threshold
-clips most updates, the length of each update is about the learning rate times the threshold. So if the threshold is raised, the
-learning-rate range moves down, which keeps the length of updates the same. The high end of the learning-rate range lies a
-decade higher than this requires, because unclipped updates shrink with the gradients.
+clips most updates, the length of each update is about the learning rate times the threshold. If the threshold is raised, the
+learning-rate range therefore moves down, which keeps the length of updates the same. The high end of the learning-rate range
+lies a decade above the rate that keeps the length of updates the same, because unclipped updates shrink with the gradients.
 """
 
 from __future__ import annotations
@@ -30,16 +30,14 @@ from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 
 MIN_THRESHOLD_REACH = 1.5
-"""Minimum ratio of the norms' 90th percentile to the threshold range's low end, and of the current threshold to the range's high
-end.
-"""
+"""Minimum ratio of the 90th percentile of norms to the low end of the threshold's range, and of the current threshold to the
+high end of this range."""
 REACH_BELOW_THRESHOLD = 3.0
 """Factor between the middle and each end of the threshold's range, if the range lies below the current threshold."""
 
 ROOM = 10.0
-"""Ratio of the high end of the new learning-rate range to the learning rate whose updates are as long as the longest previous
-updates.
-"""
+"""Factor by which the high end of the new learning-rate range exceeds the learning rate whose updates are as long as the
+longest previous updates."""
 
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...]:
@@ -48,9 +46,8 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...
 
 
 def _rate(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tuple[Change, ...]:
-    """Return the change of the learning-rate range that keeps the length of updates if a threshold that clipped most updates is
-    raised.
-    """
+    """If a threshold that clipped most updates is raised, return the change of the learning-rate range that keeps the length of
+    updates the same."""
     old, raised_from = base.parameters.get(name or ""), numbers.get("raised_from")
     if name is None or old is None or raised_from is None or old.low is None or old.high is None:
         return ()

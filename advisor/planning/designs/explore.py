@@ -1,5 +1,5 @@
-"""The design `explore`: more trials in the same space, if the data show neither which hyperparameters matter nor where the optimum
-lies.
+"""The design `explore`: more trials in the same space, if the data show neither which hyperparameters matter nor where the
+optimum lies.
 
 Playbook: "Exploration vs exploitation", "Identifying bad search space boundaries".
 
@@ -8,9 +8,9 @@ much results vary between seeds, whether results improve beyond the range end ne
 values is best. Repeats of the best trial would measure a setting that may soon be replaced; an adaptive search would not try
 all compared values equally often.
 
-*What.* The same study with more trials, enough to detect an effect of `MIN_EFFECT_SD` standard deviations between seeds and to
-fit a quadratic response. The number of trials is at most doubled, or raised to `RATE_TRIALS` in total if that is more. The
-existing trials count as data of this study. The study's notes state the smallest effect that the trials can detect.
+*What.* The same study with more trials, enough to detect an effect of `MIN_EFFECT_IN_SEED_SD` standard deviations between seeds
+and to fit a quadratic response. The number of trials is at most doubled, or raised to `RATE_TRIALS` in total if that is more.
+The existing trials count as data of this study. The study's notes state the smallest effect that the trials can detect.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def still_compares(study: Study, spec: StudySpec) -> bool:
 
 
 def _may_improve_beyond(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> bool:
-    """Return whether the best trial is close to a movable end of a range, and a rule checks if results improve towards this
+    """Return whether the best trial is close to a movable end of a range while a rule checks if results improve towards this
     end."""
     edge_rules = {rule.rule_id() for rule in rules if rule.predicts == "best-beyond"}
     return any(v.rule in edge_rules and v.status != "fired" for v in verdicts) and not best_trial_lies_inside(study)

@@ -58,7 +58,7 @@ MEASURE = "Measure the throughput again for each value: the feasible batch sizes
 
 @dataclass(frozen=True, kw_only=True)
 class FirstStudyRequest:
-    """What the user requests for a project's first study: options of `advisor init`."""
+    """The user's request for the first study of a project: options of `advisor init`."""
 
     study: str
     objective: Objective

@@ -47,8 +47,8 @@ that the hyperparameter explains. With so few trials, a smaller importance may b
 
 
 def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySpec | None:
-    """Return the study of fewer hyperparameters; None if there are enough trials to search all hyperparameters, or no values at
-    which to fix some of them.
+    """Return the study of fewer hyperparameters; None if there are enough trials to search all hyperparameters, or if there are
+    no values at which to fix some of them.
 
     keep: hyperparameters that the study searches in any case.
     """
@@ -128,8 +128,8 @@ def _with_range_below_failures(study: Study, spec: StudySpec) -> StudySpec:
 
     The range ends at most a decade above the highest usable learning rate, or half a decade if the best learning rate is a
     lower one. If the best learning rate lies at the low end of the range, the range begins a factor of 3 below the best rate. A
-    few failures do not prove that a learning rate is too high, but the study's few trials are more informative at lower
-    learning rates.
+    few failures do not prove that a learning rate is too high, but the few trials of this study show more at lower learning
+    rates.
     """
     good, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
     for name in filter(is_learning_rate, spec.searched):
@@ -187,8 +187,8 @@ def _with_range_beyond_best(study: Study, spec: StudySpec, keep: Collection[str]
 
 
 def _names_by_relevance(names: list[str], shares: Mapping[str, float]) -> list[str]:
-    """Return the names by relevance: learning rates, hyperparameters of clear importance, other hyperparameters of the
-    optimizer, regularisers.
+    """Return the names in the order of relevance: learning rates, hyperparameters of clear importance, other hyperparameters of
+    the optimizer, regularisers.
 
     A clipping threshold comes last, because it hardly interacts with other hyperparameters.
     """

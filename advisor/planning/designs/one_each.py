@@ -20,8 +20,8 @@ number"."""
 
 
 def one_each(spec: StudySpec, name: str, *, limit: int = MAX_STUDIES) -> tuple[StudySpec, ...]:
-    """Return one study per value with an equal share of the trials, or only the given study if there are more than `limit`
-    values."""
+    """Return one study per value, each with an equal share of the trials; if there are more than `limit` values, return only
+    the given study."""
     options = spec.parameters[name].options if name in spec.parameters else ()
     if not 1 < len(options) <= limit:
         return (spec,)

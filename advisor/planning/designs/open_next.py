@@ -8,8 +8,8 @@ within noise. A further study of the learning rate alone would only narrow its r
 
 *What.* A search of one more of the optimizer's hyperparameters, in its usual range, together with the learning rate around its
 best value, because the two interact. All earlier trials must have the same value of the added hyperparameter. With less
-momentum, the best learning rate is higher; with more momentum, it is lower. The learning-rate range covers both cases. If no
-hyperparameter qualifies, this design plans no study.
+momentum, the best learning rate is higher; with more momentum, it is lower. The new learning-rate range covers the best
+learning rates for less and for more momentum. If no further hyperparameter can be searched, this design plans no study.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from advisor.planning.goals import domain
 from advisor.planning.states import settings_needed
 
 MAX_RESOLVED_RATIO = 10.0
-"""Maximum ratio between the two nearest learning rates, one on each side of the best one, that are worse or failed, at which
-the best learning rate counts as known. Our choice."""
+"""Maximum ratio at which the best learning rate counts as known: the ratio between the nearest worse or failed learning rate
+above the best one and the nearest such rate below it. Our choice."""
 DECADE = 10.0
-"""Limit for a new range of momentum or beta1: at its low end, 1 - value is at most this many times 1 - value in the earlier
-trials. Our choice.
-"""
+"""For a new range of momentum or beta1: maximum ratio of 1 - value at the low end of the range to 1 - value in the earlier
+trials. Our choice."""
 
 _MAX_P_OF_TREND = 0.05
-"""Significance level of a trend of the results with the learning rate, which the comparison of all results can miss."""
+"""Significance level of the test for a trend between learning rate and result; a comparison of all results can miss such a
+trend."""
 _MAX_P_UNLEARNED = 0.01
-"""Maximum probability that a trial that learns nothing seems to have learned."""
+"""Maximum probability with which a trial that learns nothing passes the test for learning."""
 
 
 def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
@@ -124,7 +124,8 @@ def _flat_range(study: Study, rate: str) -> tuple[float, float] | None:
     the rates differ by at least a factor of `MAX_RESOLVED_RATIO`; else None.
     """
     trials = [t for t in study.ranked() if as_number(t.params.get(rate)) > 0]
-    # Rates up to one that failed are no flat range: the best ones may lie right below it.
+    # If a learning rate failed, the results show no flat range, because the best learning rates may lie just below the failed
+    # one.
     if not trials or len(trials) != sum(bool(e) for e in study.ended) or not tie(study) or not _has_learned(study):
         return None
     rates = np.array([as_number(t.params[rate]) for t in trials])
@@ -135,9 +136,8 @@ def _flat_range(study: Study, rate: str) -> tuple[float, float] | None:
 
 
 def _has_learned(study: Study) -> bool:
-    """Return True if the first evaluation of the best trial is worse than the later half of its evaluations, beyond their noise (a
-    t-test of one further value).
-    """
+    """Return True if a t-test shows that the first evaluation of the best trial is worse than the later half of its
+    evaluations."""
     costs = study.cost_curve(study.ranked()[0]).finite.values
     later = costs[len(costs) // 2 :]
     if len(later) < 2:

@@ -33,8 +33,8 @@ from advisor.planning.draft import Part
 
 PER_OPTIMIZER_GOAL = "Tune each optimizer in a separate study"
 MIN_OWN_TRIALS = 6
-"""Trials with a result narrow an optimizer's usual learning-rate range only if the optimizer has at least this many. Our
-choice."""
+"""Minimum number of an optimizer's trials with a result at which these trials narrow the usual learning-rate range of the
+optimizer. Our choice."""
 MEASURE = "Measure the throughput again for this optimizer: memory and feasible batch sizes depend on its state."
 
 
@@ -47,7 +47,7 @@ def divide_by_optimizer(specs: Sequence[StudySpec]) -> list[StudySpec]:
     """Return the studies. Replace the first study that searches several optimizers with one learning rate by one study per
     optimizer.
 
-    Drop all later studies, because they are based on a common range.
+    Drop all later studies, because they are based on the common learning-rate range.
     """
     for i, spec in enumerate(specs):
         shared = optimizers.shared_rate(spec)
@@ -57,8 +57,8 @@ def divide_by_optimizer(specs: Sequence[StudySpec]) -> list[StudySpec]:
 
 
 def usual_rates(study: Study, whole: Sequence[StudySpec], own: StudySpec) -> set[Part]:
-    """Return both ends of the learning-rate range as parts to keep unchanged, if the study `own` of one optimizer keeps the
-    optimizer's usual range.
+    """If the study `own` of one optimizer keeps the optimizer's usual learning-rate range, return both ends of this range as
+    parts that must stay unchanged.
 
      Earlier trials narrow the learning-rate range if enough of them used this optimizer.
     """

@@ -1,12 +1,13 @@
 """The design `probe-early`: a short run at twice the best learning rate that logs every step.
 
-Playbook: "Identifying unstable workloads": an abbreviated run of about 500 steps at `lr = 2 * current best`, evaluating every step.
+Playbook: "Identifying unstable workloads": an abbreviated run of about 500 steps at `lr = 2 * current best`, evaluating every
+step.
 
 *When.* Trials fail just above the best learning rate, and losses were logged too rarely to show if training is unstable at its
-start. Some models diverge early, recover and then train slowly.
+start. Some models diverge early, then recover and train slowly.
 
-*What.* One trial with the best trial's setting, but twice its learning rate. The rule on early instability analyses this trial. If
-the trial is unstable, the design `warmup` follows; otherwise, the study that the probe delayed follows.
+*What.* One trial with the best trial's setting, but twice its learning rate. The rule on early instability analyses this trial.
+If the trial is unstable, the design `warmup` follows; otherwise, the study that the probe delayed follows.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The design `rate-sweep`: a sweep of the learning rate in short trainings, after a single setting.
+"""The design `rate-sweep`: a sweep of the learning rate in short trainings, after a study that trained only one setting.
 
 Playbook: "Choosing the initial configuration", "Deciding how long to train when training is compute-bound".
 
 *When.* Only one setting was trained, once or with several seeds, so the effects of hyperparameters are unknown.
 
-*What.* Ten learning rates, log-spaced over a decade on each side of the learning rate that was used. Each learning rate is
-trained for a tenth of the steps. If the best result came in the first half of training, each trial takes twice the number of
-steps up to that point, so that the sweep shows at which learning rates results become worse again. If the loss blew up early,
-or every run diverged, the learning rates lie in the three decades below the rate that was used. All other hyperparameters are
-fixed, and a warmup in steps is shortened in proportion to the training. Several learning rates, such as those of a generator
-and a discriminator, keep their ratio. If the learning rate is unknown, the study repeats the setting, and a note asks to log
-the learning rate.
+*What.* Ten learning rates, log-spaced over a decade below and a decade above the learning rate that was used. Each learning
+rate is trained for a tenth of the steps. If the best result came in the first half of training, each trial takes twice the
+number of steps up to that point, so that the sweep shows at which learning rates results become worse again. If the loss blew
+up early, or every run diverged, the learning rates lie in the three decades below the rate that was used. All other
+hyperparameters are fixed, and a warmup in steps is shortened in proportion to the training. If the study has several learning
+rates, such as those of a generator and a discriminator, their ratio stays the same. If the learning rate is unknown, the study
+repeats the setting, and a note asks to log the learning rate.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Playbook: "Determining whether to adopt a training pipeline change or hyperparameter configuration".
 
-*When.* A decision depends on the variation between seeds: the rule `adopt` requests the design if a lead may be due to seeds.
-The design also follows every study after which nothing is left to change.
+*When.* A decision depends on the variation between seeds: the rule `adopt` requests the design if the lead of the best setting
+may be due to the choice of seeds. The design also follows every study after which nothing is left to change.
 
 *What.* One setting, with every hyperparameter fixed, is trained with N seeds. The rule `adopt` chooses N; the default is five.
-If a setting already has N runs, it is not repeated. If the study only compares a few given settings, all these settings are
+A setting that already has N runs is not repeated. If the study only compares a few given settings, all these settings are
 repeated.
 """
 
@@ -20,7 +20,7 @@ from advisor.model.words import clean, listed, setting
 from advisor.planning.base import round_study_name
 
 SEEDS = 5
-"""Default number of seeds for the best trial. The smallest number that shows the variation between seeds."""
+"""Default number of seeds for the best trial. Fewer seeds would not show the variation between seeds."""
 
 REPEAT_GOAL = "Repeat the best setting"
 """First words of the goal of a study that repeats the best setting."""
@@ -58,6 +58,8 @@ def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec
     )
     spec = again.apply(base)
     goal = repeat_goal(spec)
-    if not ranked[0].params and ranked[0].commit:  # if a trial logged no hyperparameters, its code is the setting
+    if (
+        not ranked[0].params and ranked[0].commit
+    ):  # if a trial logged no hyperparameters, its code commit identifies the setting
         goal = f"{REPEAT_GOAL}, commit {clean(ranked[0].commit[:12])}{goal.removeprefix(REPEAT_GOAL)}"
     return spec.model_copy(update={"study": round_study_name(base, base.round), "goal": goal, "notes": base.notes})

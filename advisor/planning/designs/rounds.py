@@ -6,11 +6,12 @@ Playbook: "Deciding how long to train when training is compute-bound".
 (`final_train_steps`). The design is also used if nothing is left to change in a study of short runs.
 
 *What.* Round 1 trains for about 10 % of the final length, which answers most questions. Round 2 trains the two or three best
-settings for the final length. One setting would be too few, because the ranking may change with the length; untested values are
-not worth a long run. The long runs together take at most as many steps as the previous round. If one long run costs more than
-the previous round, round 2 has a single run and a note about the cost of this run. A linear decay keeps its number of steps and
-follows a longer constant part, so that runs do not end with many tiny updates. A cosine schedule is stretched to the final
-length. If the schedule is unknown or constant, the rate decays linearly over as many steps as a short run.
+settings for the final length. A single setting would not be enough, because the ranking of settings may change with the
+training length. Untested values are not worth a long run. The long runs together take at most as many steps as the previous
+round. If one long run costs more than the previous round, round 2 has a single run and a note about the cost of this run. A
+linear decay keeps its number of steps and starts after a longer constant part, so that long runs do not end with many tiny
+updates. A cosine schedule is stretched to the final length. If the schedule is unknown or constant, the rate decays linearly
+over as many steps as a short run.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def _best_settings(study: Study, base: StudySpec, first: dict[str, Value], numbe
 
 
 def _settings_differ(study: Study, one: dict[str, Value], other: dict[str, Value]) -> bool:
-    """Return whether two settings differ by more than `ALIKE` in some searched hyperparameter."""
+    """Return whether two settings differ by more than `MAX_EQUAL_VALUE_DISTANCE` in some searched hyperparameter."""
     for name, parameter in study.searched.items():
         if name in one and name in other:
             here, there = parameter.to_unit([one[name], other[name]])
@@ -132,9 +133,8 @@ def _transferred_parameters(best: list[dict[str, Value]], base: StudySpec) -> di
 
 
 def _transfer_likelihood(name: str) -> str:
-    """Return a phrase for how likely a value of this hyperparameter transfers to longer runs, according to the playbook; empty if
-    the playbook does not say.
-    """
+    """Return a phrase that states how likely a value of this hyperparameter transfers to longer runs, according to the
+    playbook; empty if the playbook does not state this."""
     if "warmup" in name.lower() or "init" in name.lower():
         return ": warmup and initialisation are very likely to transfer"
     if parameter_kinds.is_regulariser(name) or parameter_kinds.belongs_to_optimizer(name):

@@ -9,9 +9,9 @@ which training should become stable: 10, or 100 on request; a rate far above the
 *What.* A short study of warmups at `times` the unstable learning rate, with the best trial's values for everything else. The
 learning rate rises linearly from 0 over `warmup_steps` steps and then stays constant for twice as many steps. `warmup_steps`
 takes four log-spaced values from 10 to a tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million
-steps. A separate rule analyses the result: the shortest stable warmup precedes the baseline and lengthens `max_train_steps`,
-which grows further if the warmup exceeds 5 % of it. If the unstable learning rate is unknown, the warmup is searched in the
-next study itself.
+steps. A separate rule analyses the result: it puts the shortest stable warmup before the baseline, and lengthens
+`max_train_steps` by the warmup, or by more if the warmup exceeds 5 % of `max_train_steps`. If the unstable learning rate is
+unknown, the warmup is searched in the next study itself.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     name = warmups.parameter(base.parameters) or "warmup_steps"
     if rate is None or not setting or not math.isfinite(unstable) or warmups.is_warmup_share(base, name):
         return _changes_to_search_warmup(base, name, steps)
-    # A study of warmups has no best learning rate: it trains only at a learning rate that failed without warmup.
+    # A study of warmup lengths shows no best learning rate, because it trains only at a learning rate that failed without
+    # warmup.
     best = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
     unstable, which = _rate_to_exceed(best, unstable)
     times = _limited_rate_ratio(study, rate, unstable, request.numbers.get("times", TIMES))
@@ -101,8 +102,8 @@ def _schedule_note(name: str, peak: float) -> str:
 
 
 def _limited_rate_ratio(study: Study, rate: str, unstable: float, times: float) -> float:
-    """Return the ratio of the peak learning rate to the unstable learning rate, limited so that the peak does not exceed usual
-    learning rates."""
+    """Return the ratio of the peak learning rate to the unstable learning rate. The ratio is limited so that the peak does not
+    exceed usual learning rates."""
     usual = extension.usual_rates(study, rate)
     limit = math.inf if usual is None else max(usual.high, extension.MIN_FACTOR * unstable)
     return times if times * unstable <= limit else round_significant(limit / unstable, 3)

@@ -28,7 +28,7 @@ _RECIPE_FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeRequest:
-    """What the user requests for the first study of a recipe: options of `advisor init`. If a field is None, the recipe's value
+    """The user's request for the first study of a recipe: options of `advisor init`. If a field is None, the recipe's value
     applies."""
 
     recipe: str
@@ -126,7 +126,7 @@ def _with_step_law(spec: StudySpec, wish: RecipeRequest) -> StudySpec:
 
 
 def _batch_note(tokens: int, wish: RecipeRequest) -> str:
-    """Return a note on the predicted batch size and, if we chose the number of tokens, on this number."""
+    """Return a note on the predicted batch size. If we chose the number of tokens, the note also states this number."""
     predicted = (
         f"Step Law predicts a batch of {_format_large_number(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
     )

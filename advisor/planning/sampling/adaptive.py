@@ -25,14 +25,14 @@ MIN_RESULTS = 10
 EDGE = 0.1
 """Share of a range, on its scale, that counts as near each end."""
 RANGE_GROWTH = 0.5
-"""Amount by which a range grows at once, as a share of the range's width."""
+"""Amount by which a range grows each time, as a share of the width of the range."""
 _UNIFORM_CANDIDATES = 1000
 """Number of candidates spread over the whole space."""
 _NEAR_CANDIDATES = 60
 """Number of candidates near each of the `_BASE_POINTS` best points."""
 _BASE_POINTS = 5
 _PERTURBATION_SCALES = (0.5, 0.2, 0.05)
-"""Standard deviations of the random steps from a point to nearby candidates, as shares of the ranges. The candidates are
+"""Standard deviations of the random steps from a point to candidates near it, as shares of the ranges. The candidates are
 refined once with each of these values."""
 
 
@@ -55,11 +55,11 @@ class Observation:
 def suggest(spec: StudySpec, history: Sequence[Observation], *, number: int | None = None) -> dict[str, Value]:
     """Return the next trial of a study as {parameter: value}, like `halton.sample`.
 
-    history: earlier trials, from any sampler, inside or outside the search space. The model learns from failed trials where
-    trials fail (Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014). For running trials, the model's
-    prediction replaces the result. number: 0-based index of the trial in the Halton sequence, as long as trials continue this
-    sequence; by default, the length of the history. The same study, history (in the same order) and number give the same
-    trials.
+    history: earlier trials, from any sampler, inside or outside the search space. The model learns from failed trials in which
+    regions of the search space trials fail (Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014). For
+    running trials, the model's prediction replaces the result. number: 0-based index of the trial in the Halton sequence, as
+    long as trials continue this sequence; by default, the length of the history. The same study, history (in the same order)
+    and number give the same trials.
     """
     number = len(history) if number is None else number
     axes = Axes(spec)
@@ -80,8 +80,8 @@ def suggest(spec: StudySpec, history: Sequence[Observation], *, number: int | No
 
 
 def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
-    """Return the study, with each range extended beyond an end if the model expects more improvement beyond it than anywhere
-    inside.
+    """Return the study, with each range extended beyond an end if the model expects more improvement beyond this end than
+    anywhere inside the range.
 
     Only ends of ranges near a leading trial are considered. A range grows by half of its width, and at least as far as
     `widening.widen_range` would move its end, within the declared limits. If no range grows, return the given study.

@@ -19,7 +19,8 @@ from advisor.model.spec import StudySpec
 from advisor.stats.halton import Halton
 
 MAX_TRIALS = 1_000_000
-"""Maximum number of trials in a sequence. The limit allows skipping points one by one, and no study has more trials."""
+"""Maximum number of trials in a sequence. The limit keeps it feasible to skip points one by one, and exceeds the number of
+trials of any study."""
 _MAX_FORBIDDEN = 1000
 """Maximum number of consecutive points in forbidden regions. If more points in a row are forbidden, an error rejects the space."""
 _POINTS_PER_BLOCK = 256
@@ -74,8 +75,8 @@ def _allowed_trials(spec: StudySpec, searched: list[str], first: int) -> Iterato
 
 
 def trial_at_position(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[str, Value]:
-    """Return the trial at a position in the unit cube, which has one coordinate in [0, 1) per searched parameter, sorted by
-    name."""
+    """Return the trial at a position in the unit cube. The position has one coordinate in [0, 1) per searched parameter;
+    parameters are sorted by name."""
     searched = sorted(spec.searched)
     drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched, position, strict=True)}
     values = {**spec.fixed_values, **drawn}

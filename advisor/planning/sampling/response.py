@@ -17,19 +17,20 @@ from advisor.planning.sampling import halton as quasirandom
 from advisor.stats.surface import ResponseSurface, compress_costs
 
 _ABSENT_POSITION = 0.5
-"""Position on an axis of a trial that lacks this axis's hyperparameter."""
+"""Position of a trial on an axis if the trial lacks the hyperparameter of this axis."""
 _BEYOND_STEP_SD = 0.2
-"""For a point that lies beyond its range on one axis: standard deviation, as a share of the ranges, of the random steps along
-the other axes."""
+"""Standard deviation, as a share of the ranges, of the random steps along the other axes if a point lies outside its range on
+one axis."""
 _FAILURE_LEVEL = 0.5
 """A trial is predicted to fail if its predicted failure indicator (0 for a result, 1 for a failure) is above this level."""
 _MIN_FAILURE_SD = 0.05
-"""Minimum standard deviation of the predicted failure indicator, because a few trials never prove that a setting cannot fail."""
+"""Minimum standard deviation of the predicted failure indicator. A few trials without failures never prove that a setting
+cannot fail."""
 
 
 class Axes:
-    """The searched hyperparameters of a study as axes of a space. Numeric axes come first, with positions from 0 to 1 on their
-    scale; choices are represented by their index.
+    """The search space of a study, with one axis per searched hyperparameter. Numeric axes come first, with positions from 0 to
+    1 on their scale; choices are represented by their index.
     """
 
     def __init__(self, spec: StudySpec) -> None:
@@ -73,7 +74,7 @@ class Axes:
         return self._rounded(np.clip(other, 0, np.where(self._is_number, 1, self._counts - 1)))
 
     def range_ends_near(self, point: FloatArray, edge: float) -> list[tuple[str, Side]]:
-        """Return the ends of ranges that are at most `edge` away from the point, or beyond which it lies."""
+        """Return the ends of ranges to which the point is at most `edge` away, or beyond which it lies."""
         ends: list[tuple[str, Side]] = []
         for name, u in zip(self.numeric, point[: len(self.numeric)], strict=True):
             if u <= edge:
@@ -151,9 +152,8 @@ class ResponseModel:
         return np.asarray(self._points[np.argsort(self._expected, kind="stable")[:count]])
 
     def merits(self, points: FloatArray) -> FloatArray:
-        """Return the merit of each point: the logarithm of (expected improvement on the best expected cost so far, times the
-        probability of a result).
-        """
+        """Return the merit of each point: the logarithm of the product of the expected improvement on the best expected cost so
+        far and the probability of a result."""
         columns = self._axes.columns(points)
         merits = _log_improvement(*self._cost.predict(columns), float(self._expected.min()))
         return merits + self._log_success_probability(columns)
@@ -171,7 +171,8 @@ class ResponseModel:
 
 
 def _log_improvement(mean: FloatArray, spread: FloatArray, best: float) -> FloatArray:
-    """Return the logarithm of the expected improvement on `best`, for means far above `best` in its asymptotic form."""
+    """Return the logarithm of the expected improvement on `best`; if a mean is far above `best`, use the asymptotic form of
+    this logarithm."""
     z = (best - mean) / spread
     with np.errstate(divide="ignore", invalid="ignore"):
         direct = np.log(stats.norm.pdf(z) + z * stats.norm.cdf(z))

@@ -1,1 +1,1 @@
-"""Collects metric points, caches them, moves them to disk and reads them from sidecar files (curves at full resolution)."""
+"""Collects and caches metric points, moves them to disk, and reads curves at full resolution from sidecar files."""

@@ -1,4 +1,4 @@
-"""Opens the artifact files of runs: directly if they are in a local folder, otherwise by means of MLflow."""
+"""Opens the artifact files of runs, either directly in a local folder or through MLflow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from urllib.request import url2pathname
 
 
 class UnusableFileError(Exception):
-    """Raised if an artifact cannot be used. The error's message completes the sentence "It is not used because it ..."."""
+    """Raised if an artifact cannot be used. The message is the end of a sentence, such as "is missing", whose subject is the
+    artifact."""
 
 
 @contextmanager
@@ -67,7 +68,8 @@ def _repository_and_prefix(root: str, tracking_uri: str) -> tuple[Any, str]:
 
 @lru_cache(maxsize=64)
 def artifact_repository(root: str, tracking_uri: str) -> Any:
-    """Return MLflow's artifact repository for an artifact location. Call this function inside the context `client.connect`."""
+    """Return MLflow's artifact repository for an artifact location. Call this function inside the `with` block of
+    `client.connect`."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     if "tracking_uri" in signature(get_artifact_repository).parameters:

@@ -1,7 +1,7 @@
 """Caches the metric points of finished runs on local disk, so that the next analysis reads only new runs from the store.
 
-The key of a cached run is a digest of all data of the run in the store, except for its points. If the digest of a run changes,
-the run is read again. The cache contains only points and metric names. If a cache file is damaged or the disk fails, the runs
+The cache key of a run is a digest of all the run's data in the store except its points. If the digest of a run changes, the run
+is read again. The cache contains only points and metric names. If a cache file is damaged or the disk fails, the affected runs
 are read from the store.
 
 Each analysis writes one cache file with the new runs, in Arrow's IPC format. The metadata of the file's schema contains the
@@ -45,8 +45,8 @@ MAX_FILES = 16
 _FOLDER_NAME = "tuning-advisor"
 _FILE_PREFIX, _FILE_SUFFIX, _UNFINISHED_SUFFIX = "runs-", ".arrow", ".unfinished"
 _MAX_UNFINISHED_AGE_S = 3600
-"""Maximum age of an incomplete cache file, in seconds. An older incomplete file is deleted, because only a killed process can
-have left it."""
+"""Maximum age of an incomplete cache file, in seconds. Older incomplete files are deleted, because the process that wrote them
+must have been killed."""
 _MAX_POINTS_PER_BATCH = 1_000_000
 _BYTES_PER_POINT = 32
 
@@ -106,8 +106,8 @@ class Cache:
     def save(self, collector: Collector, *, min_points: int, except_runs: Sequence[int] = ()) -> dict[str, Points]:
         """Remove all points from the collector and return them; write the new runs to the cache.
 
-        min_points: minimum total number of points in the new runs for a cache file to be written. except_runs: indices of runs
-        that are not cached. If the experiment already has `MAX_FILES` cache files, they are merged into one.
+        min_points: minimum number of points in all new runs together; with fewer points, no cache file is written. except_runs:
+        indices of runs that are not cached. If the experiment already has `MAX_FILES` cache files, they are merged into one.
         """
         eligible = np.array([k is not None for k in self._keys], dtype=np.bool_)
         eligible[list(except_runs)] = False
@@ -146,8 +146,8 @@ def _prepare_folder(folder: Path, size: int) -> bool:
 
 
 def _delete_old_files(root: Path) -> None:
-    """Delete abandoned cache files, and files in an old cache format. Also delete the least recently used cache files until the
-    total size is at most `MAX_BYTES`."""
+    """Delete abandoned cache files, and files in an old cache format. Delete also the least recently used cache files until all
+    cache files together have at most `MAX_BYTES` bytes."""
     files = []
     for path in root.glob(f"*/{_FILE_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -165,7 +165,7 @@ def _delete_old_files(root: Path) -> None:
 
 
 def _delete_files(paths: Iterable[Path]) -> None:
-    """Delete files. Files that no longer exist, or that a process on Windows has open, are skipped."""
+    """Delete files. Files that no longer exist are skipped, and so are files that a process on Windows has open."""
     for path in paths:
         with contextlib.suppress(OSError):
             path.unlink()
@@ -175,12 +175,12 @@ def _delete_files(paths: Iterable[Path]) -> None:
 
 
 def _load_file(path: Path, wanted: dict[str, int], collector: Collector) -> list[int]:
-    """Add the runs in `wanted` that one cache file contains to the collector, remove them from `wanted`, and return their
-    indices.
+    """For the runs in `wanted` that the cache file contains: add their points to the collector, remove them from `wanted`, and
+    return their indices.
 
     A damaged cache file is deleted.
     """
-    # Use a separate collector, because points may be used only after the whole file has been checked.
+    # A separate collector is used, because no point may be used before the whole file has been checked.
     loaded = Collector()
     try:
         with path.open("rb") as file:
@@ -256,7 +256,7 @@ class _CacheFileWriter:
         return self
 
     def add(self, metric: str, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> None:
-        """Write the points of one metric, for the runs to be cached."""
+        """Write the points of one metric that belong to the runs to cache."""
         import pyarrow as pa
 
         for start in range(0, len(runs), _MAX_POINTS_PER_BATCH):
@@ -271,7 +271,7 @@ class _CacheFileWriter:
                 self._arrow.write_batch(pa.record_batch(columns, schema=self._schema), custom_metadata=metadata)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """If the cache file is complete, rename it to its final name; otherwise, delete it."""
+        """Rename the cache file to its final name if it is complete; otherwise, delete it."""
         if not self._failed and error is None:
             with self._note_failure():
                 self._arrow.close()

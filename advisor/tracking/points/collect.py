@@ -29,11 +29,10 @@ MLFLOW_TAG_PREFIX = "mlflow."
 MLFLOW_SOURCE_PREFIX = "mlflow.source."
 
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
-"""Largest finite 64-bit float. MLflow's SQL stores save infinity as the largest finite float, and return this float when
-infinity is read."""
+"""Largest finite 64-bit float. MLflow's SQL stores save infinity as this float, and return this float when infinity is read."""
 MIN_REAL_TIME_MS = 10**10
-"""Minimum value of a timestamp that counts as a real time, in milliseconds since 1970. Lower timestamps (in the first months of
-1970) only show the order of logging."""
+"""Minimum value of a timestamp that counts as a real time, in milliseconds since 1970. Smaller timestamps (in the first months
+of 1970) show only the order of logging."""
 
 _RUN_STATUSES: Mapping[str, RunStatus] = {
     "FINISHED": "FINISHED",
@@ -70,8 +69,8 @@ def make_run(
 
 
 def select_tags(tags: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the essential tags and the first `MAX_USER_TAGS` user-defined tags, sorted by name. Tag values are truncated to
-    `MAX_TEXT_CHARS` characters."""
+    """Return the essential tags and, in the order of their names, the first `MAX_USER_TAGS` user-defined tags. Tag values are
+    truncated to `MAX_TEXT_CHARS` characters."""
     essential = [k for k in tags if k in MLFLOW_TAGS or k.startswith((contract.TAG_PREFIX, MLFLOW_SOURCE_PREFIX))]
     others = sorted(k for k in tags if not k.startswith((MLFLOW_TAG_PREFIX, contract.TAG_PREFIX)))
     return {k: (tags[k] or "")[:MAX_TEXT_CHARS] for k in [*sorted(essential), *others[:MAX_USER_TAGS]]}
@@ -95,7 +94,7 @@ class Collector:
     def __init__(self) -> None:
         self._pieces: dict[str, list[Columns]] = {}
         self._recent: list[tuple[str, Columns]] = []
-        """Chunks of points that are not yet assigned to their metrics in `_pieces`."""
+        """Chunks of points that are not yet grouped by metric in `_pieces`."""
         self._recent_points = 0
         self._lock = threading.Lock()
 
@@ -164,7 +163,9 @@ def _sorted_columns(pieces: list[Columns]) -> Columns:
     runs, steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
     values[values >= LARGEST_FLOAT] = np.inf
     values[values <= -LARGEST_FLOAT] = -np.inf
-    if not is_ascending(runs, times, steps):  # usually each chunk of points is sorted, but the chunks overlap
+    if not is_ascending(
+        runs, times, steps
+    ):  # each chunk of points is usually sorted, but the steps of different chunks overlap
         runs, steps, values, times = _take_rows(np.argsort(runs, kind="stable"), runs, steps, values, times)
     if not is_ascending(runs, times, steps):
         runs, steps, values, times = _take_rows(np.lexsort((values, steps, times, runs)), runs, steps, values, times)
@@ -176,8 +177,8 @@ def _take_rows(order: IntArray, runs: IntArray, steps: IntArray, values: FloatAr
 
 
 def is_ascending(*keys: NDArray[Any]) -> bool:
-    """Return whether the rows are in strictly ascending order, compared by the first key (rows,), then by the second, and so
-    on."""
+    """Return whether the rows are in strictly ascending order. Rows are compared by the first key, shape (rows,), then by the
+    second, and so on."""
     decided = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
     for key in keys:
         if bool(((key[1:] < key[:-1]) & ~decided).any()):

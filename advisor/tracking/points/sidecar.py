@@ -29,8 +29,8 @@ MAX_POINTS = 50_000
 """Maximum number of points of one curve at full resolution. Curves with more points are reduced to windows (mean, minimum and
 maximum of several steps), so that a study fits into memory."""
 MAX_TOTAL_POINTS = 40_000_000
-"""Maximum total number of points in all full-resolution curves of a study. The maximum number of points per curve follows from
-the assumption that a run has ten curves."""
+"""Maximum total number of points in all full-resolution curves of a study. The limit per curve is derived from this total,
+assuming ten curves per run."""
 MAX_ROWS = 200_000_000
 """Maximum number of rows in a sidecar file."""
 _MAX_BYTES_PER_ROW = 256
@@ -38,7 +38,7 @@ _MAX_THREADS = 8
 _PATH_PATTERN = re.compile(re.escape(contract.SIDECAR_PATH).replace(r"\.parquet", r"(-[0-9a-f]{1,32})?\.parquet"))
 _COLUMN_TYPES = {"metric": "string", "step": "int64", "time_ms": "int64", "value": "double"}
 PointMask: TypeAlias = Callable[[IntArray, IntArray, IntArray], BoolArray]
-"""Function that selects points by a mask, given their (run indices, steps, times in milliseconds)."""
+"""Function that receives (run indices, steps, times in milliseconds) of points, and returns a mask of the selected points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SidecarSource:
     root: str
     """Location of the run's artifact folder."""
     stored: Mapping[str, int]
-    """Time (milliseconds) of the last point that the store holds for the run, by metric."""
+    """Time in milliseconds since 1970 of the last point in the store for each metric of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,10 @@ class SidecarPart:
     first_ms: int
     last_ms: int
     curves: Mapping[str, Columns]
-    """Curves that replace the store's points, by metric. Long curves are reduced to windows if `read_sidecars` was called with
-    `reducing`.
-    """
+    """Curves that replace the store's points, by metric. If `read_sidecars` was called with `reducing`, long curves are reduced
+    to windows of several steps."""
     names: frozenset[str]
-    """Names of the metrics for which `curves` replaces the store's points."""
+    """Names of the metrics whose points in the store are replaced by `curves`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def max_curve_points(runs: int) -> int:
     """Return the maximum number of points of one curve at full resolution, given the number of runs with sidecars.
 
     The maximum is `MAX_POINTS`, halved until the curves of all runs fit into `MAX_TOTAL_POINTS`. Because the maximum changes
-    only by factors of 2, it rarely changes if a few runs are added.
+    only by factors of 2, a few additional runs rarely change it.
     """
     limit = MAX_POINTS
     while limit * 10 * runs > MAX_TOTAL_POINTS and limit > 2 * contract.DENSE_STEPS:
@@ -109,9 +108,9 @@ def read_sidecars(
 ) -> tuple[list[SidecarCurves | None], tuple[str, ...]]:
     """Return the curves from each run's sidecars (None if the run has no usable sidecar), and warnings about unusable sidecars.
 
-    tracking_uri: the server of the runs; if None, search only local folders. limit: maximum points of a curve at full
-    resolution. reducing: whether to reduce longer curves to windows; if False, they are read from the store, which is better if
-    the store is fast.
+    tracking_uri: the server of the runs; if None, only local folders are searched. limit: maximum number of points of a curve
+    at full resolution. reducing: whether to reduce longer curves to windows. If False, longer curves are read from the store,
+    which is better if the store is fast.
     """
     wanted = [(i, source) for i, source in enumerate(sources) if source is not None]
     sidecars: list[SidecarCurves | None] = [None] * len(sources)
@@ -154,7 +153,7 @@ def replace_by_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Col
 
 
 def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) -> PointMask | None:
-    """Return a function that marks the store's points of `metric` that a sidecar replaces; None if there are no such points.
+    """Return a function that selects the store's points of `metric` that a sidecar replaces; None if there are no such points.
 
     A sidecar replaces the points within its range of steps and times. Points from other programs or from earlier parts of the
     training are kept.
@@ -181,8 +180,8 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
 
 
 def _is_contained(metric: str, names: Collection[str]) -> bool:
-    """Return whether `names` contains the metric. The minimum or maximum of a metric's windows counts as contained if `names`
-    contains that metric."""
+    """Return whether `names` contains the metric. The window minimum or maximum of a metric counts as contained if `names`
+    contains the metric itself."""
     return any(
         metric.endswith(s) and metric.removesuffix(s) in names for s in ("", contract.MIN_SUFFIX, contract.MAX_SUFFIX)
     )
@@ -195,7 +194,7 @@ def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reduc
     parts = []
     for path, rows, from_step, to_step in _parse_tag(source.tag):
         if not reducing and rows > limit * len(source.stored):
-            continue  # nearly all curves in the file exceed the maximum number of points
+            continue  # in this case, nearly all curves in the file exceed the maximum number of points
         with open_artifact(source.root, path, tracking_uri) as file:
             try:
                 parts.append(_read_part(file, source, (rows, from_step, to_step), limit, reducing))
@@ -281,7 +280,7 @@ def _read_curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
 
 
 def _require_columns_and_size(table: Any, rows: int) -> None:
-    """Raise UnusableFileError unless the file has our logger's columns, and a plausible number of rows and bytes."""
+    """Raise UnusableFileError unless the file has the columns that our logger writes, and plausible numbers of rows and bytes."""
     schema = table.metadata.schema.to_arrow_schema()
     if {field.name: str(field.type) for field in schema} != _COLUMN_TYPES:
         raise UnusableFileError("does not have our logger's columns")

@@ -11,14 +11,14 @@ from advisor import contract
 from advisor.model.space import FloatArray, IntArray
 
 Columns = tuple[IntArray, FloatArray, IntArray]
-"""Three arrays of shape (n,): steps, values, and times in milliseconds since 1970."""
+"""Points as three arrays of shape (n,): steps, values, and times in milliseconds since 1970."""
 
 
 def reduce_to_windows(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:
     """Return the columns of the metrics NAME, NAME.min and NAME.max for a curve in ascending order of steps.
 
-    `contract.window_width` determines the width of the windows. The mean of a window is computed with Python floats, as in the
-    logger, so that the result is bit-identical.
+    `contract.window_width` determines the width of the windows. The window means are computed with Python floats, as in the
+    logger, so that both results are bit-identical.
     """
     bounds = _window_bounds(steps)
     last = bounds[1:] - 1
@@ -38,7 +38,7 @@ def reduce_to_windows(name: str, steps: IntArray, values: FloatArray, times: Int
 
 
 def _window_bounds(steps: IntArray) -> IntArray:
-    """Return the index of each window's first point, and the total number of points at the end; shape (windows + 1,)."""
+    """Return the index of each window's first point, followed by the total number of points; shape (windows + 1,)."""
     width = np.ones(len(steps), dtype=np.int64)
     edge = contract.DENSE_STEPS
     while len(steps) and edge <= steps[-1]:

@@ -1,8 +1,7 @@
 """Reads the metric histories of many runs from a tracking server with one request. One request per metric history would take
 much longer.
 
-MLflow's UI uses the same bulk request. The server truncates long responses without notice, so truncated curves are requested
-again.
+MLflow's UI uses the same bulk request. The server silently truncates long responses, so truncated curves are requested again.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ _MAX_REQUEST_RUNS = 100
 """Maximum number of runs that MLflow accepts in one request."""
 _FIRST_BATCH_RUNS = 25
 _TARGET_FILL = 0.8
-"""Planned number of points in a response, as a fraction of the maximum. Because the planned fraction is below 1, few responses
-are truncated."""
+"""Number of points to plan for a response, as a fraction of the maximum number of points. With a fraction below 1, few
+responses are truncated."""
 
 
 class Curve(NamedTuple):
@@ -39,7 +38,7 @@ class Curve(NamedTuple):
     id: str
     """The run's id."""
     last_step: int
-    """Step of the curve's last point; a metric history without this step is incomplete."""
+    """Step of the curve's last point; if a response lacks this step, the curve is incomplete."""
 
 
 def read_histories(
@@ -142,7 +141,13 @@ def _request_histories(client: Any, batch: Sequence[Curve]) -> tuple[dict[int, i
         steps = np.fromiter((m["step"] for m in metrics), np.int64, len(metrics))
         values = np.fromiter((m["value"] for m in metrics), np.float64, len(metrics))
         times = np.fromiter((m["timestamp"] for m in metrics), np.int64, len(metrics))
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # for example, the HTML page of a proxy
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ):  # for example, a proxy returned an HTML page
         return None, []
     complete = _find_complete_curves(batch, place, steps)
     runs = np.array([curve.run for curve in batch])
@@ -153,7 +158,7 @@ def _request_histories(client: Any, batch: Sequence[Curve]) -> tuple[dict[int, i
 
 
 def _find_complete_curves(batch: Sequence[Curve], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
-    """Return a mask of shape (curves,) that is True for complete curves. The last curve in a truncated response counts as
+    """Return a mask of shape (curves,) that is True for complete curves. The last curve in a truncated response is treated as
     incomplete."""
     last = np.full(len(batch), np.iinfo(np.int64).min)
     np.maximum.at(last, place, steps)

@@ -24,7 +24,8 @@ FIRST_REQUEST_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
 }
-"""MLflow settings for the first request to a server. By default, MLflow tries for minutes before it reports an error."""
+"""MLflow settings for the first request to a server. With MLflow's default settings, it takes minutes before a request to an
+unreachable server fails."""
 LATER_REQUEST_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
@@ -92,12 +93,13 @@ def open_client(location: Location) -> Any:
     had_trash = trash.exists()
     client = MlflowClient(location.uri)
     if not had_trash and trash.exists():
-        trash.rmdir()  # MLflow's client created this folder; reading must not change the store
+        trash.rmdir()  # delete the folder that MLflow's client created, because reading must not change the store
     return client
 
 
 def check_database(location: Location) -> None:
-    """Raise AdvisorError if the database schema is not that of the installed MLflow, because MLflow might migrate the database."""
+    """Raise AdvisorError if the database schema differs from the schema of the installed MLflow, because MLflow might then
+    migrate the database."""
     import sqlalchemy
     from mlflow.store.db.utils import _get_latest_schema_revision
 

@@ -99,7 +99,7 @@ def _all_pages(get_page: Callable[[str | None], Any]) -> list[Any]:
 
 
 class _ClientRun:
-    """A run that MLflow's client returned, and the names of its metrics to read."""
+    """A run that MLflow's client returned, with the names of the metrics to read."""
 
     def __init__(self, run: Any) -> None:
         self._run = run
@@ -130,8 +130,8 @@ class _ClientRun:
     def cache_key(self, max_curve_points: int) -> str | None:
         """Return a digest of the run's data in MLflow, including the last point of each curve.
 
-        The digest does not change if a point is inserted before the last point of a curve. Only stores that read a database by
-        SQL detect such an insertion.
+        Inserting a point before the last point of a curve does not change the digest. Only the stores that read a database by
+        SQL detect such a point.
         """
         if not self._ended:
             return None
@@ -151,8 +151,8 @@ class _ClientRun:
 def _read_points(
     client: Any, location: Location, runs: list[_ClientRun], kept: cache.Cache, on_progress: Callable[[int, int], None]
 ) -> tuple[dict[str, Points], tuple[str, ...]]:
-    """Return (points by metric, warnings). The points of a run come from the cache; if it has none, from the run's sidecars; if
-    there is no sidecar, from the store."""
+    """Return (points by metric, warnings). The points of a run are read from the cache, or else from the run's sidecars, or
+    else from the store."""
     sources = [run.sidecar() for run in runs]
     limit = max_curve_points(len(sources) - sources.count(None))
     collector = collect.Collector()

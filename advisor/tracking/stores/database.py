@@ -1,5 +1,5 @@
-"""The database-independent part of reading an experiment by SQL. Runs are read in blocks, and their points come from the cache,
-from sidecars or from the database."""
+"""Code for reading an experiment by SQL that is the same for all kinds of database. Runs are read in blocks, and their points
+come from the cache, from sidecars or from the database."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MIN_POINTS_TO_CACHE = 250_000
 """Minimum number of new points for which a cache file is written. Reading a smaller number of points from the database again is
 faster than caching them."""
 _FIRST_BLOCK_RUNS = 16
-"""Number of runs in the first block of runs to read. The number of points in the first block determines how many runs the later
-blocks contain."""
+"""Number of runs in the first block of runs to read. The number of points in the first block determines the number of runs in
+the later blocks."""
 
 POINT_DTYPE = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
-"""NumPy dtype of one metric point. `group` is the index of the run times the number of metrics plus the index of the metric;
-`time` is in milliseconds since 1970."""
+"""NumPy dtype of one metric point. `group` is run index * number of metrics + metric index; `time` is in milliseconds since
+1970."""
 PointBlock: TypeAlias = np.ndarray[Any, Any]
 """Points of several runs as an array of shape (n,) and dtype `POINT_DTYPE`."""
 LastPoint: TypeAlias = tuple[int, str, int, int, float | None]
@@ -39,8 +39,8 @@ LastPoint: TypeAlias = tuple[int, str, int, int, float | None]
 RunRow: TypeAlias = tuple[Any, ...]
 """Data of a run: id, name, status, start and end in milliseconds since 1970, artifact folder, user."""
 NAN_CODE = float(np.nextafter(collect.LARGEST_FLOAT, 0.0))
-"""Number that represents NaN in the query results of databases that cannot store NaN. No real metric has values as large as
-`NAN_CODE`."""
+"""Number that represents NaN in the query results of databases that cannot store NaN. Real metrics never have values as large
+as `NAN_CODE`."""
 
 _EXPERIMENTS_QUERY = "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id"
 _STUDY_FILES_QUERY = """
@@ -58,8 +58,8 @@ _EXPERIMENT_TAGS_QUERY = (
 
 
 class Database(Protocol):
-    """Queries whose SQL depends on the kind of database. A run is identified by its index in `ids`; an empty id matches no
-    rows."""
+    """Queries whose SQL text differs between kinds of databases. Rows identify a run by its index in `ids`; an empty id matches
+    no rows."""
 
     run_order: str
     """SQL expression that sorts runs by start time, then by the bytes of their ids."""
@@ -72,17 +72,19 @@ class Database(Protocol):
         characters."""
 
     def tags(self, ids: list[str]) -> Iterable[Any]:
-        """Return rows (run index, tag name, value), with truncated values. Most of the tags that `collect.select_tags` would omit
-        are not read, because a run may have millions of tags."""
+        """Return rows (run index, tag name, value), with truncated values. A run may have millions of tags, so most of the tags
+        that `collect.select_tags` would omit are not read."""
 
     def last_points(self, ids: list[str]) -> Iterable[LastPoint]:
         """Return the last point of each curve."""
 
     def revisions(self, ids: list[str]) -> Iterable[Any]:
-        """Return rows (run index, revision). The revision of a run changes whenever a point is added to the run at any step."""
+        """Return rows (run index, revision). The revision of a run is a value that changes whenever a point is added to the
+        run, at any step."""
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, PointBlock]]:
-        """Yield (number of runs read so far, points of the runs read last). metrics: index by name of the metrics to read."""
+        """Yield (number of runs read so far, points of the runs in the last block). metrics: index of each metric to read, by
+        name."""
 
 
 class SqlStore(ABC):
@@ -145,7 +147,7 @@ class _RunReader:
         known = kept.load(self._cache_keys(), collector)
         names = {key for run, key, *_ in self._last_points if not known[run]}
         metrics = sorted(key for key in names if not key.startswith(collect.SYSTEM_METRIC_PREFIX))
-        # A cached run keeps its index, but its id is replaced by an empty id.
+        # A cached run keeps its index, but an empty id replaces its id, so that no query reads it.
         unknown = ["" if skip else id for id, skip in zip(self._ids, known, strict=True)]
         for done, block in self._database.blocks({name: i for i, name in enumerate(metrics)}, unknown):
             _add_block(block, metrics, collector)
@@ -170,7 +172,7 @@ class _RunReader:
                 continue
             sidecar = () if source is None else (source.tag, source.root, self._max_curve_points)
             facts = run.id, run.status, run.started, run.ended, revisions.get(i), sorted(last[i])
-            keys.append(cache.run_digest(*facts, False, *sidecar))  # False keeps the caches of earlier versions valid
+            keys.append(cache.run_digest(*facts, False, *sidecar))  # False keeps existing caches valid
         return keys
 
 
@@ -187,7 +189,7 @@ def _build_runs(rows: Sequence[RunRow], params: Iterable[Any], tags: Iterable[An
 def _sidecar_sources(
     runs: Sequence[Run], roots: Sequence[str | None], last_points: Iterable[LastPoint]
 ) -> list[SidecarSource | None]:
-    """Return where the sidecars of each finished run are; None for a run that has no sidecar, or whose points are all in the
+    """Return the location of each finished run's sidecars; None for a run that has no sidecar, or whose points are all in the
     store.
 
     roots: artifact folder of each run.
@@ -210,8 +212,8 @@ def read_blocks(
 ) -> Iterator[tuple[int, PointBlock]]:
     """Yield the blocks of points that `Database.blocks` describes, with one query per block.
 
-    read: function that returns the points of the runs with the given ids, with run indices from 0. points_at_once: approximate
-    maximum number of points per block.
+    read: function that receives run ids and returns the points of these runs, with run indices that start at 0. points_at_once:
+    approximate maximum number of points per block.
     """
     done, size = 0, _FIRST_BLOCK_RUNS
     while done < len(ids):

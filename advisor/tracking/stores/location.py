@@ -33,7 +33,7 @@ class Location:
 
     @property
     def display(self) -> str:
-        """Path of a local store, or URI of a remote store without user and password."""
+        """Text for messages: the path of a local store, or the URI of a remote store without user and password."""
         return str(self.path) if self.path is not None else redact(self.uri)
 
 
@@ -41,8 +41,8 @@ def parse_tracking_uri(tracking_uri: str | None) -> Location:
     """Return the store at `tracking_uri`, which may also be the path of a file or folder; None stands for MLflow's default.
 
     MLflow's default is the environment variable MLFLOW_TRACKING_URI, which `mlflow.set_tracking_uri` also sets. If
-    MLFLOW_TRACKING_URI is not set, the default is the folder `mlruns` in the working directory if it contains experiments, else
-    the file `mlflow.db`.
+    MLFLOW_TRACKING_URI is not set, the default is the folder `mlruns` in the working directory if this folder contains
+    experiments, or else the file `mlflow.db`.
     """
     uri = str(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or "").strip()
     learn_address(uri)
@@ -90,8 +90,8 @@ def _unknown_uri_error(uri: str) -> AdvisorError:
 
 
 def absolute_uri(location: Location) -> str:
-    """Return the store's URI in a form that is valid in every working directory: the URI of an SQLite file contains its
-    absolute path."""
+    """Return a URI of the store that is valid in every working directory, because it contains the absolute path of an SQLite
+    file."""
     if location.kind != "sqlite" or location.path is None:
         return location.uri
     scheme, _, rest = location.uri.partition(":")
@@ -145,8 +145,8 @@ def _folder_location(path: Path) -> Location:
 
 
 def _database_path(uri: str) -> Path:
-    """Return the path of the database file in an SQLAlchemy URI. The path follows three slashes; with a fourth slash, it is
-    absolute."""
+    """Return the path of the database file in an SQLAlchemy URI. The path begins after the third slash of the URI; with a
+    fourth slash, the path is absolute."""
     text = uri.split(":", 1)[1].removeprefix("///").split("?", 1)[0]
     if text in ("", ":memory:"):
         raise AdvisorError(f"{uri!r} does not name a database file; write sqlite:///path/to/mlflow.db")

@@ -1,10 +1,9 @@
 """Reads an experiment from MLflow's MySQL or MariaDB database with a few read-only queries, which see the same snapshot of the
 data.
 
-The database joins the points of each curve into one text, which Arrow parses; fetching one row per point would take several
-times as long. Most MySQL databases ignore case when they compare names. In these databases, one run cannot have both metrics
-`loss` and `Loss`, but one run may have `loss` and another run `Loss`. Metric names that differ only in case count as two
-metrics, as in MLflow.
+The database concatenates the points of each curve into one text, which Arrow parses. Fetching one row per point would take
+several times as long. Most MySQL databases ignore case when they compare names. In these databases, one run cannot have two
+metrics `loss` and `Loss`, but different runs can. Metric names that differ only in case count as two metrics, as in MLflow.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ _SUPPORTED_DRIVERS = ("pymysql", "mysqldb")
 _CONNECT_TIMEOUT_S = 5
 _POINTS_PER_QUERY = 1_000_000
 """Approximate maximum number of points that one query returns. A point takes about 40 bytes as text. Long queries are harmless,
-because our snapshot does not block programs that write."""
+because our snapshot does not block processes that write to the database."""
 _MAX_IDS_PER_QUERY = 1000
 """Maximum number of run ids that one query contains. If a query has more run ids, some servers scan the whole table."""
 _SESSION_SETTINGS = (
-    "SET SESSION group_concat_max_len = 1073741824",  # the maximum in every version of MySQL; the maximum packet size may be lower
+    "SET SESSION group_concat_max_len = 1073741824",  # the maximum in every version of MySQL; packets may be limited further
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION TRANSACTION READ ONLY",
     "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
@@ -43,7 +42,7 @@ _SESSION_SETTINGS = (
 _CONNECTION_ERROR_CODES = {
     *(0, 1040, 1044, 1045, 1049, 1053, 1129, 1130, 1226, 1698, 1927, 2002, 2003, 2005, 2006, 2013, 2026, 2055)
 }
-"""MySQL error codes for a connection that was refused, unauthorised, broken, or closed because the server is stopping."""
+"""MySQL error codes for a connection that was refused, unauthorised, lost, or closed by a server that is stopping."""
 _NO_TABLE_CODE, _NO_DATABASE_CODE, _NO_COLUMN_CODE, _NO_INDEX_CODE = 1146, 1046, 1054, 1176
 _NO_PRIVILEGE_CODES = (1142, 1143)
 
@@ -60,7 +59,7 @@ class MysqlStore(database.SqlStore):
 def can_read(location: Location) -> bool:
     """Return whether the store is a MySQL or MariaDB database whose URI names a supported and installed driver.
 
-    With other drivers, MLflow's client reads the database, but slowly.
+    A database with another driver is read by MLflow's client, which is slower.
     """
     if location.kind != "database" or not location.uri.lower().startswith("mysql"):
         return False
@@ -167,7 +166,7 @@ _TAGS_QUERY = (
     f"SELECT t.run_uuid, t.`key`, left(t.value, {collect.MAX_TEXT_CHARS}) FROM tags t WHERE t.run_uuid IN :ids AND "
 )
 _IS_ESSENTIAL_TAG = "(t.`key` LIKE 'advisor.%' OR t.`key` LIKE 'mlflow.source.%' OR t.`key` IN :names)"
-# Selects user tags. The cast makes `LIKE` case-sensitive.
+# Selects user tags. The cast to BINARY makes `LIKE` case-sensitive.
 _IS_USER_TAG = "t.`key` NOT LIKE CAST('mlflow.%' AS BINARY) AND t.`key` NOT LIKE CAST('advisor.%' AS BINARY)"
 _USER_TAG_COUNTS_QUERY = (
     f"SELECT t.run_uuid, count(*) FROM tags t WHERE t.run_uuid IN :ids AND {_IS_USER_TAG} GROUP BY t.run_uuid"
@@ -207,8 +206,8 @@ class _MysqlDatabase:
         return query(self._connection, sql.replace("key = ?", _EXACT_KEY), **dict(zip(["key"], values, strict=False)))
 
     def _query_runs(self, sql: str, ids: Sequence[str], **values: object) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query on the runs `:ids`. The first column of a row, which is a run id, is replaced by the index
-        of the id in `ids`."""
+        """Yield the rows of a query on the runs `:ids`. In each row, the index of the run in `ids` replaces the run id in the
+        first column."""
         places = {id: i for i, id in enumerate(ids) if id}
         names = list(places)
         for at in range(0, len(names), _MAX_IDS_PER_QUERY):

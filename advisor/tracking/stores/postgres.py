@@ -1,7 +1,7 @@
 """Reads an experiment from MLflow's PostgreSQL database with a few read-only queries, which see the same snapshot of the data.
 
-A binary COPY returns each curve as packed numbers that NumPy reads directly; fetching one row per point would take several
-times as long. Several connections read in parallel, because the server takes most of the time.
+A binary COPY returns each curve as packed numbers that NumPy reads directly. Fetching one row per point would take several
+times as long. Several connections read in parallel, because most of the reading time is spent in the server.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT_S = 5
 _POINTS_PER_QUERY = 1_000_000
 """Approximate maximum number of points that one query returns. Long queries are harmless, because our snapshot does not block
-programs that write."""
+processes that write to the database."""
 _TRANSACTION_SETTINGS = "SET LOCAL work_mem = '256MB'; SET LOCAL jit = off"
 """Settings for each transaction: enough memory to group a run's points without temporary files, and no JIT compilation."""
 _MIN_RUNS_PER_CONNECTION = 64
-"""Minimum number of runs per connection. With a smaller number of runs per connection, an additional connection saves no time."""
+"""Minimum number of runs per connection. For fewer runs, an additional connection would save no time."""
 _MAX_HELPER_CONNECTIONS = 3
 _CONNECTION_ERROR_PREFIXES = ("08", "28", "57P0")
-"""Prefixes of the SQLSTATE codes for a connection that was refused, broken, or closed because the server is stopping."""
+"""Prefixes of the SQLSTATE codes for a connection that was refused, lost, or closed by a server that is stopping."""
 T = TypeVar("T")
 Curve = tuple[int, bytes, bytes, bytes]
 """A curve: index of its run and metric, then its steps, values and times, each packed as 8-byte big-endian numbers."""
@@ -100,8 +100,8 @@ def _connect(location: Location) -> Connection:
 def _helper_connections(connection: Connection, location: Location, stack: ExitStack) -> list[Connection]:
     """Open and return additional connections to the same snapshot, at most as many as the server's parallel workers per query.
 
-    If the server refuses connections, fewer or none are returned: some PostgreSQL-compatible services do not support shared
-    snapshots.
+    If the server refuses some or all of these connections, fewer or none are returned, because some PostgreSQL-compatible
+    services do not support shared snapshots.
     """
     import psycopg
 
@@ -235,16 +235,19 @@ class _PostgresDatabase:
     def _divide_among_connections(
         self, read: Callable[[Connection, list[str]], Iterable[T]], ids: list[str]
     ) -> list[T]:
-        """Return the results of `read` for all runs, in any order. If there are many runs, parallel connections read them."""
+        """Return the results of `read` for all runs, in any order. For many runs, several connections read in parallel."""
         if len(ids) < _MIN_RUNS_PER_CONNECTION:
             return list(read(self._connection, ids))
         many = len(self._open_connections)
-        # A run that another connection reads keeps its index, but its id is replaced by an empty id.
+        # A run that another connection reads keeps its index, but an empty id replaces its id, so that this connection does not
+        # read it.
         shares = [[id if i % many == k else "" for i, id in enumerate(ids)] for k in range(many)]
         with ThreadPoolExecutor(many) as pool:
             try:
                 return [row for part in pool.map(read, self._open_connections, shares) for row in part]
-            except BaseException:  # also on an interrupt, so that we do not wait for the queries of other connections
+            except (
+                BaseException
+            ):  # this also runs after an interrupt, so that we do not wait for the queries of other connections
                 for connection in self._open_connections:
                     connection.cancel()
                 raise

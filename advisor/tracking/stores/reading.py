@@ -22,8 +22,9 @@ def read_experiment(
     tracking_uri: an MLflow tracking URI, or the path of a database file or folder; None for MLflow's default store. filter: an
     MLflow filter string for runs. Metrics named `system/...` are left out.
 
-    Runs are sorted by start time, and points by run, time and step. The data is not corrected: steps may repeat or decrease,
-    and values may be NaN or infinite. All kinds of store return the same data. Raises AdvisorError with a one-line instruction.
+    Runs are sorted by start time, and points by run, time and step. The data are not corrected: steps may be repeated or
+    decrease, and values may be NaN or infinite. Stores of all kinds return the same data. Raises AdvisorError with a one-line
+    instruction.
     """
     location = parse_tracking_uri(tracking_uri)
     on_progress = on_progress or (lambda *_: None)

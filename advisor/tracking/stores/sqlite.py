@@ -1,7 +1,7 @@
 """Reads an experiment from MLflow's SQLite file with a few read-only queries, each for many runs.
 
-MLflow's client would request one metric history at a time, for which SQLite scans all runs; this takes minutes instead of
-seconds.
+MLflow's client would request one metric history at a time, and SQLite would scan all runs for each request, which would take
+minutes instead of seconds.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _NUMERIC_COLUMNS = {
 }
 _POINTS_INDEX = "index_metrics_run_uuid"
 _TIMEOUT_S = 10.0
-"""Maximum seconds to wait until a process that writes to the database releases its lock."""
+"""Maximum seconds to wait for the lock of a process that writes to the database."""
 _POINTS_PER_QUERY = 250_000
-"""Approximate maximum number of points that one query returns. Queries are kept short, because a process that writes waits
-until the current query ends."""
+"""Approximate maximum number of points that one query returns. Queries are kept short, because processes that write to the file
+must wait until the current query ends."""
 _HEADER_BYTES = 100
 _MAX_OPEN_FILES = 64
 _open_files: dict[tuple[int, int], int] = {}
@@ -109,13 +109,15 @@ def _decode(text: bytes) -> str:
 
 
 def _decode_blob(value: Any) -> Any:
-    """Return the value; a blob, which SQLite accepts in text columns, is decoded to text."""
+    """Return the value, decoded to text if it is a blob, because SQLite accepts blobs in text columns."""
     return _decode(value) if isinstance(value, bytes) else value
 
 
 def _read_only_uri(path: Path) -> str:
     """Return a URI with which SQLite reads the file without creating other files in its folder."""
-    if path.exists() and not path.is_file():  # reading from a pipe or a device might never end
+    if (
+        path.exists() and not path.is_file()
+    ):  # only regular files are read, because reading from a pipe or a device might never end
         raise AdvisorError(f"{path} is not a file; pass the database that MLflow logs to")
     try:
         header = _read_header(path)
@@ -163,8 +165,8 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_writable(location: Location) -> None:
-    """Raise AdvisorError if MLflow must migrate the SQLite file or cannot write to it. If a write was interrupted, it is rolled
-    back, as MLflow would do."""
+    """Raise AdvisorError if MLflow would have to migrate the SQLite file, or if the file is not writable. An interrupted write
+    of another process is rolled back, as MLflow would do."""
     path = require_local(location)
     if path.with_name(path.name + "-journal").exists():
         uri = f"{path.resolve().as_uri()}?mode=rw"  # mode=rw never creates a database

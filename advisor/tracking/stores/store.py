@@ -22,7 +22,7 @@ class Store(Protocol):
     location: Location
 
     def experiments(self) -> list[ExperimentListing]:
-        """Return all experiments, including deleted ones, oldest first."""
+        """Return all experiments of the store, including deleted ones, oldest first."""
 
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
         """Return (name, tags) of each active experiment, oldest first. The tags include at least the tags that hold study

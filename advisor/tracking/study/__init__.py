@@ -1,2 +1,2 @@
-"""Converts an MLflow experiment to a study. `assemble` combines decisions about trials, metrics and parameters; each of the
-other modules makes one decision."""
+"""Converts an MLflow experiment to a study. The module `assemble` combines the decisions of all other modules. Each of these
+modules makes one decision about the trials, metrics or parameters."""

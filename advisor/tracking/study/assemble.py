@@ -57,9 +57,9 @@ def assemble(
 
     unfinished: whether to accept a study in which no trial has ended yet.
 
-    Objective, direction and search space come from the arguments, else from `spec`, else from the tags of our training hooks.
-    If none of these sources states them, they are inferred, and `Study.inferred` records this. Raises AdvisorError if the
-    experiment has no data or the arguments contradict the data.
+    Objective, direction and search space are taken from the arguments, or else from `spec`, or else from the tags of our
+    training hooks. If none of these sources states them, they are inferred, and `Study.inferred` records this. Raises
+    AdvisorError if the experiment has no data or the arguments contradict the data.
     """
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; train some trials first")
@@ -111,8 +111,8 @@ def _choose_population(
 def _require_results(
     experiment: str, metric: str, trials: tuple[Trial, ...], block: CurveBlock, *, unfinished: bool
 ) -> None:
-    """Raise AdvisorError unless at least one trial logged the objective and at least one trial has ended (the latter not with
-    `unfinished`)."""
+    """Raise AdvisorError unless at least one trial logged the objective. If `unfinished` is False, at least one trial must also
+    have ended."""
     if not any(len(block.curve(t.index)) for t in trials):
         raise AdvisorError(f"no run of experiment {experiment!r} logged the objective {metric!r}")
     if not unfinished and all(t.status in ("running", "no_data") for t in trials):

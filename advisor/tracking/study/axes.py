@@ -22,25 +22,25 @@ from advisor.model.study import Curve, CurveBlock
 _MIN_POINTS = 3
 """Minimum number of points in a curve for comparing its timestamps with those of other curves."""
 _MIN_RATIO = 1.5
-"""If a metric's logged steps are at least this number of optimizer steps apart, as estimated from timestamps, they count as
-epochs."""
+"""Minimum number of optimizer steps between a metric's logged steps, estimated from timestamps, at which the logged steps count
+as epochs."""
 _MIN_STEP_INTERVAL = 5
-"""Minimum distance between logged steps that count as optimizer steps, if other trials log the metric by epoch."""
+"""Minimum distance at which logged steps count as optimizer steps if other trials log the same metric by epoch."""
 _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
 _MIN_STEP_OFFSET = 0.25
-"""Minimum offset of the logged steps in every trial, as a fraction of the trial's length. In practice, the first evaluation is
-always nearer to the start of the training than this."""
+"""Minimum first logged step that counts as an offset of the step axis, as a fraction of the trial's length. In practice, the
+first evaluation always comes before this fraction of the training."""
 MIN_UNIX_TIME_S = 10**9
 """Minimum first step that counts as a time: the number of seconds since 1970 reached this value in 2001."""
 _MIN_UNIX_TIME_MS = 10**12
 _PLANNED_LENGTH_MULTIPLE = 5
-"""Planned lengths of training are usually multiples of `_PLANNED_LENGTH_MULTIPLE`."""
+"""Number of which planned lengths of training are usually multiples."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepOffsets:
-    """The offsets at which the logged steps of trials start."""
+    """The first logged steps of trials whose steps do not start near 0."""
 
     steps: IntArray
     """Offset to subtract from the logged steps of each trial, shape (trials,)."""
@@ -60,7 +60,7 @@ class StepOffsets:
 
 
 def remove_step_offsets(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str, CurveBlock], StepOffsets]:
-    """Return the curves with steps counted from the start of each trial, if the logged steps of all trials have an offset."""
+    """If the logged steps of all trials have an offset, return the curves with steps counted from the start of each trial."""
     first, last, gap = np.full(trials, np.inf), np.full(trials, -np.inf), np.full(trials, np.inf)
     for block in blocks.values():
         counts = np.diff(block.offsets)
@@ -87,8 +87,8 @@ def remove_step_offsets(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[
 
 
 def convert_epochs_to_steps(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list[str]]:
-    """Replace each epoch in a trial's curves by the optimizer step at which the epoch ended; return the curves, and warnings
-    about the replaced epochs."""
+    """Replace each epoch in a trial's curves by the optimizer step at which the epoch ended. Return the curves, and warnings
+    about metrics whose epochs were replaced."""
     last = {name: int(block.steps.max()) for name, block in blocks.items() if len(block.steps)}
     if not last:
         return dict(blocks), []
@@ -133,7 +133,7 @@ def _has_consecutive_steps(block: CurveBlock) -> bool:
 
 
 def _first_step_number(block: CurveBlock) -> int:
-    """Return the number that a metric gives to the first step: 1 if the logged steps are 5, 10, 15; 0 if they are 0, 5, 10 or
+    """Return the number by which a metric counts the first step: 1 if the logged steps are 5, 10, 15; 0 if they are 0, 5, 10 or
     4, 9, 14."""
     curve = next((c for i in range(len(block.offsets) - 1) if len(c := block.curve(i)) > 1), None)
     if curve is None or curve.steps[0] == 0:
@@ -191,8 +191,8 @@ def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
     """Return warnings about metrics that some trials log by epoch and other trials by step, so that their steps cannot be
     compared.
 
-    Consecutive integers from 0 or 1 count as epochs; in trials with a similar number of points, steps at least `_MIN_STEP_INTERVAL`
-    apart count as optimizer steps.
+    Consecutive integers from 0 or 1 count as epochs, and steps at least `_MIN_STEP_INTERVAL` apart count as optimizer steps.
+    The trials of both kinds must have similar numbers of points.
     """
     found = []
     for name, block in sorted(blocks.items()):

@@ -1,4 +1,5 @@
-"""Compares trials by their last values and by other metrics, and reports comparisons that contradict the analysis."""
+"""Compares trials by their last values and by metrics other than the objective, and reports comparisons that contradict the
+analysis."""
 
 from __future__ import annotations
 
@@ -26,18 +27,17 @@ _RESOURCES, _UNITS = (
     frozenset(("memory", "energy")),
     frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split()),
 )
-"""Names of resources that also occur in names of quality metrics; and units, which show that a metric measures the resource."""
+"""Names of resources that also occur in the names of quality metrics, and units that show that a metric measures the resource."""
 _COST_DIRECTIONS = _MODEL_COST_WORDS | frozenset(("average", "time", "cost"))
-"""Words for which lower or higher values are better, but that do not name a quality: words for the cost of a model, such as
-"latency", and "average". Any other word for which lower or higher values are better names a quality.
-"""
+"""Words that have a better direction (lower or higher) but do not name a quality: words for the cost of a model, such as
+"latency", and "average". Every other word with a better direction names a quality."""
 
 
 def add_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
     """Return the study with additional decisions and warnings about comparisons that contradict the analysis.
 
-    summaries: value of the objective that each trial logged without a step at its end; hyperparameter tuners compare these
-    values.
+    summaries: value of the objective that each trial logged without a step at its end. Hyperparameter tuners compare trials by
+    these values.
     """
     return replace(
         study,
@@ -56,8 +56,8 @@ def _several_objectives_decision(study: Study) -> Iterator[Decision]:
 
 
 def _last_value_decision(study: Study, summaries: Mapping[int, float]) -> Iterator[Decision]:
-    """Yield a decision if the best trial by the value at its best step is not the best trial by its last value or by its
-    summary."""
+    """Yield a decision if the trial with the best value at any step is not the best trial by the last value or by the summary
+    value."""
     ranked = study.ranked()
     sign = 1 if study.minimize else -1
     last = {}
@@ -86,7 +86,7 @@ def _last_value_decision(study: Study, summaries: Mapping[int, float]) -> Iterat
 
 
 def _metric_disagreement_warning(study: Study) -> Iterator[str]:
-    """Yield one warning if a different validation metric is best at the opposite end of a hyperparameter's range."""
+    """Yield one warning if the best trials by another validation metric lie at the opposite end of a hyperparameter's range."""
     trials = study.ranked()
     names = [n for n, p in study.searched.items() if p.numeric]
     others = _other_objectives(study)
@@ -112,7 +112,7 @@ def _metric_disagreement_warning(study: Study) -> Iterator[str]:
 
 
 def _model_cost_warning(study: Study) -> Iterator[str]:
-    """Yield one warning if trials with better results have a higher latency, memory or other cost of the model."""
+    """Yield one warning if better trials have models with higher costs, such as latency or memory."""
     trials, metric = study.ranked(), clean(study.spec.objective.metric)
     costs = study.costs[[t.index for t in trials]]
     names = [m for m in sorted(study.metrics) if _measures_cost(study, m)]
@@ -142,11 +142,11 @@ def _describe_range_end(slope: float) -> str:
 
 
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
-    """Return the other metrics on the objective's data split whose names tell the better direction; each with the sign that
-    turns it into a cost.
+    """Return the other metrics on the objective's data split whose names imply a better direction. Each metric is paired with
+    the sign that converts it to a cost.
 
     Metrics that describe a language model's own predictions, such as their entropy, are no objectives. In preference training,
-    the loss and the rewards of answers are functions of one margin, so they do not compete with each other either.
+    the loss and the rewards of answers are functions of the same margin, so they are no competing objectives either.
     """
     own = study.spec.objective.metric
     split = metric_direction.split_of(own)
@@ -174,7 +174,7 @@ def _best(study: Study, trial: int, metric: str, sign: int) -> float:
 
 
 def _rank_correlation(positions: FloatArray, costs: FloatArray, level: float) -> float:
-    """Return Spearman's correlation between position and cost; 0 unless it is significant at this level."""
+    """Return Spearman's rank correlation between position and cost; 0 unless the correlation is significant at `level`."""
     if len(np.unique(positions)) < 2 or len(np.unique(costs)) < 2:
         return 0.0
     from scipy.stats import spearmanr  # imported here because the import is slow and rarely needed

@@ -1,5 +1,5 @@
-"""Joins runs that continue an interrupted run of the same trial, for example after preemption; without this, they would count
-as repeats."""
+"""Joins each run that continues an interrupted run, for example after preemption, with the interrupted run. Otherwise, both
+parts of a trial would count as repeats."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from advisor.tracking.study import axes, inference
 from advisor.tracking.study.probes import select_runs
 
 _MAX_FIRST_COMPARED_NAMES = 8
-"""Number of parameters to compare first; comparing all of a thousand parameters in a thousand runs would take seconds."""
+"""Number of parameters to compare first, because comparing a thousand parameters in a thousand runs would take seconds."""
 _MAX_LENGTH_DIFFERENCE = 0.02
-"""Maximum relative difference in length between the longest run and a trial whose two parts both count steps from zero."""
+"""Maximum relative difference in length between the longest run and a trial joined from two parts that both count steps from
+zero."""
 _MAX_GAP = 1.5
-"""Maximum distance between the last step of one part and the first step of the next part, in intervals between logged steps."""
+"""Maximum distance between the last step of one part and the first step of the next part, in multiples of the interval between
+logged steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class _RunPart:
     first: int
     last: int
     interval: int
-    """Mean distance between the logged steps of the metric with the fewest logged steps."""
+    """Mean distance between the logged steps of the run's metric with the fewest logged steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
     parts = _find_run_parts(experiment) if groups else {}
     if not parts or any(
         p.first >= axes.MIN_UNIX_TIME_S for p in parts.values()
-    ):  # Unix times as steps cannot show that a run continues an earlier run
+    ):  # if steps are Unix times, they cannot show that a run continues an earlier run
         return experiment, ()
     longest = max((p.last for p in parts.values()), default=0)
     usual = min((p.first for p in parts.values()), default=0)
@@ -86,9 +88,9 @@ def _is_continuation(earlier: _RunPart, later: _RunPart, usual_first_step: int, 
     """Return None if `later` does not continue `earlier`; otherwise, return whether `later` counts its steps from zero.
 
     usual_first_step: first step of runs that are not continuations. If the steps of `later` start where the steps of `earlier`
-    ended, `later` continues it, whatever the status of `earlier`. If `earlier` was killed, `later` also continues it if it
-    repeats the training from the start and reaches a later step, or if it counts from zero and both runs together are as long
-    as the longest run.
+    ended, `later` continues `earlier`, whatever the status of `earlier`. A killed run is also continued by a run that repeats
+    the training from the start and reaches a later step. The same holds for a run that counts from zero, if both runs together
+    are as long as the longest run.
     """
     if later.started < earlier.ended:
         return None
@@ -111,7 +113,7 @@ def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
     few = set(sorted(logged)[:_MAX_FIRST_COMPARED_NAMES])
     parts = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
     if all(parts) and len(set(map(_params_key, parts))) == len(parts):
-        return []  # the first parameters already differ in all runs
+        return []  # the values of the first parameters already differ between all runs
     parsed = inference.parse_params([run.params for run in experiment.runs])
     of_seeds = {n for n in logged if {"seed", "random"} & set(words_of(n)) or inference.is_trial_number(n)}
     groups: dict[object, list[int]] = {}
@@ -150,7 +152,7 @@ def _find_run_parts(experiment: Experiment) -> dict[int, _RunPart]:
 
 
 _END_TAGS = (contract.TAG_STATUS, contract.TAG_ERROR, "state", "trial_state", "optuna.trial.state", "error")
-"""Tags that tell how a run ended; the tags of an interrupted part do not tell how the whole trial ended."""
+"""Tags that tell how a run ended. If the run is an interrupted part of a trial, they do not tell how the trial ended."""
 _NO_STEP = np.iinfo(np.int64).max
 """Value that stands for the first step of a run without points."""
 
@@ -164,8 +166,8 @@ def _first_and_last_steps(points: Points, runs: int) -> tuple[IntArray, IntArray
 
 
 def _join_runs(experiment: Experiment, continuations: Sequence[_Continuation]) -> Experiment:
-    """Return the experiment with the parts of each trial joined into one run. continuations: in the order in which the later
-    parts ran."""
+    """Return the experiment with the parts of each trial joined into one run. continuations: ordered by the start of the later
+    part."""
     fits = experiment.fits_in_memory
     points = {metric: _join_points(p, continuations, fits=fits) for metric, p in experiment.points.items()}
     runs = list(experiment.runs)

@@ -1,4 +1,5 @@
-"""Builds curves from points: sorted by trial and step, without duplicates, with one step axis for all metrics of a trial."""
+"""Builds curves from points. The curves are sorted by trial and step, without duplicate points, and all metrics of a trial have
+the same step axis."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from advisor.tracking.runs import Experiment, Points
 from advisor.tracking.study import axes
 
 _MAX_STEP = 2**53
-"""Maximum usable step. Maximum step, because larger integers, such as nanosecond timestamps, may become equal as 64-bit floats."""
+"""Maximum usable step. Larger integers, such as nanosecond timestamps, may become equal when they are converted to 64-bit
+floats."""
 _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
 
@@ -50,7 +52,8 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
         f"{metric} ({part.dropped:,} of {part.dropped + len(part.block.steps):,} values)"
         for metric, part in parts.items()
         if part.dropped
-        and "time" not in words(metric)  # TRL logs the time of each call at the same step, but no rule reads it
+        and "time"
+        not in words(metric)  # TRL logs the times of several calls at the same step, but no rule reads these times
     ]
     blocks, start = axes.remove_step_offsets({metric: part.block for metric, part in parts.items()}, len(indices))
     aligned, by_epoch = axes.convert_epochs_to_steps(blocks)
@@ -78,7 +81,7 @@ class _CurvesOfMetric:
     block: CurveBlock
     """The curves of one metric, with the last logged point of each step."""
     has_no_steps: bool
-    """Whether the metric has no usable steps."""
+    """Whether all logged steps of the metric are unusable."""
     dropped: int
     """Number of points that were dropped because a later point has the same step."""
     summaries: dict[int, float]
@@ -100,8 +103,8 @@ def _curves_of_metric(
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
     elif not is_ascending(trials, steps):
         last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
-        # Loggers repeat equal values, such as the epoch; only points with different values at the same step mean lost
-        # information.
+        # Loggers repeat equal values, such as the epoch. Information is lost only if points at the same step have different
+        # values.
         dropped = int(np.sum(~last[:-1] & (values[:-1] != values[1:])))
         trials, steps, values, times = trials[last], steps[last], values[last], times[last]
     if (huge := np.abs(values) > MAX_FINITE_VALUE).any():
@@ -155,8 +158,8 @@ def _differs_from_previous(*columns: NDArray[Any]) -> BoolArray:
 
 
 def _is_stepless(trials: IntArray, steps: IntArray, count: int) -> bool:
-    """Return whether the steps of a metric are unusable: they exceed the maximum, or all are equal although there are more
-    points than trials (`count`)."""
+    """Return whether the steps of a metric are unusable: a step exceeds the maximum, or all steps are equal although there are
+    more points than `count` trials."""
     if not len(steps):
         return False
     low, high = int(steps.min()), int(steps.max())

@@ -39,7 +39,7 @@ def direction(runs: Sequence[Run]) -> Direction | None:
 
 
 def count_directions(tags: Mapping[str, str]) -> int:
-    """Return the number of directions that a tuner's tags declare, which is one per objective."""
+    """Return the number of directions that a tuner's tags declare: one for each objective."""
     text = f"{tags.get('direction', '')} {tags.get('directions', '')}"
     return len(re.findall(r"\b(?:minimize|maximize)\b", text, re.I))
 
@@ -67,7 +67,7 @@ def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, Value]]) -> di
 
 
 def _distributions(runs: Sequence[Run]) -> dict[str, set[tuple[str, _Arguments]]]:
-    """Return the different distributions of each parameter: class name and arguments."""
+    """Return the different distributions of each parameter, each as (class name, arguments)."""
     texts: dict[str, set[str]] = {}
     for run in runs:
         for tag, text in run.tags.items():
@@ -79,7 +79,7 @@ def _distributions(runs: Sequence[Run]) -> dict[str, set[tuple[str, _Arguments]]
 
 
 class _Arguments(dict[str, Any]):
-    """Arguments of a distribution, hashable by identity so that a set can contain them."""
+    """Arguments of a distribution. The dictionary is hashable by identity, so that a set can contain it."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 

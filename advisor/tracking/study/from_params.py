@@ -13,7 +13,7 @@ from advisor.model.space import Value, as_number, counts_training, words_of
 from advisor.model.spec import Direction
 
 _OBJECTIVE_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
-"""Last words in the names of parameters that hold the objective's name, such as metric_for_best_model and
+"""Last words in the names of parameters whose value is the objective's name, such as metric_for_best_model and
 early_stopping.monitor."""
 _STEPS = frozenset(("steps", "step", "iterations", "iters", "updates"))
 _WHOLE_BATCH_WORDS = frozenset("global total effective".split())
@@ -40,7 +40,8 @@ def _is_objective(name: str) -> bool:
 
 
 def _find_named_metric(value: str, metrics: Collection[str]) -> str | None:
-    """Return the metric whose name a parameter holds; if it was not logged, return the validation metric of the same quantity."""
+    """Return the metric that a parameter's value names. If no run logged this metric, return the validation metric of the same
+    quantity."""
     if value.strip().lower() == "loss":
         return None
     if value in metrics:
@@ -71,8 +72,8 @@ def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) 
     """Return the planned optimizer steps of each trial from its parameters; None for all trials if most of them ended at a
     different step.
 
-    ends: last logged step of each trial, shape (trials,). A parameter that contradicts the last steps of most trials does not
-    state the planned optimizer steps.
+    ends: last logged step of each trial, shape (trials,). A parameter is ignored if the last steps of most trials contradict
+    it.
     """
     planned = [
         next((int(n) for k, v in p.items() if _is_step_count(k) and (n := parse_count(v)) >= 1), None) for p in params
@@ -106,7 +107,8 @@ def micro_batches(params: Mapping[str, Value]) -> int:
 
 
 def is_whole_batch(name: str) -> bool:
-    """Return whether the name means the whole batch of an optimizer step, as in global_batch_size, and not a micro-batch."""
+    """Return whether the parameter is the size of an optimizer step's whole batch, as in global_batch_size, and not of a
+    micro-batch."""
     return bool(_WHOLE_BATCH_WORDS & set(words_of(name)))
 
 

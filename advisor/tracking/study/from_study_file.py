@@ -1,4 +1,4 @@
-"""Compares the search space in a study file with the values that the trials used."""
+"""Compares the search space that a study file declares with the values in the trials."""
 
 from __future__ import annotations
 

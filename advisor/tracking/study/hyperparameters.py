@@ -45,7 +45,8 @@ def _decisions(measured: Collection[str], reading: Reading) -> Iterator[Decision
 
 
 def _run_name_parameters(runs: Sequence[Run]) -> set[str]:
-    """Return the parameters whose value is the run's own name in most of the runs that have them, and in at least two runs."""
+    """Return the parameters whose value equals the run's name in most of the runs that have the parameter, and in at least two
+    runs."""
     equal = Counter(name for run in runs for name, value in run.params.items() if value == run.name)
     return {name for name, n in equal.items() if n >= 2 and 2 * n > sum(name in run.params for run in runs)}
 

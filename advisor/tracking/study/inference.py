@@ -26,8 +26,8 @@ _TRIAL_NUMBER_NAME_PATTERN = re.compile(
     r"(^|[_./-])((trial|job|array_task)_?(id|number|num|no|nr|index|idx|name)|trial|(cv_?)?fold(_?(id|number|num|no|nr|index|idx))?)$",
     re.IGNORECASE,
 )
-"""Pattern for names of parameters that number a trial, job or cross-validation fold. Parameters that number trials, jobs or
-folds identify the trials and are not hyperparameters."""
+"""Pattern for names of parameters that number a trial, job or cross-validation fold. These numbers identify trials and are not
+hyperparameters."""
 _RUN_NAME_PARAMETER_PATTERN = re.compile(
     r"^((run|exp|expt|experiment|trial|job|sweep|wandb|study|session)[_-]?(name|tag|label|title|group)|"
     r"name|tags?|notes?|comments?|description|desc|title|group|label)$",
@@ -43,8 +43,7 @@ _LABEL_PATTERN = re.compile(
 )
 """Pattern for values that are labels: a path, a URL, a date or a hash."""
 _MIN_TWIN_VALUES = 3
-"""Minimum number of different values that two hyperparameters must have to count as duplicates if they are equal in every
-trial."""
+"""Minimum number of different values at which two hyperparameters that are equal in every trial count as duplicates."""
 _NONE_WORDS = ("none", "null")
 _MISSING_VALUE_WORDS = (*_NONE_WORDS, "nan")
 _BOOL_BY_WORD = {"true": True, "false": False}
@@ -83,7 +82,7 @@ def parse_params(
     """Return the hyperparameters of each trial, shape (trials,); values of the same name have one type. Parameters that are
     seeds, paths or other labels are removed.
 
-    with_none: names of parameters for which the word None is always a value; for other names, see `_none_is_choice`.
+    with_none: names of parameters in which the word None is always a value. For other parameters, `_none_is_choice` decides.
     """
     parsed = [
         {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None}
@@ -101,8 +100,8 @@ def parse_params(
 
 
 def logged_same_parameters(logged_params: Sequence[Mapping[str, str]]) -> bool:
-    """Return whether all trials logged the same parameters, each with a value; `parse_params` then returns the same names for
-    all trials."""
+    """Return whether all trials logged the same parameters without missing values. In this case, `parse_params` returns the
+    same names for all trials."""
     texts = {text.strip().lower() for params in logged_params for text in params.values()}
     return len({frozenset(params) for params in logged_params}) == 1 and texts.isdisjoint(("", *_MISSING_VALUE_WORDS))
 
@@ -113,7 +112,7 @@ def _add_none_choices(
     names: Sequence[str],
     always: Collection[str],
 ) -> None:
-    """If a parameter's other values are choices, add the value "None" for each trial that logged it."""
+    """In each parameter whose other values are choices, add the value "None" to the trials that logged it."""
     unset = {}
     for name in names:
         trials_without = [i for i, params in enumerate(parsed) if name not in params]
@@ -128,7 +127,8 @@ def _add_none_choices(
 def _none_is_choice(
     name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Value]], names: Sequence[str]
 ) -> bool:
-    """Return whether None is one of the parameter's choices; if not, the trials that logged None do not have the parameter.
+    """Return whether None is one of the parameter's choices. If it is not, the trials that logged None do not have the
+    parameter.
 
     None is not a choice if the value of a different parameter determines which trials have it; for example, Adam has no
     momentum. Numbers that rarely repeat form a range, which cannot contain None.
@@ -153,8 +153,7 @@ def _none_is_choice(
 
 
 def _identifies_trials(name: str, values: Sequence[Value], trials: int) -> bool:
-    """Return whether the values identify the trials and are not settings: words that differ from trial to trial, or names of
-    runs."""
+    """Return whether the values are identifiers of trials: words that differ from trial to trial, or names of runs."""
     texts = [v for v in values if isinstance(v, str)]
     if texts and _RUN_NAME_PARAMETER_PATTERN.search(name):
         return True
@@ -246,8 +245,8 @@ def _existence_condition(
     """Return {switch: value} if exactly the trials in which the parameter `switch` has this value have the parameter `name`,
     with at least two trials that have it and two that do not.
 
-    If several parameters could be the switch, return the one that most trials have, then the alphabetically first one. Circular
-    conditions are impossible, because more trials have a switch than the parameters that depend on it.
+    If several parameters could be the condition's switch, return the switch that most trials have, or the alphabetically first
+    of these. Circular conditions are impossible, because more trials have a switch than the parameters that depend on it.
     """
     having = {i for i, trial in enumerate(params) if name in trial}
     if len(having) == len(params):
@@ -271,8 +270,8 @@ def _existence_condition(
 def find_duplicates(params: Sequence[Mapping[str, Value]], preferred_names: Collection[str]) -> dict[str, str]:
     """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial.
 
-    Some tools log a user's hyperparameter a second time under their own name (`lr`, `learning_rate`). The original is the
-    duplicate whose name is in `preferred_names`; if there is none, it is the duplicate with the shortest name.
+    Some tools log a user's hyperparameter again under the tool's own name, for example `lr` and `learning_rate`. The original
+    is the duplicate whose name is in `preferred_names`; if there is none, it is the duplicate with the shortest name.
     """
     columns: dict[tuple[Value | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
@@ -290,7 +289,7 @@ def find_duplicates(params: Sequence[Mapping[str, Value]], preferred_names: Coll
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
     """Return the planned number of steps: the most frequent declared number; if there is none, the most frequent last step.
 
-    Last steps of 0 and 1 are ignored, because they belong to results that were logged once, after the training.
+    Last steps of 0 and 1 are ignored, because they belong to results that were logged once after the training.
     """
     planned = [int(d) for d in declared if math.isfinite(d) and d >= 1]
     if planned:

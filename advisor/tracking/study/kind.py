@@ -26,13 +26,13 @@ _AUTOLOGGING_TAG = "mlflow.autologging"
 _LIBRARIES_WITHOUT_NETWORKS = frozenset(
     ("xgboost", "lightgbm", "catboost", "sklearn", "statsmodels", "prophet", "spark", "pyspark.ml")
 )
-"""Values of the tag that MLflow's autologging sets for libraries that train no neural network."""
+"""Values of MLflow's autologging tag that stand for libraries that train no neural network."""
 _POLICY_RETURN_SIGNS = ", ".join(
     f"{word} -accuracy -accuracies -margin -margins -chosen -rejected"
     for word in ("reward", "rewards", "rew", "return", "returns", "episode")
 )
-"""Signs in the names of metrics that measure the quality of a policy. Rewards of given (not generated) answers do not measure
-the quality of the policy."""
+"""Signs in the names of metrics that measure the quality of a policy. Rewards of answers that the policy did not generate do
+not measure its quality."""
 _MIN_LOGGED_FRACTION = 0.5
 """Minimum fraction of the trials that must have logged a name for the name to count as a sign."""
 _MAX_SIGNS = 3
@@ -57,7 +57,8 @@ class _KindSignature(NamedTuple):
     required: int
     """Minimum number of groups from which the trials must show a sign."""
     meaning: str
-    """End of the sentence "The runs seem to ..." with the consequence for the rules; empty if all rules apply as usual."""
+    """End of the sentence "The runs seem to ...", which states the consequence for the rules; empty if all rules apply as
+    usual."""
 
 
 _KIND_SIGNATURES = (
@@ -151,8 +152,8 @@ class KindChoice:
 
 
 def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading: Reading) -> KindChoice:
-    """Return the kind of workload of these runs, as the user states it or as inferred; with a decision if some rules do not
-    apply."""
+    """Return the kind of workload of these runs, stated by the user or inferred. If some rules do not apply to this kind, a
+    decision says so."""
     if reading.kind is not None:
         return KindChoice(reading.kind)
     traces = _logged_names(experiment, runs, objective)
@@ -213,7 +214,8 @@ def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _Lo
 
 
 def _library_without_networks(experiment: Experiment, runs: IntArray) -> str:
-    """Return the library without neural networks whose autologging recorded most of the runs; an empty text if there is none."""
+    """Return the library whose autologging recorded most of the runs, if this library trains no neural network; otherwise, an
+    empty text."""
     tags = [experiment.runs[index].tags.get(_AUTOLOGGING_TAG, "") for index in runs.tolist()]
     found = [tag for tag in tags if tag in _LIBRARIES_WITHOUT_NETWORKS]
     return found[0] if found and len(found) >= _MIN_LOGGED_FRACTION * len(tags) else ""

@@ -1,7 +1,8 @@
-"""Recognises trials whose launch failed: they ended before the first step, for a reason that no hyperparameter can cause.
+"""Recognises trials whose launch failed. These trials ended before the first step, for a reason that no hyperparameter can
+cause.
 
 Trials whose launch failed say nothing about the search space. Running out of memory is not a launch failure, because it depends
-on hyperparameters even before the first step; other crashes may depend on them, too.
+on hyperparameters even before the first step. Other crashes may depend on hyperparameters, too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def find_launch_failures(
     """Return the crashed trials whose launch failed. errors: error text by trial index, for trials that logged an error.
 
     A launch failed if the trial logged nothing and its error is an error in the program, its command line or its machine. A
-    launch also failed if no trial with the same `advisor run` command logged anything, while trials with a different command
+    launch also failed if no trial with the same `advisor run` command logged anything, although trials with another command
     did.
     """
     silent = ~has_training_metrics(blocks, len(runs))

@@ -13,7 +13,7 @@ from advisor.model.words import clean, setting
 from advisor.tracking.study.launch_failures import has_training_metrics
 
 _TEST_LEVEL = 0.01
-"""Maximum p-value, which is the probability that failures by chance hit exactly the trials with the largest batch sizes."""
+"""Maximum p-value: the probability that random failures hit exactly the trials with the largest batch sizes."""
 
 
 def find_memory_failures(

@@ -63,11 +63,12 @@ def _objective_rank(name: str) -> int:
 
 
 def describes_model(name: str) -> bool:
-    """Return True if the metric is one of two that TRL logs about a language model: the entropy of its predictions or the accuracy
-    of single tokens.
+    """Return True if the metric is one of two that TRL logs about a language model: the entropy of its predictions or the
+    accuracy of single tokens.
 
-    The entropy falls as the model becomes more certain, whether right or wrong. The accuracy of single tokens counts only the most
-    likely token and is computed with the correct text as context. Neither competes with a loss or a reward as an objective.
+    The entropy falls as the model becomes more certain, whether right or wrong. The accuracy of single tokens counts only the
+    most likely token and is computed with the correct text as context. Neither metric competes with a loss or a reward to be
+    the objective.
     """
     parts = quantity(name)
     return parts == ("entropy",) or {"token", "accuracy"} <= set(parts)
@@ -88,8 +89,8 @@ def may_measure_quality(name: str) -> bool:
 def find_signal_metrics(
     metrics: Iterable[str], objective: str, points: Mapping[str, int], summaries: Collection[str] = ()
 ) -> dict[Signal, str]:
-    """Return the metric that has each role in the rules, such as the training loss. points: total number of points of each
-    metric over all trials.
+    """Return a metric for each role in the rules, such as the training loss. points: total number of points of each metric over
+    all trials.
 
     summaries: metrics with at most one point per trial. Metrics with at most one point per trial are not curves, so they cannot
     be compared with a loss curve.
@@ -99,7 +100,8 @@ def find_signal_metrics(
     _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)
     twins = [m for m in names if split_of(m) == "train" and quantity(m) == quantity(objective) and m != objective]
     twins = [m for m in twins if m not in summaries]
-    # A loss of the same quantity is comparable if it has at most twice the objective's points; a noisy loss per batch is not.
+    # A loss of the same quantity is comparable if it has at most twice as many points as the objective; a noisy loss of single
+    # batches is not.
     twins = [m for m in twins if points[m] <= 2 * points.get(objective, 0)]
     if split_of(objective) != "train" and twins:
         signals["train_objective"] = min(twins, key=lambda m: (points[m], m))
@@ -183,8 +185,8 @@ def _is_loss_scale(name: str) -> bool:
 
 
 def _is_attention_logit(name: str) -> bool:
-    """Return whether the metric is the largest attention logit of the whole model. A number in such a name means that the
-    metric belongs to one layer or head."""
+    """Return whether the metric is the largest attention logit of the whole model. If the name contains a number, the metric
+    belongs to a single layer or head."""
     parts = set(words(name))
     return (
         bool(parts & {"attention", "attn", "qk"})

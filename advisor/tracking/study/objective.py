@@ -78,8 +78,8 @@ def _require_logged(experiment: Experiment, metric: str) -> None:
 
 
 def _declared_objective(experiment: Experiment, direction: Direction | None) -> tuple[str | None, Direction | None]:
-    """Return (objective, direction) from the runs' tags; if no run logged the objective in the tags, from the stored study
-    file."""
+    """Return (objective, direction) from the runs' tags. If no run logged the objective that the tags name, use the stored
+    study file."""
     tag, file = _most_common_tag(experiment, contract.TAG_OBJECTIVE), latest_spec(experiment.tags)
     if tag is None or tag in experiment.points or file is None or file.objective.metric not in experiment.points:
         return tag, direction
@@ -139,7 +139,7 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
 
 
 def _tuner_objective(experiment: Experiment) -> str | None:
-    """Return the objective of a tuner's trials if metric names do not show it: Optuna's "value", else the only metric that can
+    """If metric names do not show the objective of a tuner's trials, return Optuna's "value", or else the only metric that can
     be an objective."""
     names = [m for m in experiment.points if not metric_names.is_window_or_system_metric(m)]
     if not any(declared.has_tuner_tags(run) for run in experiment.runs):
@@ -151,7 +151,7 @@ def _tuner_objective(experiment: Experiment) -> str | None:
 
 
 def _tagged_direction(experiment: Experiment, metric: str) -> Direction | None:
-    """Return the direction in the tags of our training hooks if these tags name this metric as the objective, else None."""
+    """Return the direction in the tags of our training hooks if the tags name this metric as the objective; otherwise, None."""
     tag = (
         _most_common_tag(experiment, contract.TAG_DIRECTION)
         if metric == _most_common_tag(experiment, contract.TAG_OBJECTIVE)

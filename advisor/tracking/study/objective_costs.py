@@ -1,4 +1,4 @@
-"""The objective of all trials as costs, and the smallest difference between two of its values that is not chance."""
+"""Converts the objective of all trials to costs, and computes the smallest difference between two values that is not chance."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Curve, CurveBlock
 
 _MIN_EXAMPLES = 5
-"""Minimum number of validation examples by which two accuracies must differ if one is a plateau below the other, or if a trial
-gained and lost this difference. If two equally good models differ in five examples, a given one of them is right in all five with
-probability 1/32 (sign test).
+"""Minimum difference between two accuracies in validation examples. A smaller difference does not show a plateau, or that a
+trial gained and lost accuracy. If two equally good models disagree on five examples, the probability that a given one of them
+is right on all five is 1/32 (sign test).
 """
 _MIN_GAP = 1e-5
-"""Minimum relative difference between two accuracies; smaller ones are rounding errors of 32-bit floats."""
+"""Minimum relative difference between two accuracies; smaller differences are rounding errors of 32-bit floats."""
 _MAX_GAP_REMAINDER = 0.1
-"""Maximum distance of an accuracy from a multiple of one example, in examples; allows for logged accuracies that are rounded."""
+"""Maximum distance, in examples, of a logged accuracy from the nearest whole number of correct examples, because logged
+accuracies are rounded."""
 _MAX_GUESSED_DIFFERENCE = 0.5
 """Maximum detectable difference between two accuracies, as a share of the range of all accuracies, if the number of validation
 examples is unknown. Our choice."""
@@ -58,11 +59,12 @@ def read_costs(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bo
 
 
 def min_difference(costs: ObjectiveCosts, examples: float) -> float:
-    """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for other
-    objectives.
+    """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for
+    other objectives.
 
-    If the number is unknown, the smallest difference between any two logged accuracies counts as one example, provided that all
-    accuracies are multiples of it. A few accuracies can be multiples by chance, so the result is limited to a share of the range.
+    If the number of examples is unknown, the smallest difference between logged accuracies counts as one example, provided that
+    all accuracies are multiples of it. A few accuracies can be multiples by chance, so the result is limited to a share of the
+    range.
     """
     if math.isfinite(examples) or "accuracy" not in metric_direction.quantity(costs.metric):
         return known_difference(costs, examples)

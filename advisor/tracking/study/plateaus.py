@@ -1,5 +1,5 @@
-"""Finds trials that learned nothing: their objective never left a degenerate plateau, such as ln 10, that other trials left
-sooner, or is no better than such a plateau after the same number of steps."""
+"""Finds trials that learned nothing. Their objective never left a degenerate plateau, such as ln 10, that other trials left
+sooner, or it is no better than such a plateau after the same number of steps."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MIN_LEARNING_GAIN = 0.05
 """Minimum improvement over the first evaluation that counts as learning, as a fraction of the distance to the best result. Our
 choice."""
 _MAX_PLATEAU_TRIALS_FRACTION = 0.5
-"""Maximum fraction of trials on a plateau at which these trials count as failed. A larger fraction of trials on a plateau means
-a fault of the whole study."""
+"""Maximum fraction of a study's trials that may stay on a plateau for these trials to count as failed. A larger fraction means
+that the whole study has a fault."""
 _MAX_CLASSES = 1000
 _MAX_CHANCE_LEVEL_DISTANCE = 0.05
 """Maximum distance of a plateau from the score of guessing among k classes, as a fraction of the difference between guessing
@@ -32,8 +32,8 @@ among k and among k + 1 classes."""
 def find_trials_on_plateaus(
     costs: ObjectiveCosts, trials: Sequence[int], chance: float | None, min_distance: float
 ) -> dict[int, str]:
-    """Return the trials that never left a degenerate plateau, each with a clause on it. A plateau is a level of random guessing, a
-    level that several trials share, or an exact constant.
+    """Return the trials that never left a degenerate plateau, each with a clause that describes the plateau. A plateau is a
+    level of random guessing, a level that several trials share, or an exact constant.
 
     min_distance: minimum distance of a plateau from the best result.
     """
@@ -56,7 +56,7 @@ def find_trials_on_plateaus(
         )
         if not (shared or exact or guess):
             continue
-        # Learning may simply start late: the success rate of a policy is zero until the policy first succeeds.
+        # Learning may only have started late: for example, the success rate of a policy is zero until its first success.
         key = round(level / distance, 3)
         if key not in stays:
             stays[key] = longest_temporary_plateau(
@@ -78,9 +78,11 @@ def _find_trials_no_better_than_plateau(
     plateau_trials: Mapping[int, str],
     levels: Mapping[int, float],
 ) -> dict[int, str]:
-    """Return noisier trials, each with a clause on it, that are no better than trials on a plateau after the same number of steps.
+    """Return trials with noisier curves that are no better than trials on a plateau after the same number of steps. Each trial
+    has a clause that describes the plateau.
 
-    results: lowest cost of each trial. plateau_trials: trials that never left their level, which is in `levels`.
+    results: lowest cost of each trial. plateau_trials: trials that never left a plateau. levels: cost of each of these
+    plateaus.
     """
     best, more = min(results), dict[int, str]()
     limit = min((levels[t] - MIN_LEARNING_GAIN * (levels[t] - best) for t in plateau_trials), default=math.inf)

@@ -30,16 +30,15 @@ _PREFERENCES: Mapping[str, Signal] = {
     "rewards/margins": "train_margin",
     "eval_rewards/margins": "valid_margin",
 }
-"""Role of each of TRL's metrics of a training by preferences, by its plain name."""
+"""Role in the rules of each metric that TRL logs in preference training, by the name without a prefix."""
 _REWARDS_OF_PREFERENCES = tuple(f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins"))
-"""Names of TRL's metrics about the rewards that preference training assigns to answers. They are functions of the model's own
-log probabilities and, except for the accuracies, grow with beta.
-"""
+"""Names of TRL's metrics about the rewards that preference training assigns to answers. These rewards are functions of the
+model's own log probabilities. Except for the accuracies, they grow with beta."""
 
 
 def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
-    """Return the metric for each role that concerns a policy, such as its reward. Most names count only if a training reward
-    was logged, because they have other meanings elsewhere."""
+    """Return a metric for each role in the rules that concerns a policy, such as the reward. Most names count only if a
+    training reward was logged, because they have other meanings elsewhere."""
     # If a metric was logged with and without a prefix, the name with "train/", or with "eval_", is used.
     by_name = {_plain(name): name for name in sorted(metrics)}
     pairs = {signal: by_name[name] for name, signal in _PREFERENCES.items() if name in by_name}
@@ -50,22 +49,21 @@ def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
 
 
 def is_policy_diagnostic(name: str) -> bool:
-    """Return whether the metric describes the state of a policy, such as its entropy, and not its quality; in training or in an
-    evaluation."""
+    """Return whether the metric describes the state of a policy, such as its entropy, and not its quality. The metric may be of
+    training or of an evaluation."""
     plain = _plain(name).removeprefix("eval_")
     # TRL logs the mean and the standard deviation of each reward function.
     return plain in _DIAGNOSTIC_METRIC_NAMES or (plain.startswith("rewards/") and plain.endswith("/std"))
 
 
 def is_reward_of_preferences(name: str) -> bool:
-    """Return True if the metric is about the rewards that preference training assigns to answers; in training or in an
-    evaluation.
-    """
+    """Return True if the metric is about the rewards that preference training assigns to answers. The metric may be of training
+    or of an evaluation."""
     return _plain(name).removeprefix("eval_") in _REWARDS_OF_PREFERENCES
 
 
 def _plain(name: str) -> str:
-    """Return the name without the prefix of training, and with the prefix that MLflow gets for evaluations: Weights & Biases
-    gets "eval/" instead of "eval_"."""
+    """Return the name without the prefix of the training split, and with "eval_" instead of the prefix "eval/" that Weights &
+    Biases gets for evaluations."""
     name = name.removeprefix("train/")
     return f"eval_{name.removeprefix('eval/')}" if name.startswith("eval/") else name

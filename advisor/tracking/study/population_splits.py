@@ -22,8 +22,8 @@ _MIN_DIGITS = 6
 number of digits."""
 _TASK_NOUNS = frozenset("dataset datasets corpus task env environment benchmark problem".split())
 _TASK_TAG_NOUNS = frozenset("dataset datasets corpus task benchmark".split())
-"""Last nouns in the names of tags that hold a dataset or task. "environment" is omitted, because such a tag often names the
-place where a run was started."""
+"""Words with which the names of tags end if their value is a dataset or task. "environment" is omitted, because such a tag
+often names the place where a run was started."""
 _MODEL_NOUNS = frozenset("model arch architecture backbone network net encoder".split())
 _NAME_SUFFIX_WORDS = frozenset("name id type".split())
 
@@ -32,7 +32,7 @@ RunGroups = dict[str, list[int]]
 
 
 def split(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
-    """Return the groups of the chosen runs by the first evidence that separates them; None if no evidence does."""
+    """Return the groups into which the first sufficient evidence separates the chosen runs; None if there is no such evidence."""
     if len(chosen) < 2:
         return None
     for test in _SPLIT_FUNCTIONS:
@@ -222,7 +222,8 @@ def _is_partial_grid(experiment: Experiment, groups: RunGroups, name: str) -> bo
 
 
 def _are_separate(experiment: Experiment, groups: RunGroups) -> bool:
-    """Return whether the groups are separate in time or in the range of a hyperparameter, more clearly than by chance."""
+    """Return whether the groups are separate in time or in the range of a hyperparameter, with a significance that random
+    groups rarely reach."""
     columns = [_start_times_of_groups(experiment, groups)]
     parsed = {i: p for i, p in _params_of_groups(experiment, groups).items() if p}
     for name in sorted({n for p in parsed.values() for n in p}):
@@ -242,7 +243,7 @@ def _start_times_of_groups(experiment: Experiment, groups: RunGroups) -> list[li
 
 
 def _are_disjoint(groups: Sequence[Sequence[float]], *, tests: int) -> bool:
-    """Return whether the groups' ranges do not overlap although this would be improbable for random groups."""
+    """Return whether the ranges of the groups are disjoint, although random groups would probably overlap."""
     filled = sorted((g for g in groups if g), key=min)
     if len(filled) < max(2, len(groups)) or any(max(a) >= min(b) for a, b in itertools.pairwise(filled)):
         return False

@@ -25,7 +25,7 @@ from advisor.tracking.study.probes import select_runs
 from advisor.tracking.study.run_filters import filter_for
 
 _MIN_RUNS = 3
-"""Minimum number of runs in the largest population; with fewer runs, the experiment is not a study."""
+"""Minimum number of runs in the largest population; an experiment with fewer runs is not a study."""
 _MAX_LISTED = 4
 """Maximum number of other populations that a message lists."""
 
@@ -65,7 +65,8 @@ def select_population(
     if len(chosen) < _MIN_RUNS:
         raise AdvisorError(_no_study_message(experiment, [(title, chosen), *others]))
     total = len(chosen) + sum(len(members) for _, members in others)
-    # Titles such as "a sweep" or "cnn" are not filters, so each group is listed with a filter that selects exactly its runs.
+    # Titles of groups, such as "a sweep" or "cnn", are not filters, so each group is listed with a filter that selects exactly
+    # its runs.
     listed = _format_groups(experiment, sorted(others, key=lambda o: -len(o[1])))
     decision = Decision(
         topic="population",
@@ -79,8 +80,8 @@ def select_population(
 
 
 def _without_test_runs(experiment: Experiment) -> Population:
-    """Omit test runs: runs that `advisor run` did not start, and whose planned number of steps differs from that of all trials
-    that it started."""
+    """Omit test runs. A test run was not started by `advisor run`, and its planned number of steps differs from that of all
+    trials started by `advisor run`."""
     planned = [run.tags.get(contract.TAG_MAX_TRAIN_STEPS) for run in experiment.runs]
     launched = [contract.TAG_TRIAL in run.tags for run in experiment.runs]
     lengths = {steps for steps, ours in zip(planned, launched, strict=True) if ours and steps is not None}

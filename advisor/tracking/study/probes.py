@@ -16,7 +16,7 @@ from advisor.tracking.runs import Experiment, Points
 def without_probes(experiment: Experiment) -> Experiment:
     """Return the experiment without its probes; if all runs are probes, return only the probes of the most frequent kind.
 
-    A warning says how many runs were excluded. Users can analyse probes by selecting them with a filter.
+    A warning says how many runs were excluded. To analyse probes, users select them with a filter.
     """
     kinds = [run.tags.get(contract.TAG_PROBE) for run in experiment.runs]
     if len(set(kinds)) <= 1:

@@ -33,11 +33,12 @@ _MIN_AGREEING_FRACTION = 0.95
 _MIN_VALUES = 3
 """Minimum number of different values that each hyperparameter in a relation must have."""
 _MAX_NAMES = 40
-"""Maximum number of hyperparameters with varying numbers for which relations of three hyperparameters are tested."""
+"""Maximum number of hyperparameters with varying numeric values; with more of them, relations of three hyperparameters are not
+tested."""
 _TOLERANCE = 1e-5
 """Relative tolerance of a relation between hyperparameters, because numbers are rounded when they are logged."""
 _SAMPLE_SIZES = 24, 192
-"""Numbers of trials on which a formula is tested before it is tested on all trials. A formula that most of these trials
+"""Numbers of trials on which a formula is tested first, before it is tested on all trials. A formula that most of these trials
 contradict cannot hold in nearly all trials."""
 _SCREENING_TRIALS = 64
 """Number of trials on which we first test whether two hyperparameters determine a third one."""
@@ -63,9 +64,8 @@ def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] 
     """Return the hyperparameters that follow from other hyperparameters. params: values of each trial, shape (trials,).
 
     Among related hyperparameters, the least important one counts as dependent. The order of importance, from low to high, is:
-    lengths of training, regularisers, learning rates, batch sizes. For example, the number of tokens depends on the number of
-    steps, which users change between studies. keep: names that must not count as dependent, because the study file declares
-    them.
+    lengths of training, regularisers, learning rates, batch sizes. For example, the number of tokens counts as dependent on the
+    number of steps. keep: names that never count as dependent, because the study file declares them.
     """
     numbers = _numbers(params)
     dependents: list[DependentParameter] = []
@@ -83,7 +83,7 @@ def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] 
 
 
 def has_unknown_role(name: str) -> bool:
-    """Return whether the name is not that of a common hyperparameter, so that only the trials' values can show its role."""
+    """Return whether the name is unlike those of common hyperparameters, so that only the trials' values can show its role."""
     return _importance_rank(name) <= (1,) and not belongs_to_optimizer(name)
 
 
@@ -112,7 +112,7 @@ def steps_per_unit(values: Sequence[Value | None], ends: Sequence[int]) -> float
 
 
 def _count_exact_multiples(steps: FloatArray, length: FloatArray) -> int:
-    """Return the number of trials whose ratio of steps to stated length equals the largest such ratio."""
+    """Return the number of trials whose ratio of logged steps to stated length equals the largest such ratio of all trials."""
     return int(np.sum(np.abs(steps - np.max(steps / length) * length) < 0.5))
 
 
@@ -165,8 +165,8 @@ RelationForm = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
 
 
 def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[RelationForm]:
-    """Yield (names of the other parameters, predicted values, formula) for each relation that the first settings do not
-    contradict."""
+    """Yield (names of the other parameters, predicted values, formula) for each relation that does not contradict the first
+    trials."""
     near = others
     for number in _SAMPLE_SIZES:
         powers, signs = _possible_forms(values, near, number)
@@ -189,14 +189,15 @@ def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -
         for p, q in _EXPONENT_PAIRS:
             ratio = own - p * logs[a] - q * logs[b]
             known = ratio[np.isfinite(ratio)]
-            # Most settings must agree on the factor; testing a few settings first keeps the search fast for hundreds of parameters.
+            # The factor must be the same in most settings. Testing a few settings first keeps the search fast for hundreds of
+            # parameters.
             if len(known) >= _MIN_VALUES and np.mean(np.abs(known[:12] - np.median(known[:12])) < 0.1) > 0.5:
                 yield from _product_of_powers(values, ((a, others[a], p), (b, others[b], q)))
 
 
 def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray], number: int) -> tuple[BoolArray, BoolArray]:
-    """Return two masks of formulas that the first `number` trials allow: powers of each other hyperparameter, shape (powers,
-    others), and sums with it, shape (signs, others).
+    """Return masks of the formulas that the first `number` trials do not contradict: powers of each other hyperparameter, shape
+    (powers, others), and sums with each of them, shape (signs, others).
 
     Testing a few trials first keeps the search fast for a thousand hyperparameters.
     """
@@ -280,8 +281,8 @@ def _named(name: str) -> str:
 def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
     """Return whether the values agree with the predicted values in nearly all trials, and more often than by chance.
 
-    A trial is evidence for a relation only if its values differ from those of the preceding trial. If the values are the same
-    as in the preceding trial, they agree by design.
+    A trial is evidence for a relation only if its values differ from those of the preceding trial. Values that are the same as
+    in the preceding trial agree by design.
     """
     changed = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
     values, predicted = values[changed], predicted[changed]
@@ -309,7 +310,7 @@ def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _DiscreteValues:
-    """The values of a hyperparameter, each replaced by the index of the value among its different values."""
+    """The values of a hyperparameter, encoded as indices into the list of its different values."""
 
     codes: IntArray
     """Indices of the values, shape (trials,); -1 for a missing value."""
@@ -327,7 +328,7 @@ def _discrete_values(params: Sequence[Mapping[str, Value]]) -> dict[str, _Discre
 
 def _dependent_by_levels(name: str, levels: Mapping[str, _DiscreteValues]) -> DependentParameter | None:
     """Return the hyperparameter as dependent if two discrete hyperparameters determine its value, and it has more different
-    values than each of the two.
+    values than either of them.
 
     For example, the number of weights follows from depth and width.
     """
@@ -353,8 +354,8 @@ def _dependent_by_levels(name: str, levels: Mapping[str, _DiscreteValues]) -> De
 
 
 def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[tuple[str, str]]:
-    """Return the pairs of hyperparameters that may determine `values`: in a sample of trials, equal pairs always have equal
-    values."""
+    """Return the pairs of hyperparameters that may determine `values`. In a sample of trials, trials with the same pair of
+    values must have the same value in `values`."""
     if len(discrete) < 2:
         return []
     part = np.unique(np.linspace(0, len(values) - 1, _SCREENING_TRIALS).astype(np.int64))
@@ -368,8 +369,8 @@ def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[
 
 
 def _keys_determine_values(keys: IntArray, values: IntArray, tests: int) -> bool:
-    """Return whether the keys determine the values more often than by chance. A trial with the same key as the preceding trial
-    is not evidence."""
+    """Return whether the keys determine the values more often than by chance. A trial is not evidence if it has the same key as
+    the preceding trial."""
     count = int(values.max()) + 1
     pairs = np.sort(keys * count + values)
     if ((np.diff(pairs) != 0) & (np.diff(pairs // count) == 0)).any():

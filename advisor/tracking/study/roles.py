@@ -20,7 +20,7 @@ _OVERRULE = "--study FILE with these parameters"
 
 @dataclass(frozen=True, slots=True)
 class ParameterRoles:
-    """Parameters whose role in the study follows only from the trials' values."""
+    """Parameters whose role in the study is inferred from the trials' values."""
 
     derived: Mapping[str, Parameter]
     """Parameters that a formula computes from other parameters."""
@@ -37,7 +37,7 @@ class ParameterRoles:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """All parameters with a special role: derived parameters and lengths of training."""
+        """The derived parameters and the lengths of training."""
         return {**self.derived, **self.lengths}
 
 

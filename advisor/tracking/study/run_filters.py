@@ -1,4 +1,4 @@
-"""Writes MLflow filters that select given runs of an experiment, for messages that say how to analyse these runs."""
+"""Writes MLflow filters that select certain runs of an experiment. Messages use these filters to say how to analyse the runs."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def _candidates(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tupl
 
 
 def _start_time_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
-    """Yield filters by start time in milliseconds: all runs before the first unwanted run, or all runs from the first wanted
-    run."""
+    """Yield filters by start time in milliseconds. They select all runs before the first unwanted run, or all runs from the
+    first wanted run on."""
     starts = [run.started for run in experiment.runs]
     known = [s for s in starts if s is not None]
     if len(known) < len(starts):

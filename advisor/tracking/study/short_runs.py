@@ -1,7 +1,8 @@
-"""Determines why some trials are shorter than others: a tuner pruned them, early stopping by patience ended them, or neither.
+"""Determines why some trials are shorter than others: a tuner pruned the trial, early stopping by patience ended it, or
+neither.
 
 A trial that was pruned ranks behind the trials that continued past its last step. Crashes, interruptions and time limits end
-trials of any rank.
+good and bad trials alike.
 """
 
 from __future__ import annotations
@@ -21,31 +22,33 @@ from advisor.tracking.study import axes, from_params
 from advisor.tracking.study.objective_costs import ObjectiveCosts
 
 _MAX_SHORT_LENGTH = 0.95
-"""Maximum length of a short trial, as a fraction of the longest trial; lengths are measured in steps, evaluations and examples."""
+"""Maximum length of a trial that counts as short, as a fraction of the longest trial's length in steps, evaluations and
+examples."""
 _INTERRUPTED_TRIAL_P_VALUES = 0.1, 0.5
-"""Maximum p-values at which trials with finite curves that failed without an error, or were killed, count as pruned: the usual
-limit, and the limit for trials that end at rungs or right after an evaluation. The usual limit is the fraction of studies in
-which crashes are mistaken for pruning.
+"""Maximum p-values at which trials count as pruned if they were killed or failed without an error and have finite curves: the
+usual limit, and the limit for trials that end at rungs or right after an evaluation. The usual limit is the fraction of studies
+in which crashes are mistaken for pruning.
 """
 _FINISHED_TRIAL_P_VALUES = 0.001, 0.5
-"""The same two maximum p-values for short trials that ended normally. Most short trials that ended normally had a different
-planned length or a time limit; few were pruned."""
+"""Maximum p-values (usual limit, limit at rungs) at which short trials that ended normally count as pruned. Most short trials
+that ended normally had a different planned length or a time limit; few were pruned."""
 _CHOSEN_LENGTH_P_VALUES = 0.001, 0.05
-"""The same two maximum p-values for short trials that ended normally, if a hyperparameter sets the length of training."""
+"""Maximum p-values (usual limit, limit at rungs) at which short trials that ended normally count as pruned, if a hyperparameter
+sets the length of training."""
 _MAX_RUNG_P_VALUE = 0.001
-"""Maximum p-value at which trials count as ending at rungs: the probability that trials with random ends have so few different
-lengths."""
+"""Maximum p-value at which trials count as ending at rungs. The p-value is the probability that trials with random ends have so
+few different lengths."""
 _MAX_PRUNING_DELAY = 0.05
-"""Maximum distance of a pruned trial's last logged step from its last evaluation, as a fraction of its evaluation interval.
-Tuners prune a trial right after an evaluation."""
+"""Maximum distance between a pruned trial's last evaluation and its last logged step, as a fraction of the interval between
+evaluations. Tuners prune a trial right after an evaluation."""
 _MIN_POINTS_PER_EVALUATION = 5
-"""Minimum number of points of another metric per evaluation of the objective that can show whether a trial ended right after an
-evaluation."""
+"""Minimum number of points of another metric per evaluation of the objective. With fewer points, the metric cannot show whether
+a trial ended right after an evaluation."""
 _MIN_PATIENCE = 2
 _MIN_EARLY_STOPPED_TRIALS = 3
 """Minimum number of short trials for detecting early stopping."""
 _MIN_EXPLAINED_FRACTION = 0.9
-"""Minimum fraction of the trials whose ends a patience must explain."""
+"""Minimum fraction of the short trials whose end must agree with one patience."""
 _MIN_DELTAS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2)
 """Common values of `min_delta`, the minimum improvement at which early stopping restarts its count of evaluations."""
 _MAX_STOPPING_METRICS = 8
@@ -53,7 +56,7 @@ _MAX_STOPPING_METRICS = 8
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Early stopping by patience: each stopped trial ended `evaluations` evaluations after its best evaluation."""
+    """Early stopping by patience: each trial in `trials` ended `evaluations` evaluations after its best evaluation."""
 
     trials: tuple[int, ...]
     evaluations: int
@@ -127,7 +130,7 @@ class _LastRank:
 
 
 def _chance_of_ranks(ranks: Sequence[_LastRank]) -> float:
-    """Return the p-value of the trials' low ranks by van Elteren's test, which combines one Mann-Whitney test for the end of
+    """Return the p-value of the trials' low ranks by van Elteren's test, which combines Mann-Whitney tests, one at the end of
     each trial."""
     excess = variance = 0.0
     for step in {r.step for r in ranks}:
@@ -164,8 +167,8 @@ class _ContinuedTrials:
     def rank(self, trial: int, *, repeats: bool) -> _LastRank | None:
         """Return the trial's rank among the trials that continued past its last evaluation; None if no trial continued.
 
-        repeats: whether to count a longer trial if another run of the same setting ended by this step; this is right only with
-        rungs, because a person may have trained a good setting longer.
+        repeats: whether to count a longer trial if another run of the same setting ended by this step. Set it only for trials
+        that end at rungs, because a person may have trained a good setting longer.
         """
         curve = self._curves[trial]
         if not len(curve):
@@ -194,8 +197,8 @@ class _ContinuedTrials:
 
 
 def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -> BoolArray:
-    """Return a mask of shape (trials,) of the trials that were still training well after their last evaluation, because they
-    logged other metrics.
+    """Return a mask, shape (trials,), of trials that trained well beyond their last evaluation, as the points of other metrics
+    show.
 
     Metrics that the longest trials log only after training are ignored.
     """
@@ -232,9 +235,9 @@ def find_early_stopped(
 ) -> Patience | None:
     """Return the trials that stopped a constant number of evaluations after their best evaluation; None if no number fits.
 
-    The number of evaluations must fit nearly all short trials, and almost no trial may have continued for longer without an
-    improvement. The number of evaluations is computed with several common values of `min_delta`; the value that explains the
-    ends of most trials is used.
+    The number must fit nearly all short trials, and almost no trial may have continued longer without an improvement. The
+    number of evaluations is computed with several common values of `min_delta`; the value that explains the ends of most trials
+    is used.
     """
     if sum(is_short[t] for t in trials) < _MIN_EARLY_STOPPED_TRIALS:
         return None

@@ -33,11 +33,10 @@ improvement. Our choice."""
 _MIN_LOST_GAIN_FRACTION = 0.8
 """Minimum fraction of the improvement in the objective that a collapse destroys. Our choice."""
 _MIN_JOINTLY_LOST_GAIN_FRACTION = 0.5
-"""Minimum fraction of the improvement that a collapse destroys if the training loss fell clearly before: most of the
-improvement."""
+"""Minimum fraction of the improvement that a collapse destroys if the training loss clearly fell before the collapse."""
 _MIN_LATER_GAIN = 0.05
-"""Minimum later improvement of the objective, as a fraction of its range in the study, which shows that training continued
-after a non-finite loss and only the logged loss is wrong."""
+"""Minimum improvement of the objective after a non-finite loss, as a fraction of the objective's range in the study. Such an
+improvement shows that training continued and only the logged loss is wrong."""
 _MIN_GAIN_TO_NOISE_RATIO = 5.0
 """Minimum improvement that a collapsed trial loses, in units of the median difference between successive evaluations after the
 loss. Our choice."""
@@ -45,7 +44,8 @@ loss. Our choice."""
 
 @dataclass(frozen=True, slots=True)
 class TrialEnd:
-    """End status of a trial, and a clause with the evidence for it, which is empty if the source stated the status."""
+    """End status of a trial, and a clause with the evidence for the status. The clause is empty if tags or the process stated
+    the status."""
 
     status: Status
     reason: str = ""
@@ -102,7 +102,7 @@ def _is_loss(metric: str) -> bool:
 def _training_was_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
     """Return whether only the evaluation failed: `curve` was finite before, and the training loss is finite to its end.
 
-    A training loss whose last point is before the last evaluation is evidence only if its next point would have come after this
+    A training loss that ends before the last evaluation is evidence only if its next point would have come after this
     evaluation.
     """
     finite = [
@@ -122,8 +122,8 @@ def _median_interval_steps(curve: Curve) -> float:
 def _training_continued(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:
     """Return whether training continued after a loss became non-finite at `step`: the objective still improved.
 
-    single: whether only the last logged loss is not finite; this may be a single skipped batch, unless the objective fell back
-    to its start.
+    single: whether only the last logged loss is non-finite. A single skipped batch can cause this, unless the objective also
+    fell back to its first value.
     """
     finite = curve.finite
     before, after = finite.values[finite.steps < step], finite.values[finite.steps >= step]
@@ -148,7 +148,7 @@ def _count_trailing_true(mask: BoolArray) -> int:
 def _collapse(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
     """Return a clause that says that the trial lost its improvement and then stayed constant; empty if it did not.
 
-    min_gain: minimum gain that counts, because smaller ones may be chance.
+    min_gain: minimum gain that counts, because a smaller gain may be chance.
     """
     curve = costs.curves[trial].finite
     first, best = float(curve.values[0]), float(curve.values.min())
@@ -212,7 +212,7 @@ def _levels_of_lost_fall(loss: FloatArray, share: float) -> tuple[float, float] 
     not."""
     tail = loss[-max(MIN_PLATEAU_EVALUATIONS, int(_MIN_CONSTANT_TAIL_FRACTION * len(loss))) :]
     lowest = float(_moving_median(loss).min())
-    # The lowest point at the end of the curve is used, because losses of single batches are noisy.
+    # The lowest of the last points is used, because losses of single batches are noisy.
     return (lowest, float(np.median(tail))) if tail.min() >= lowest + share * (loss[0] - lowest) else None
 
 

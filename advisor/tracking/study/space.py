@@ -1,4 +1,4 @@
-"""Determines the search space of a study: declared parameters first; the other parameters are inferred from the trials."""
+"""Determines the search space of a study. Parameters that are not declared are inferred from the trials."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Obje
     """Return the planned length of training, from the trials that trained to their end; None if it is unknown.
 
     If these trials planned different lengths, the length of the best trial is used. If every trial was pruned or stopped early,
-    the longest trial gives a lower bound of the planned length.
+    the length of the longest trial is returned, which is a lower bound.
     """
     ends = {t.index: axes.length(c) for t in trials if len(c := block.curve(t.index))}
     whole = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _SHORTENED_STATUSES]
@@ -88,8 +88,8 @@ def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Obje
 def _parameters_of_tuner(
     experiment: Experiment, trials: Sequence[Trial], inferred: Mapping[str, Parameter]
 ) -> dict[str, Parameter]:
-    """Return the parameters to search that a tuner declares in the runs' tags; the trials show the conditions under which these
-    parameters exist."""
+    """Return the searched parameters that a tuner declares in the runs' tags. The conditions under which these parameters exist
+    are inferred from the trials."""
     runs = {run.id: run for run in experiment.runs}
     found = declared.parameters([runs[t.id] for t in trials], [t.params for t in trials])
     return {

@@ -46,7 +46,7 @@ _OVERRULE = f"the tag `{contract.TAG_STATUS}` on a run"
 
 @dataclass(frozen=True, slots=True)
 class TrialEnds:
-    """How the trials of a study ended, and the decisions about this."""
+    """How the trials of a study ended, and the decisions about their ends."""
 
     ends: tuple[TrialEnd, ...]
     """How each trial ended, shape (trials,)."""
@@ -117,7 +117,7 @@ def _validation_examples(runs: Sequence[Run]) -> float:
 
 
 def _end_from_tags(run: Run, objective: str, error: bool, evaluations: int) -> TrialEnd | None:
-    """Return the end of the trial according to tags or the process's status; None if only the curves can show how it ended."""
+    """Return how the trial ended according to tags or the process's status; None if only the curves can show it."""
     tag = run.tags.get(contract.TAG_STATUS)
     if tag in (None, "infeasible") and _was_pruned(run):
         return TrialEnd("pruned")
@@ -136,8 +136,8 @@ def _end_from_tags(run: Run, objective: str, error: bool, evaluations: int) -> T
 
 
 def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
-    """Return the guard's records, by trial, about the trials that it stopped. A trial that the guard stopped but that still
-    reached its planned end is complete."""
+    """Return the guard's records, by trial, about the trials that it stopped. A stopped trial that still reached its planned
+    end counts as complete."""
     stopped = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) != "complete"]
     records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_STOPPED))) for i in stopped)
     return {i: stop for i, stop in records if stop is not None}
@@ -185,7 +185,7 @@ def _find_shortened_trials(
     trials: Sequence[int],
     length_is_searched: bool,
 ) -> tuple[dict[int, TrialEnd], short_runs.Patience | None]:
-    """Return which of these trials stopped early or were pruned, and the patience of early stopping if it was detected."""
+    """Return the trials that stopped early or were pruned, and the patience of early stopping if one was detected."""
     mask = short_runs.find_short_trials(costs, params)
     ways: dict[Status, list[int]] = {"complete": [], "stopped": [], "infeasible": []}
     for trial in trials:

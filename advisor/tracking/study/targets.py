@@ -21,8 +21,7 @@ MIN_LENGTH_RATIO = 1.1
 """Minimum ratio of the longest to the shortest trial that stopped at a target. If the ratio of the lengths is smaller, the
 trials count as equally long, and their results are compared. Our choice."""
 FULL = 0.9
-"""Minimum length, as a fraction of the longest trial, at which a trial that never reached the target had enough time to reach
-it."""
+"""Minimum length, as a fraction of the longest trial, at which a trial counts as having had enough time to reach the target."""
 
 
 def add_target(study: Study) -> Study:
@@ -71,11 +70,14 @@ def _find_trials_at_target(trials: list[Trial], study: Study) -> list[Trial]:
 def _ended_as_planned(trial: Trial, curve: Curve) -> bool:
     """Return whether the trial's planned steps had no room for another evaluation."""
     interval = float(np.diff(curve.steps).max())
-    return float(curve.steps[-1]) + interval > trial.fact("max_train_steps")  # False if the plan is unknown
+    return float(curve.steps[-1]) + interval > trial.fact(
+        "max_train_steps"
+    )  # False if the planned number of steps is unknown
 
 
 def _lengths_differ(curves: Sequence[tuple[Trial, Curve]]) -> bool:
-    """Return whether steps, evaluations and examples all differ: after equal epochs, the steps differ if batch sizes differ."""
+    """Return whether the trials differ in steps, in evaluations and in examples. Differences in steps alone can result from
+    different batch sizes."""
     steps = np.array([float(c.steps[-1]) for _, c in curves])
     examples = steps * np.array([parameter_kinds.batch_size(t) for t, _ in curves])
     evaluations = np.array([float(len(c)) for _, c in curves])

@@ -97,7 +97,7 @@ def _all_facts(
 
 
 def _add_lengths(facts: Sequence[dict[str, str]], roles: ParameterRoles) -> None:
-    """Add the planned steps that a parameter with another name states to each trial's entry in `facts`, shape (trials,)."""
+    """Add the planned steps to each trial's entry in `facts`, shape (trials,), if a parameter with an unusual name states them."""
     for known, steps in zip(facts, roles.steps, strict=True):
         if steps is not None:
             known.setdefault("max_train_steps", str(steps))
@@ -131,8 +131,8 @@ def _add_stated_facts(
 
 
 def _shift_planned_steps(facts: Sequence[dict[str, str]], last_steps: IntArray, starts: IntArray) -> None:
-    """Subtract the first logged step from a trial's planned steps if the plan is about as large as the last logged step or
-    larger, because the plan then includes the first step. Arrays have shape (trials,)."""
+    """Subtract the first logged step from a trial's planned steps if the planned steps are not clearly smaller than the last
+    logged step, because they then include the first step. Arrays have shape (trials,)."""
     for known, last, start in zip(facts, last_steps.tolist(), starts.tolist(), strict=True):
         planned = from_params.parse_count(known.get("max_train_steps", ""))
         if start and planned >= 0.9 * last:
@@ -156,8 +156,8 @@ def _is_seed(words: Sequence[str]) -> bool:
 
 
 def _distinct_names(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the runs; if several runs have the same name, append the beginning of each run's id. The beginning of
-    the id is long enough for the names to differ."""
+    """Return the names of the runs; if several runs have the same name, append the beginning of each run's id. The beginning is
+    long enough for the names to differ."""
     by_name: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         by_name[run.name or run.id].append(run.id)
