@@ -37,10 +37,12 @@ class FrameworkCallback:
     ) -> None:
         """Create a callback that records each training run of the trainers to which it is passed.
 
-        Args: objective: name of the metric that compares trials, as logged by the framework. direction: "minimize" or "maximize";
-            None: as the objective's name says. params: hyperparameters of the trial by name; None: those known to the framework.
+        Args:
+            objective: name of the metric that compares trials, as logged by the framework.
+            direction: "minimize" or "maximize"; None: as the objective's name says.
+            params: hyperparameters of the trial by name; None: those known to the framework.
             settings: any other argument of `TuningLogger`, such as `experiment`, `tracking_uri`, `study`, `run_id` or
-            `checkpoints`. A setting that the user passes takes precedence over the trainer's value.
+                `checkpoints`. A setting that the user passes takes precedence over the trainer's value.
 
         Raises:
             TypeError, ValueError: an argument is invalid.

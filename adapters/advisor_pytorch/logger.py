@@ -126,36 +126,49 @@ class TuningLogger:
     ) -> None:
         """Start recording a training run.
 
-        Args: model: the trained model; described in tags and saved in checkpoints. optimizer: the model's optimizer, also inside a
-            wrapper of Accelerate or Lightning, or a sequence of optimizers, the main one first. Each gets a hook before and after
-            its steps until the run is closed. params: hyperparameters of the trial, by name. objective: name of the metric by which
-            trials are compared; pass its values to `evaluate`. direction: "minimize" or "maximize"; None: as the objective's name
-            says. max_train_steps: planned optimizer steps; a trial that ends earlier counts as stopped. batch_size: examples per
-            call of `step` on this rank, if `batches` does not count them. seed: the seed that you set; None logs PyTorch's seed.
+        Args:
+            model: the trained model; described in tags and saved in checkpoints.
+            optimizer: the model's optimizer, also inside a wrapper of Accelerate or Lightning, or a sequence of optimizers, the
+                main one first. Each gets a hook before and after its steps until the run is closed.
+            params: hyperparameters of the trial, by name.
+            objective: name of the metric by which trials are compared; pass its values to `evaluate`.
+            direction: "minimize" or "maximize"; None: as the objective's name says.
+            max_train_steps: planned optimizer steps; a trial that ends earlier counts as stopped.
+            batch_size: examples per call of `step` on this rank, if `batches` does not count them.
+            seed: the seed that you set; None logs PyTorch's seed.
             checkpoints: number of best checkpoints (by the objective) to keep besides the last one; 0 keeps none. Only rank 0
-            saves. checkpoint_dir: folder for checkpoints. Each run has a subfolder, which is found again when the run is continued.
-            scheduler: learning-rate scheduler or schedulers, to be saved in checkpoints. scaler: gradient scaler, to be saved in
-            checkpoints. valid_loader: loader of the evaluations; described in tags, never iterated. classes: names or number of the
-            task's classes; None: from the data sets, if they declare classes. save: your own function that writes a checkpoint, a
-            file or a folder, to the given path, instead of `advisor_pytorch.checkpoints.state.TrainingState`; its errors become
-            warnings. load: function that restores what `save` wrote to the given path, to resume. save_on_all_ranks: call `save` on
-            every rank with the same path, to gather a sharded state. Then every rank must call `evaluate` with the objective; rank
-            0's value decides. resume: continue from the last checkpoint of an earlier run. True: the newest interrupted run in
-            `checkpoint_dir` with the same `params`, objective and seed, if there is one; or a path to a run's folder or checkpoint.
-            Resuming restores the state, the step count and its MLflow run, but not the position of a loader. In distributed
-            training every rank reads the checkpoint. study: name of the trial's study; None: the variable ADVISOR_STUDY, or none.
-            experiment: MLflow experiment, created if missing; None: MLflow's own variables, or "Default". run_name: MLflow run
-            name; None: MLflow chooses. run_id: MLflow run to continue; None: the run in MLFLOW_RUN_ID, the active run, or a new
-            run; "new": always a new run. start_step: number of the first step, if a run is continued. tracking_uri: MLflow's store;
-            None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory. spool: folder for points that wait for the
-            store; None: ADVISOR_SPOOL, or the user's state folder. close_timeout_s: maximum seconds for which `close` waits for the
-            store. guard: let a background process compare this run with the others of its study during the training. "warn" logs
-            one line if the run cannot become the best of its study, is not finite, diverges or is stuck. "stop" also sets
-            `should_stop`; if the training then ends before `max_train_steps`, the run is recorded as pruned (or diverged), with the
-            reason. Several ranks would have to stop at the same step, so "stop" only warns in distributed training. autopsy: at the
-            first non-finite loss or gradient norm, store facts about it as an artifact of the run, for `advisor autopsy RUN`. The
-            artifact contains no data, except with "batch": then it also holds the batches of that step. Healthy steps cost almost
-            nothing (`advisor_pytorch.autopsy.watch`).
+                saves.
+            checkpoint_dir: folder for checkpoints. Each run has a subfolder, which is found again when the run is continued.
+            scheduler: learning-rate scheduler or schedulers, to be saved in checkpoints.
+            scaler: gradient scaler, to be saved in checkpoints.
+            valid_loader: loader of the evaluations; described in tags, never iterated.
+            classes: names or number of the task's classes; None: from the data sets, if they declare classes.
+            save: your own function that writes a checkpoint, a file or a folder, to the given path, instead of
+                `advisor_pytorch.checkpoints.state.TrainingState`; its errors become warnings.
+            load: function that restores what `save` wrote to the given path, to resume.
+            save_on_all_ranks: call `save` on every rank with the same path, to gather a sharded state. Then every rank must
+                call `evaluate` with the objective; rank 0's value decides.
+            resume: continue from the last checkpoint of an earlier run. True: the newest interrupted run in `checkpoint_dir`
+                with the same `params`, objective and seed, if there is one; or a path to a run's folder or checkpoint. Resuming
+                restores the state, the step count and its MLflow run, but not the position of a loader. In distributed training
+                every rank reads the checkpoint.
+            study: name of the trial's study; None: the variable ADVISOR_STUDY, or none.
+            experiment: MLflow experiment, created if missing; None: MLflow's own variables, or "Default".
+            run_name: MLflow run name; None: MLflow chooses.
+            run_id: MLflow run to continue; None: the run in MLFLOW_RUN_ID, the active run, or a new run; "new": always a new
+                run.
+            start_step: number of the first step, if a run is continued.
+            tracking_uri: MLflow's store; None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory.
+            spool: folder for points that wait for the store; None: ADVISOR_SPOOL, or the user's state folder.
+            close_timeout_s: maximum seconds for which `close` waits for the store.
+            guard: let a background process compare this run with the others of its study during the training. "warn" logs one
+                line if the run cannot become the best of its study, is not finite, diverges or is stuck. "stop" also sets
+                `should_stop`; if the training then ends before `max_train_steps`, the run is recorded as pruned (or diverged),
+                with the reason. Several ranks would have to stop at the same step, so "stop" only warns in distributed
+                training.
+            autopsy: at the first non-finite loss or gradient norm, store facts about it as an artifact of the run, for `advisor
+                autopsy RUN`. The artifact contains no data, except with "batch": then it also holds the batches of that step.
+                Healthy steps cost almost nothing (`advisor_pytorch.autopsy.watch`).
 
         Raises:
             TypeError, ValueError: an argument is invalid.

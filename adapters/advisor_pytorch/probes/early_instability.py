@@ -99,13 +99,17 @@ def early_instability(
     is recorded as one MLflow run with the param `learning_rate`, the objective `probe/loss` at every step (step 0 is before the
     first update), the status diverged if the loss became non-finite, and everything that `TuningLogger` logs.
 
-    Args: step: function that makes one training step with `optimizer.step()` and returns the loss. The probe overrides any
-        scheduler. model, optimizer: the objects that `step` trains; they are restored afterwards. evaluate: function that returns
-        the loss on fixed batches, called at every step. None: the step's training loss is used. learning_rate: current best
-        learning rate; None: the optimizer's learning rate. multiples: factors by which the learning rate is multiplied. With fewer
-        than five factors, a best value at either end can be chance. steps: optimizer steps per trial. warmup_steps: steps of a
-        linear warmup from 0, which shows whether a warmup removes the instability. max_train_steps, reset, params, also,
-        experiment, tracking_uri: see `learning_rate_range`.
+    Args:
+        step: function that makes one training step with `optimizer.step()` and returns the loss. The probe overrides any
+            scheduler.
+        model, optimizer: the objects that `step` trains; they are restored afterwards.
+        evaluate: function that returns the loss on fixed batches, called at every step. None: the step's training loss is used.
+        learning_rate: current best learning rate; None: the optimizer's learning rate.
+        multiples: factors by which the learning rate is multiplied. With fewer than five factors, a best value at either end
+            can be chance.
+        steps: optimizer steps per trial.
+        warmup_steps: steps of a linear warmup from 0, which shows whether a warmup removes the instability.
+        max_train_steps, reset, params, also, experiment, tracking_uri: see `learning_rate_range`.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
