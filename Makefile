@@ -87,7 +87,7 @@ audit: $(VENV)/.dev
 	@$(BIN)/python .ci/audit
 
 docs: $(VENV)/.dev
-	$(BIN)/python -c "from advisor.engine.pages import overview; from advisor.engine.registry import load_rules; open('rules/README.md', 'w', encoding='utf-8').write(overview(load_rules()))"
+	$(BIN)/python -c "from advisor.engine.pages import rules_readme_text; from advisor.engine.registry import load_rules; open('rules/README.md', 'w', encoding='utf-8').write(rules_readme_text(load_rules()))"
 	$(BIN)/python docs/generator/rooms.py
 
 examples: $(VENV)/.dev

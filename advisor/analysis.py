@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from advisor.engine.judge import judge
-from advisor.engine.registry import Settings, load_rules
+from advisor.engine.registry import ThresholdSettings, load_rules
 from advisor.engine.rule import Rule
 from advisor.engine.settings import find_settings
 from advisor.history.advice import advice_records
 from advisor.history.pool import add_earlier_trials
-from advisor.history.predict import with_predictions
-from advisor.history.rounds import history
+from advisor.history.predict import add_predictions
+from advisor.history.rounds import build_history
 from advisor.model.change import Advise
 from advisor.model.finding import Verdict
 from advisor.model.progress import Progress, ignore_progress
-from advisor.model.reading import Kind, Reading
+from advisor.model.reading import Reading, WorkloadKind
 from advisor.model.spec import Direction, StudySpec
-from advisor.model.spec_yaml import load
+from advisor.model.spec_yaml import load_study_file
 from advisor.model.study import Study
 from advisor.planning import Plan, budget as planning_budget, new_scores, plan, price
 from advisor.report import Report, build_report
@@ -36,9 +36,9 @@ def analyze(
     filter: str | None = None,
     ignore: Iterable[str] = (),
     population: str | None = None,
-    kind: Kind | None = None,
+    kind: WorkloadKind | None = None,
     rules: Iterable[Path | str] = (),
-    settings: Settings | None = None,
+    settings: ThresholdSettings | None = None,
     only_this_round: bool = False,
     budget: str | None = None,
     command: str | None = None,
@@ -66,7 +66,7 @@ def analyze(
     rounds = read_rounds(
         experiment,
         tracking_uri=tracking_uri,
-        spec=load(Path(study)) if isinstance(study, str | Path) else study,
+        spec=load_study_file(Path(study)) if isinstance(study, str | Path) else study,
         objective=objective,
         direction=direction,
         filter=filter,
@@ -79,7 +79,7 @@ def analyze(
     report = analyze_study(
         rounds.own,
         rules=loaded,
-        earlier=rounds.earlier,
+        earlier=rounds.earlier_studies,
         notes=rounds.notes,
         only_this_round=only_this_round,
         budget=budget,
@@ -106,7 +106,7 @@ def analyze_study(
     earlier: the studies of earlier rounds, oldest first. notes: reasons why studies of other earlier rounds could not be read.
     """
     report_progress = on_progress or ignore_progress
-    limit = None if budget is None else planning_budget.parse(budget)
+    limit = None if budget is None else planning_budget.parse_budget(budget)
     rules = tuple(rules)
     done = iter(range(1, len(rules) + 1))
 
@@ -119,7 +119,9 @@ def analyze_study(
     past = None
     if earlier or notes or study.spec.predictions:
         report_progress("Judging predictions", 0, 1)
-        past = history([*earlier, study], rules, pooled=pooled, notes=notes, open_findings=_asks_for_changes(verdicts))
+        past = build_history(
+            [*earlier, study], rules, pooled=pooled, notes=notes, open_findings=_asks_for_changes(verdicts)
+        )
     report_progress("Drawing the report", 0, 1)
     stop, deferred = next_round.stop, next_round.deferred
     return build_report(pooled.study, verdicts, specs, deferred, rules=rules, stop=stop, command=command, history=past)
@@ -130,7 +132,7 @@ def _complete_specs(
     verdicts: Sequence[Verdict],
     next_round: Plan,
     rules: Sequence[Rule],
-    limit: planning_budget.Budget | None,
+    limit: planning_budget.CostLimit | None,
 ) -> list[StudySpec]:
     """Return the next studies, each with its number of trials, predicted effects and cost. limit: maximum total cost of the
     studies."""
@@ -140,8 +142,8 @@ def _complete_specs(
     if next_round.new_scores:  # the change makes scores incomparable with earlier scores
         sized = (new_scores.with_best_setting_first(study, sized[0]), *sized[1:])
     else:
-        sized = with_predictions(study, verdicts, sized, rules)
-    return [price.with_price(study, spec) for spec in sized]
+        sized = add_predictions(study, verdicts, sized, rules)
+    return [price.with_cost_note(study, spec) for spec in sized]
 
 
 def first_study(
@@ -156,7 +158,7 @@ def first_study(
     specs = plan(study, verdicts).specs
     if not specs:
         return None, verdicts
-    return with_predictions(study, verdicts, [prepare(specs[0])], rules)[0], verdicts
+    return add_predictions(study, verdicts, [prepare(specs[0])], rules)[0], verdicts
 
 
 def _asks_for_changes(verdicts: Sequence[Verdict]) -> bool:

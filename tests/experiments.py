@@ -10,7 +10,7 @@ import pytest
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores.client_store import ClientStore
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 from advisor.tracking.stores.reading import list_experiments, read_experiment
 
 START_S = 1_600_000_000.0
@@ -43,7 +43,7 @@ def refused(message: str, *args: object, **kwargs: object) -> str:
 
 
 def through_client(uri: str, filter: str | None = None) -> Experiment:
-    store = ClientStore(Location("other", uri))
+    store = ClientStore(StoreLocation("other", uri))
     return store.read("odd", filter=filter, on_progress=lambda done, of: None)
 
 

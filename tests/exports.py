@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from advisor.model.spec_yaml import loads
+from advisor.model.spec_yaml import parse_study_file
 
 ODD = "it's \\ a 'word' \\'"
-PLAIN = loads(
+PLAIN = parse_study_file(
     f"""
 study: "it's a \\"study\\" of ''' things"
 goal: "first line\\nimport os"
@@ -27,7 +27,7 @@ schedule: {{kind: cosine}}
 notes: [keep the best checkpoint]
 """
 )
-FULL = loads(
+FULL = parse_study_file(
     """
 study: s
 objective: {metric: val/loss, direction: maximize}
@@ -52,10 +52,10 @@ def is_valid(spec, params):
     for name, parameter in spec.parameters.items():
         if name in params and parameter.searched:
             assert parameter.contains(params[name]), (name, params[name])
-    assert spec.forbids(params) is None
-    assert spec.completed({n: v for n, v in params.items() if spec.parameters[n].role != "derived"}) == pytest.approx(
-        params
-    )
+    assert spec.forbidden_region_of(params) is None
+    assert spec.with_computed_values(
+        {n: v for n, v in params.items() if spec.parameters[n].role != "derived"}
+    ) == pytest.approx(params)
     return True
 
 

@@ -13,8 +13,8 @@ from mlflow.tracking import MlflowClient
 
 from advisor import analyze
 from advisor.model.spec import StudySpec
-from advisor.model.spec_yaml import load
-from advisor.planning.sampling.halton import sample
+from advisor.model.spec_yaml import load_study_file
+from advisor.planning.sampling.halton import draw_trials
 from advisor.report import Report
 
 
@@ -40,7 +40,7 @@ def train(spec: StudySpec, uri: str) -> None:
     """Run every trial of the study and log it as the hook does."""
     client = MlflowClient(tracking_uri=uri)
     experiment = client.create_experiment(spec.study)
-    for number, params in enumerate(sample(spec, spec.trials or 1)):
+    for number, params in enumerate(draw_trials(spec, spec.trials or 1)):
         losses = descend(params, spec.max_train_steps or 1)
         every = spec.evaluate_every or 100
         logged = [Metric("train/loss", v, 1, i + 1) for i, v in enumerate(losses) if i < 500 or i % 10 == 0]
@@ -73,4 +73,4 @@ def round_of(spec: StudySpec, folder: Path) -> tuple[Report, StudySpec | None]:
     out = folder / spec.study
     report.save(out)
     files = sorted((out / "next").glob("1-*.yaml"))
-    return report, load(files[0]) if files else None
+    return report, load_study_file(files[0]) if files else None

@@ -11,11 +11,11 @@ from advisor.engine.registry import load_rules
 from advisor.model.change import Change, RunPlan, SetField, SetRange
 from advisor.model.finding import Finding, Verdict
 from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.model.spec_yaml import dump, loads
+from advisor.model.spec_yaml import format_study_file, parse_study_file
 from advisor.model.study import Study
 from advisor.planning import plan
-from advisor.planning.sampling.adaptive import suggest
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.adaptive import suggest_trial
+from advisor.planning.sampling.halton import draw_trials
 
 AIM = Objective(metric="val/loss", direction="minimize")
 SPACE = {
@@ -46,7 +46,7 @@ def bowl(count: int = 60, centre: float = 0.5, seed: int = 0, spread: float = 1.
     params, curves = [], []
     for _ in range(count):
         u = rng.random(2)
-        values = {n: SPACE[n].from_unit(float(p)) for n, p in zip(("lr", "weight_decay"), u, strict=True)}
+        values = {n: SPACE[n].value_at_position(float(p)) for n, p in zip(("lr", "weight_decay"), u, strict=True)}
         params.append({**values, "width": 64})
         end = 0.3 + spread * ((u[0] - centre) ** 2 + 0.3 * (u[1] - centre) ** 2) + 0.002 * rng.normal()
         curves.append(end + 2 * np.exp(-np.arange(20) / 4) + 0.0005 * rng.normal(size=20))
@@ -91,6 +91,6 @@ def only_study(study: Study, *verdicts: Verdict) -> StudySpec:
 
 
 def assert_ready_to_run(spec: StudySpec) -> None:
-    assert loads(dump(spec)) == spec
+    assert parse_study_file(format_study_file(spec)) == spec
     count = spec.trials or 1
-    assert suggest(spec, ()) if spec.sampler.kind == "adaptive" else len(list(sample(spec, count))) == count
+    assert suggest_trial(spec, ()) if spec.sampler.kind == "adaptive" else len(list(draw_trials(spec, count))) == count

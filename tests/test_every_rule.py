@@ -12,9 +12,9 @@ import pytest
 import yaml
 from studies import make_study
 
-from advisor.engine.example import Example, example_path, load_example
+from advisor.engine.example import RuleExample, example_path, load_example
 from advisor.engine.judge import judge
-from advisor.engine.pages import chapter
+from advisor.engine.pages import chapter_of_rule
 from advisor.engine.registry import load_rules
 from advisor.model.change import Advise
 from advisor.model.spec import Parameter
@@ -80,7 +80,7 @@ def make_example(study, finding):
     ranges = ", ".join(f"{name} ({p.low:g} to {p.high:g})" if p.numeric else name for name, p in study.searched.items())
     failed = int((study.ended & ~study.feasible).sum())
     trials = f"{len(study.trials)} trial{'s' * (len(study.trials) != 1)}" + f", {failed} of them failed" * (failed > 0)
-    return Example(
+    return RuleExample(
         study=f"{trials}; searched: {ranges or 'nothing'}; objective: {study.spec.objective.metric}",
         message=str(finding.message),
         action=str(finding.action),
@@ -130,9 +130,9 @@ def test_it_imports_only_what_a_rule_may(rule):
 
 
 def test_the_overview_is_fresh():
-    from advisor.engine.pages import overview
+    from advisor.engine.pages import rules_readme_text
 
-    assert (CHECKOUT / "rules" / "README.md").read_text() == overview(RULES), "run `make docs`"
+    assert (CHECKOUT / "rules" / "README.md").read_text() == rules_readme_text(RULES), "run `make docs`"
 
 
 ODD = {
@@ -176,7 +176,9 @@ CURVE = [1 + 0.9**step for step in range(40)]
 def test_no_comparison_of_settings_passes_with_one_setting(repeats, space):
     curves = [[value + 0.01 * i for value in CURVE] for i in range(repeats)]
     study = make_study([SETTING] * repeats, {"val/loss": curves}, seeds=range(repeats), space=space)
-    compare = [r for r in RULES if chapter(r) in ("space", "decision") and r.rule_id() not in WITHOUT_COMPARISON]
+    compare = [
+        r for r in RULES if chapter_of_rule(r) in ("space", "decision") and r.rule_id() not in WITHOUT_COMPARISON
+    ]
     assert not [v.rule for v in judge(study, compare) if v.status == "quiet"]
 
 

@@ -24,7 +24,7 @@ from cases import RECORDED, Case, load_cases
 from commands import ADVISOR
 
 from advisor import contract
-from advisor.contract.metric_direction import quantity
+from advisor.contract.metric_direction import quantity_words
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.model.finding import Verdict
@@ -99,8 +99,8 @@ def _twice(experiment: Experiment) -> Experiment:
 def _of_the_objective(study: Study) -> set[str]:
     """Return the metrics in the objective's unit."""
     objective = study.spec.objective.metric
-    whole = objective.removesuffix(contract.FULL_SUFFIX) + contract.FULL_SUFFIX
-    return {objective, whole, *(m for m in study.metrics if quantity(m) == quantity(objective) != ())}
+    whole = objective.removesuffix(contract.FULL_SET_SUFFIX) + contract.FULL_SET_SUFFIX
+    return {objective, whole, *(m for m in study.metrics if quantity_words(m) == quantity_words(objective) != ())}
 
 
 def _times(study: Study, factor: float) -> Study:

@@ -11,7 +11,7 @@ from typing_extensions import override
 from advisor_lightning import trainer_facts
 from advisor_lightning.fetch_timer import FetchTimer
 from advisor_lightning.library import Callback, LightningModule, Trainer
-from advisor_lightning.metrics import NewMetrics, step_loss
+from advisor_lightning.metrics import UnseenMetrics, step_loss
 from advisor_pytorch.frameworks import FrameworkCallback, warn_on_training_error
 from advisor_pytorch.steps.loader import count_examples
 
@@ -58,14 +58,16 @@ class TuningCallback(FrameworkCallback, Callback):
             pl_module, trainer.optimizers, params, trainer_facts.steps_made(trainer), known, **run
         )
         self._last_trainer = trainer
-        self._metrics = NewMetrics()
+        self._metrics = UnseenMetrics()
         self._files.record_files(trainer_facts.checkpoint_paths(trainer), None)
         self._saved_at: int | None = None
         self._is_paused = False
         self._timer: FetchTimer | None = None
         with warn_on_training_error("facts about the trainer"):
             log.note(trainer_facts.trainer_tags(trainer))
-            log.loaders(train=trainer.train_dataloader, valid=trainer_facts.single_loader(trainer.val_dataloaders))
+            log.loaders(
+                train=trainer.train_dataloader, valid=trainer_facts.single_loader_or_none(trainer.val_dataloaders)
+            )
             self._timer = FetchTimer(trainer.profiler, self._restart_clock_after_pause, log.add_batch)  # type: ignore[attr-defined]
 
     def _settings_of_trainer(self, trainer: Trainer) -> dict[str, Any]:

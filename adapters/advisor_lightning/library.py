@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 __all__ = ["Callback", "LightningModule", "Trainer"]
 
-_use_lightning = "lightning.pytorch" in sys.modules or (
+_imports_lightning_pytorch = "lightning.pytorch" in sys.modules or (
     "pytorch_lightning" not in sys.modules and importlib.util.find_spec("lightning") is not None
 )
 
-if TYPE_CHECKING or _use_lightning:
+if TYPE_CHECKING or _imports_lightning_pytorch:
     from lightning.pytorch import Callback, LightningModule, Trainer
 else:
     from pytorch_lightning import Callback, LightningModule, Trainer

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 
-class NewMetrics:
+class UnseenMetrics:
     """Finds the metrics in `trainer.callback_metrics` that were logged since the last call, because `callback_metrics` also
     keeps the values of earlier steps.
 
@@ -26,12 +26,14 @@ class NewMetrics:
     def take_unseen(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """Return the unseen metrics, and mark them as seen. If a loss is logged both per step and per epoch, only the epoch's
         value is returned."""
-        new = {name: value for name, value in metrics.items() if not _is_same_value(value, self._seen.get(name))}
+        new = {
+            name: value for name, value in metrics.items() if not _is_value_already_seen(value, self._seen.get(name))
+        }
         self.mark_all_seen(metrics)
         return {name: value for name, value in new.items() if f"{name}_epoch" not in new and not name.endswith("_step")}
 
 
-def _is_same_value(value: Any, earlier: Any) -> bool:
+def _is_value_already_seen(value: Any, earlier: Any) -> bool:
     if isinstance(value, torch.Tensor) and isinstance(earlier, torch.Tensor):
         return value.data_ptr() == earlier.data_ptr()
     return value is earlier

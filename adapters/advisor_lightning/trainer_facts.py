@@ -26,7 +26,7 @@ def max_train_steps(trainer: Trainer) -> int | None:
     return int(steps) if math.isfinite(steps) and steps >= 1 else None
 
 
-def single_loader(loaders: Any) -> Any:
+def single_loader_or_none(loaders: Any) -> Any:
     """Return the validation loader if there is exactly one, else None: with several loaders, the size of the validation set is
     ambiguous."""
     if isinstance(loaders, (list, tuple)):

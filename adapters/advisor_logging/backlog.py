@@ -22,7 +22,7 @@ class _WaitingFrame(NamedTuple):
     critical: bool
 
 
-class Backlog:
+class FrameBacklog:
     """Appends frames to a spool, and keeps frames in memory if writing them fails."""
 
     def __init__(self, spool: SpoolWriter) -> None:

@@ -19,7 +19,7 @@ from advisor_logging import manifest
 from advisor_logging.limits import MAX_VALUE_CHARS
 from advisor_logging.manifest import Checkpoint, RunInfo
 
-_PARTIAL_FOLDER = ".partial"
+_UNFINISHED_CHECKPOINTS_FOLDER = ".partial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class CheckpointSet:
         return self.best if self.last is None or self.last in self.best else (*self.best, self.last)
 
 
-class Checkpoints:
+class CheckpointFolder:
     """Keeps the last checkpoint and the `keep` checkpoints with the best values of the objective in `folder`. If `keep` is 0,
     no checkpoint is saved.
 
@@ -59,7 +59,7 @@ class Checkpoints:
             self._select_best(*manifest.read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
         )
         if keep and owner:
-            shutil.rmtree(folder / _PARTIAL_FOLDER, ignore_errors=True)
+            shutil.rmtree(folder / _UNFINISHED_CHECKPOINTS_FOLDER, ignore_errors=True)
 
     @property
     def current(self) -> CheckpointSet:
@@ -98,7 +98,7 @@ class Checkpoints:
     def begin(self, step: int) -> Path:
         """Return a temporary path for the checkpoint of `step`. The caller writes the checkpoint to the temporary path, and
         then calls `complete`."""
-        partial = self.folder / _PARTIAL_FOLDER
+        partial = self.folder / _UNFINISHED_CHECKPOINTS_FOLDER
         partial.mkdir(parents=True, exist_ok=True)
         return self._unused_name(step, partial)
 
@@ -122,7 +122,7 @@ class Checkpoints:
             self._delete_checkpoint(dropped.path)
 
     def delete_unfinished(self) -> None:
-        shutil.rmtree(self.folder / _PARTIAL_FOLDER, ignore_errors=True)
+        shutil.rmtree(self.folder / _UNFINISHED_CHECKPOINTS_FOLDER, ignore_errors=True)
 
     def note(self, about: RunInfo) -> None:
         """Raises OSError."""
@@ -167,8 +167,8 @@ class Checkpoints:
         like a complete checkpoint."""
         try:
             if path.is_dir() and not path.is_symlink():
-                (self.folder / _PARTIAL_FOLDER).mkdir(exist_ok=True)
-                path = path.rename(self.folder / _PARTIAL_FOLDER / f"old-{path.name}")
+                (self.folder / _UNFINISHED_CHECKPOINTS_FOLDER).mkdir(exist_ok=True)
+                path = path.rename(self.folder / _UNFINISHED_CHECKPOINTS_FOLDER / f"old-{path.name}")
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)

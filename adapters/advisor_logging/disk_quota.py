@@ -1,5 +1,5 @@
 """Keeps the size of a spool folder within its disk quota. The environment variable ADVISOR_SPOOL_MB sets the maximum megabytes
-of a run's spool; the default is `DEFAULT_QUOTA_MB`.
+of a run's spool; the default is `DEFAULT_SPOOL_QUOTA_MB`.
 
 If the spool exceeds its disk quota, data is deleted in this order:
 
@@ -17,10 +17,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from advisor_logging.spool import SEGMENT_BYTES, delete_segment_part, list_segment_parts
+from advisor_logging.spool import MAX_SEGMENT_BYTES, delete_segment_part, list_segment_parts
 
-QUOTA_VARIABLE = "ADVISOR_SPOOL_MB"
-DEFAULT_QUOTA_MB = 1024.0
+SPOOL_QUOTA_VARIABLE = "ADVISOR_SPOOL_MB"
+DEFAULT_SPOOL_QUOTA_MB = 1024.0
 MAX_ROW_INTERVAL = 64
 """Maximum interval, in training steps, between two stored rows. If the disk quota has no room even for one row per
 `MAX_ROW_INTERVAL` steps, all further rows of training steps are dropped."""
@@ -28,14 +28,14 @@ MAX_ROW_INTERVAL = 64
 
 def read_quota_bytes() -> int:
     """Return the disk quota of a spool in bytes. Raises ValueError if ADVISOR_SPOOL_MB is not a positive number."""
-    text = os.environ.get(QUOTA_VARIABLE, "").strip()
+    text = os.environ.get(SPOOL_QUOTA_VARIABLE, "").strip()
     try:
-        megabytes = float(text) if text else DEFAULT_QUOTA_MB
+        megabytes = float(text) if text else DEFAULT_SPOOL_QUOTA_MB
         if not 0 < megabytes < float("inf"):
             raise ValueError
     except ValueError:
         raise ValueError(
-            f"{QUOTA_VARIABLE} must be a positive number of megabytes, not {text!r}; {DEFAULT_QUOTA_MB:g} is used"
+            f"{SPOOL_QUOTA_VARIABLE} must be a positive number of megabytes, not {text!r}; {DEFAULT_SPOOL_QUOTA_MB:g} is used"
         ) from None
     return int(megabytes * 2**20)
 
@@ -51,7 +51,7 @@ class DiskQuota:
     def segment_bytes(self) -> int:
         """Maximum bytes of a segment file: a small fraction of the disk quota, because space is freed by deleting whole
         segments."""
-        return min(SEGMENT_BYTES, self._limit // 16)
+        return min(MAX_SEGMENT_BYTES, self._limit // 16)
 
     def add(self, size: int) -> None:
         """Add the size of appended data, in bytes, to the tracked size of the spool."""
@@ -77,8 +77,8 @@ class DiskQuota:
     def _enforce_quota(self) -> None:
         """Measure the size of the spool folder on disk. If the spool exceeds its disk quota, delete sidecar parts that the
         store already has."""
-        self._waiting = sum(_file_bytes(path) for path in self._folder.glob("*.spool"))
-        stored = [(part, _file_bytes(part.path)) for part in list_segment_parts(self._folder)]
+        self._waiting = sum(_bytes_on_disk(path) for path in self._folder.glob("*.spool"))
+        stored = [(part, _bytes_on_disk(part.path)) for part in list_segment_parts(self._folder)]
         excess = self._waiting + sum(size for _, size in stored) - self._limit
         for part, size in stored:
             if excess <= 0:
@@ -87,7 +87,7 @@ class DiskQuota:
             excess -= size
 
 
-def _file_bytes(path: Path) -> int:
+def _bytes_on_disk(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:  # the shipper process has deleted the file since the folder was listed

@@ -18,14 +18,14 @@ from advisor.contract.guard_file import GuardVerdict, read_verdict
 from advisor.contract.redact import one_line_error
 from advisor_logging.shipper_process import HelperProcess, ShipperSettings
 
-FILE_NAME = "guard.json"
+GUARD_FILE_NAME = "guard.json"
 """Name of the file in the spool folder to which the guard process writes its verdicts."""
-MAX_TERMINATION_S = 1.0
+MAX_TERMINATION_WAIT_S = 1.0
 """Maximum seconds to wait until a terminated process has exited."""
 _SINGLE_THREAD_VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-class Guard:
+class GuardController:
     """Controls the guard process of one run. The writer thread calls `poll`, which starts the guard process once the objective
     has a value."""
 
@@ -56,9 +56,9 @@ class Guard:
             self._warn("guard ended", f"the guard ended with {reason}; training continues without it")
             return
         with contextlib.suppress(OSError):  # the guard has not written a verdict yet
-            found = os.stat(folder / FILE_NAME)
+            found = os.stat(folder / GUARD_FILE_NAME)
             seen = found.st_ino, found.st_mtime_ns
-            if seen != self._seen and (verdict := read_verdict(folder / FILE_NAME)) is not None:
+            if seen != self._seen and (verdict := read_verdict(folder / GUARD_FILE_NAME)) is not None:
                 self._seen = seen
                 self._on_verdict(verdict)
 
@@ -70,7 +70,7 @@ class Guard:
             self._process = None
 
     def _start(self, folder: Path, tracking_uri: str, status: Mapping[str, Any]) -> None:
-        watch = ["--watch", str(folder / FILE_NAME), "--run", str(status["run_id"])]
+        watch = ["--watch", str(folder / GUARD_FILE_NAME), "--run", str(status["run_id"])]
         try:
             self._process = GuardProcess(tracking_uri, ["guard", str(status["experiment_id"]), *watch])
         except OSError as error:
@@ -93,7 +93,7 @@ class GuardProcess(HelperProcess):
         """Kill the guard process, which is safe because it only reads the store."""
         self._process.terminate()
         try:
-            self._process.wait(MAX_TERMINATION_S)
+            self._process.wait(MAX_TERMINATION_WAIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
-from advisor_logging.table import Table
+from advisor_logging.table import MetricTable
 
 MAX_NAME_CHARS = 250
 MAX_VALUE_CHARS = 5000
 """Maximum number of characters in the value of a tag or param: the smallest limit among all versions of the MLflow server."""
-MAX_STEP = 2**53
+MAX_EXACT_STEP = 2**53
 """Maximum step number, and maximum time in milliseconds: the spool stores 64-bit floats, which represent all integers exactly
 only up to this number."""
 
-_REFUSED_CHARS = re.compile("[\0\ud800-\udfff]")
+_CHARS_REFUSED_BY_STORES = re.compile("[\0\ud800-\udfff]")
 """Characters that some stores refuse: NUL (refused by PostgreSQL), and surrogates, which represent bytes that are not valid
 UTF-8."""
 
@@ -24,7 +24,7 @@ def clean_text(value: object) -> str:
         text = str(value)
     except Exception:
         text = f"<{type(value).__name__}>"
-    return _REFUSED_CHARS.sub("\ufffd", text)
+    return _CHARS_REFUSED_BY_STORES.sub("\ufffd", text)
 
 
 def clean_name(value: object) -> str:
@@ -35,13 +35,13 @@ def clean_name(value: object) -> str:
 def clean_time(time_ms: float) -> int:
     """Clamp a time (milliseconds since 1970) to the range that every store accepts; a wrong system clock may show a time before
     1970."""
-    return int(min(max(time_ms, 0), MAX_STEP))
+    return int(min(max(time_ms, 0), MAX_EXACT_STEP))
 
 
-def clean_table(table: Table) -> Table:
+def clean_table(table: MetricTable) -> MetricTable:
     """Return the table without rows whose step is negative or too large. Times that are out of range are clamped to the nearest
     time that every store accepts."""
-    if not all(0 <= time_ms <= MAX_STEP for time_ms in table.times_ms):
-        table = Table(table.steps, [clean_time(time_ms) for time_ms in table.times_ms], table.columns)
-    valid = [i for i, step in enumerate(table.steps) if abs(step) <= MAX_STEP]
+    if not all(0 <= time_ms <= MAX_EXACT_STEP for time_ms in table.times_ms):
+        table = MetricTable(table.steps, [clean_time(time_ms) for time_ms in table.times_ms], table.columns)
+    valid = [i for i, step in enumerate(table.steps) if abs(step) <= MAX_EXACT_STEP]
     return table if len(valid) == len(table) else table.select_rows(valid)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-LIST_FILE_NAME = "checkpoints.json"
+CHECKPOINT_LIST_FILE_NAME = "checkpoints.json"
 _CHECKPOINT_FILE_NAME = re.compile(r"step-\d{9,18}(-\d+)?(\.\w+)?")
 
 
@@ -54,11 +54,11 @@ def write_checkpoint_list(
             {"file": c.path.name, "step": c.step, "steps_made": c.steps_made, "value": c.value} for c in checkpoints
         ],
     }
-    temporary = folder / f".{LIST_FILE_NAME}.new"
+    temporary = folder / f".{CHECKPOINT_LIST_FILE_NAME}.new"
     try:
         temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
         flush_to_disk(temporary)
-        os.replace(temporary, folder / LIST_FILE_NAME)
+        os.replace(temporary, folder / CHECKPOINT_LIST_FILE_NAME)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
@@ -67,7 +67,7 @@ def write_checkpoint_list(
 
 def read_run_info(folder: Path) -> RunInfo | None:
     """Return the description of the run from the folder's list of checkpoints; None if that list is missing or invalid."""
-    run = _read_list(folder).get("run")
+    run = _read_checkpoint_list(folder).get("run")
     if not isinstance(run, dict):
         return None
     texts = {k: run[k] for k in ("objective", "direction", "run_id", "spool", "status") if isinstance(run.get(k), str)}
@@ -84,7 +84,7 @@ def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Ch
 
     Only file names that our checkpoints can have are accepted, so that a forged list cannot make us delete other files.
     """
-    about, content = read_run_info(folder), _read_list(folder)
+    about, content = read_run_info(folder), _read_checkpoint_list(folder)
     listed = content.get("checkpoints")
     if about is None or about.objective != objective or not isinstance(listed, list):
         return [], None
@@ -95,8 +95,10 @@ def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Ch
 
 def find_checkpoint_folder(root: Path, matches: Callable[[RunInfo], bool]) -> Path | None:
     """Return the most recently written checkpoint folder in `root` whose run satisfies `matches`; None if no run does."""
-    folders = [f for f in _folders_with_list(root) if (about := read_run_info(f)) is not None and matches(about)]
-    return max(folders, key=lambda f: (f / LIST_FILE_NAME).stat().st_mtime_ns, default=None)
+    folders = [
+        f for f in _folders_with_checkpoint_list(root) if (about := read_run_info(f)) is not None and matches(about)
+    ]
+    return max(folders, key=lambda f: (f / CHECKPOINT_LIST_FILE_NAME).stat().st_mtime_ns, default=None)
 
 
 def flush_to_disk(path: Path) -> None:
@@ -112,16 +114,16 @@ def flush_to_disk(path: Path) -> None:
             raise
 
 
-def _folders_with_list(root: Path) -> Iterator[Path]:
+def _folders_with_checkpoint_list(root: Path) -> Iterator[Path]:
     try:
-        yield from (path.parent for path in root.glob(f"*/{LIST_FILE_NAME}"))
+        yield from (path.parent for path in root.glob(f"*/{CHECKPOINT_LIST_FILE_NAME}"))
     except OSError:
         return
 
 
-def _read_list(folder: Path) -> dict[str, Any]:
+def _read_checkpoint_list(folder: Path) -> dict[str, Any]:
     try:
-        content = json.loads((folder / LIST_FILE_NAME).read_text(encoding="utf-8"))
+        content = json.loads((folder / CHECKPOINT_LIST_FILE_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

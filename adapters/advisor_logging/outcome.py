@@ -8,7 +8,7 @@ from typing import Literal
 from advisor import contract
 from advisor.contract.guard_file import GuardVerdict
 from advisor.contract.guard_stop import GuardStop
-from advisor_logging.table import Table
+from advisor_logging.table import MetricTable
 
 Direction = Literal["minimize", "maximize"]
 
@@ -23,7 +23,7 @@ def is_better(value: float, reference: float, direction: Direction) -> bool:
     return value < reference if direction == "minimize" else value > reference
 
 
-class Outcome:
+class RunOutcome:
     """Tracks the training loss and the objective of one trial, and derives the trial's final status from them."""
 
     def __init__(self, objective: str, direction: Direction) -> None:
@@ -45,7 +45,7 @@ class Outcome:
         elif is_better(value, self.best[1], self._direction):
             self.best = (step, value)
 
-    def add_rows(self, table: Table) -> None:
+    def add_rows(self, table: MetricTable) -> None:
         """Record the objective's values in the table's rows; if the table has no objective, record its last training loss."""
         if (values := table.columns.get(self._objective)) is not None:
             for step, value in zip(table.steps, values, strict=True):
@@ -71,4 +71,4 @@ def guard_stop_tags(verdict: GuardVerdict, step: int) -> dict[str, str]:
     """Return the tags with the status and the reason of a training run that the guard's verdict stopped. step: number of the
     run's last step."""
     stop = GuardStop(verdict["state"], step, verdict["message"], verdict["at"])
-    return {contract.TAG_STATUS: stop.status, contract.TAG_STOPPED: stop.tag_text()}
+    return {contract.TAG_STATUS: stop.status, contract.TAG_GUARD_STOP: stop.tag_text()}

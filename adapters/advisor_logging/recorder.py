@@ -18,10 +18,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from advisor.contract import TAG_LOST_POINTS
-from advisor.contract.redact import learn_address, learn_arguments, one_line_error, redact, redact_value
-from advisor_logging.backlog import Backlog
-from advisor_logging.disk_quota import DEFAULT_QUOTA_MB, QUOTA_VARIABLE, DiskQuota, read_quota_bytes
-from advisor_logging.guard_process import Guard
+from advisor.contract.redact import (
+    one_line_error,
+    redact,
+    redact_value,
+    register_address_secrets,
+    register_argument_secrets,
+)
+from advisor_logging.backlog import FrameBacklog
+from advisor_logging.disk_quota import DEFAULT_SPOOL_QUOTA_MB, SPOOL_QUOTA_VARIABLE, DiskQuota, read_quota_bytes
+from advisor_logging.guard_process import GuardController
 from advisor_logging.limits import clean_name, clean_table, clean_text, clean_time
 from advisor_logging.run_description import RunSettings, describe_run, resolve_tracking_uri
 from advisor_logging.shipper import MAX_RETRY_S
@@ -30,29 +36,29 @@ from advisor_logging.spool import (
     EVALUATION,
     STEPS,
     SpoolWriter,
-    default_folders,
+    default_spool_folders,
     encode_event,
     encode_table,
-    read_json,
+    read_json_object,
     remove_spool,
     working_directory,
     write_json,
 )
-from advisor_logging.table import RowCompletion, Table
+from advisor_logging.table import MetricTable, RowCompletion
 
 logger = logging.getLogger("advisor")
 
 MAX_WAITING_ROWS = 50_000
 """Maximum number of rows in memory that wait to be written to disk. If the disk hangs, rows beyond `MAX_WAITING_ROWS` are lost
 and counted."""
-CLOSE_POLL_S = 0.01
-WRITER_IDLE_S = 1.0
-COMPLETION_IDLE_S = 0.25
-"""Maximum seconds for which the writer thread waits for new data. The shorter wait `COMPLETION_IDLE_S` applies while rows in
+CLOSE_POLL_INTERVAL_S = 0.01
+WRITER_WAKE_INTERVAL_S = 1.0
+INCOMPLETE_ROWS_WAIT_S = 0.25
+"""Maximum seconds for which the writer thread waits for new data. The shorter wait `INCOMPLETE_ROWS_WAIT_S` applies while rows in
 memory wait for the values of other ranks, because a killed process loses its rows in memory."""
 
 
-Sampler = Callable[[bool], Mapping[str, float] | None]
+SampleFunction = Callable[[bool], Mapping[str, float] | None]
 """Function that returns the current values of sampled metrics, or None if the next sample is not due yet. The writer thread
 calls the function with False about once a second, and with True at the end of the run."""
 
@@ -70,7 +76,7 @@ class RowChunk(Protocol):
     def ready(self) -> bool:
         """Return whether the values have arrived on the host; does not block."""
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[MetricTable]:
         """Return the rows. The writer thread calls `tables` once, after `ready` has returned True."""
 
 
@@ -79,7 +85,7 @@ class Recorder:
     waits for the store."""
 
     def __init__(
-        self, settings: RunSettings, on_rows: Callable[[Table], None], completion: RowCompletion | None = None
+        self, settings: RunSettings, on_rows: Callable[[MetricTable], None], completion: RowCompletion | None = None
     ) -> None:
         """Create a spool folder and acquire a shipper process for it. The writer thread passes every row to `on_rows` after
         `completion` has added the values of other ranks to the row.
@@ -88,12 +94,12 @@ class Recorder:
         """
         self._on_rows, self._completion = on_rows, completion
         self._uri = resolve_tracking_uri(settings.tracking_uri)
-        learn_address(self._uri)
-        learn_arguments(map(clean_text, [*getattr(sys, "argv", ()), *sys.orig_argv]))
+        register_address_secrets(self._uri)
+        register_argument_secrets(map(clean_text, [*getattr(sys, "argv", ()), *sys.orig_argv]))
         self.id = uuid.uuid4().hex[:12]
         self.folder = _make_spool_folder(settings.spool, self.id)
         self._warned: set[str] = set()
-        self._quota = DiskQuota(self.folder, self._disk_limit())
+        self._quota = DiskQuota(self.folder, self._spool_bytes_limit())
         try:
             self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
             write_json(
@@ -102,14 +108,14 @@ class Recorder:
         except OSError:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
-        self._backlog = Backlog(self._spool)
+        self._backlog = FrameBacklog(self._spool)
         self._queue: queue.SimpleQueue[RowChunk | dict[str, Any] | Callable[[], None] | None] = queue.SimpleQueue()
         self._queued_rows = self._taken_rows = 0
         self._lost_points = 0
         self._points_a_row = 1
         self._last_step = self._sampled_step = -1
-        self.sampler: Sampler | None = None
-        self.guard: Guard | None = None
+        self.sampler: SampleFunction | None = None
+        self.guard: GuardController | None = None
         """Judges the run during training; the writer thread polls it for verdicts."""
         self._status: dict[str, Any] = {}
         self._watched_at = self._replaced_at = -math.inf
@@ -198,7 +204,7 @@ class Recorder:
                 self._lost_points += lost
                 self.warn("disk", f"the last {lost:,} points are lost: {self.folder} accepts no more ({why})")
                 return
-            time.sleep(CLOSE_POLL_S)
+            time.sleep(CLOSE_POLL_INTERVAL_S)
 
     def _warn_undelivered(self, timeout_s: float) -> None:
         by_hand = f"`advisor sync {self.folder}` delivers the points"
@@ -219,18 +225,18 @@ class Recorder:
         while not self._read_status().get("delivered"):
             if time.monotonic() > deadline or not self._has_shipper():
                 return False
-            time.sleep(CLOSE_POLL_S)
+            time.sleep(CLOSE_POLL_INTERVAL_S)
         return True
 
     def _read_status(self) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):
-            self._status = read_json(self.folder / "status.json") or self._status
+            self._status = read_json_object(self.folder / "status.json") or self._status
         return self._status
 
     # The writer thread calls the methods below.
 
     def _run_writer(self) -> None:
-        idle_s = WRITER_IDLE_S if self._completion is None else COMPLETION_IDLE_S
+        idle_s = WRITER_WAKE_INTERVAL_S if self._completion is None else INCOMPLETE_ROWS_WAIT_S
         while True:
             try:
                 item = self._queue.get(timeout=idle_s)
@@ -259,7 +265,7 @@ class Recorder:
     def _spool_chunk(self, chunk: RowChunk) -> None:
         while not chunk.ready():
             time.sleep(0.01)
-        tables: Sequence[Table] = chunk.tables()
+        tables: Sequence[MetricTable] = chunk.tables()
         if chunk.windowed and self._completion is not None:
             tables = self._completion.take(tables)
         for table in tables:
@@ -272,7 +278,7 @@ class Recorder:
             for table in self._completion.finish() if last else self._completion.take([]):
                 self._spool_table(table, windowed=True)
 
-    def _spool_table(self, table: Table, windowed: bool) -> None:
+    def _spool_table(self, table: MetricTable, windowed: bool) -> None:
         self._on_rows(table)
         if windowed:
             self._last_step = table.steps[-1]
@@ -302,27 +308,27 @@ class Recorder:
                 self._sampled_step = self._last_step
                 columns = {name: [value] for name, value in values.items()}
                 now_ms = clean_time(time.time() * 1000)
-                self._spool_table(Table([self._last_step], [now_ms], columns), windowed=False)
+                self._spool_table(MetricTable([self._last_step], [now_ms], columns), windowed=False)
         except Exception as error:
             self.sampler = None
             self.warn("sampler", f"device metrics stop ({one_line_error(error)}); training continues")
 
-    def _limit_to_quota(self, table: Table, windowed: bool) -> Table:
+    def _limit_to_quota(self, table: MetricTable, windowed: bool) -> MetricTable:
         every = self._quota.row_interval() if windowed else 0 if self._quota.is_full() else 1
         if every == 1:
             return table
         self.warn(
             "quota",
-            f"{self.folder} has reached its disk quota ({QUOTA_VARIABLE}): some steps are dropped; training continues",
+            f"{self.folder} has reached its disk quota ({SPOOL_QUOTA_VARIABLE}): some steps are dropped; training continues",
         )
         return table.every_nth_step(every) if every else table.select_rows([])
 
-    def _disk_limit(self) -> int:
+    def _spool_bytes_limit(self) -> int:
         try:
             return read_quota_bytes()
         except ValueError as error:
-            self.warn(QUOTA_VARIABLE, str(error))
-            return int(DEFAULT_QUOTA_MB * 2**20)
+            self.warn(SPOOL_QUOTA_VARIABLE, str(error))
+            return int(DEFAULT_SPOOL_QUOTA_MB * 2**20)
 
     def _watch_shipper(self) -> None:
         """Once a second, write sampled metrics, log problems of the shipper process, replace the shipper process if it has
@@ -373,7 +379,7 @@ def _clean_texts(texts: Mapping[str, object]) -> dict[str, str]:
 def _make_spool_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
     """Create a spool folder that only this user can read and write. The folder's name contains the current time and `identity`."""
     name = time.strftime("%Y%m%d-%H%M%S-") + identity
-    folders = [Path(working_directory(), chosen)] if chosen else default_folders()
+    folders = [Path(working_directory(), chosen)] if chosen else default_spool_folders()
     if not chosen and not os.environ.get("ADVISOR_SPOOL"):
         with contextlib.suppress(OSError):  # the home folder is missing or read-only: use the temporary folder
             return _create_private_folder(folders[0] / name)

@@ -20,7 +20,7 @@ GIT_TIMEOUT_S = 20.0
 MAX_UNTRACKED_FILES = 200
 MAX_UNTRACKED_BYTES = 100_000
 """Maximum bytes of an untracked file that the diff includes; a larger file is assumed to be data, not code."""
-_CODE_SUFFIXES = tuple(".py .pyx .ipynb .cu .cuh .cpp .h .sh .yaml .yml .toml .ini .cfg .json .txt".split())
+_CODE_FILE_SUFFIXES = tuple(".py .pyx .ipynb .cu .cuh .cpp .h .sh .yaml .yml .toml .ini .cfg .json .txt".split())
 
 
 class Reproduction(TypedDict):
@@ -63,14 +63,14 @@ def _git_diff(root: Path) -> str:
     """Return the diff between the commit and the working tree; if the diff is truncated or omits files, its first lines list
     what is missing."""
     new, left_out = _untracked_files(root)
-    diff = redact_code(_diff_including(root, new))
+    diff = redact_code(_git_diff_with_untracked(root, new))
     notes = [f"[not in this diff, since they are large or many: {', '.join(left_out[:20])}]\n"] if left_out else []
     if len(diff) > MAX_DIFF_CHARS:
         notes.append(f"[cut off: the diff has {len(diff)} characters]\n")
     return "".join(notes) + diff[:MAX_DIFF_CHARS]
 
 
-def _diff_including(root: Path, new_files: list[str]) -> str:
+def _git_diff_with_untracked(root: Path, new_files: list[str]) -> str:
     command = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--submodule=diff")
     index = _run_git(root, "rev-parse", "--git-path", "index")
     if not new_files or index is None:
@@ -89,7 +89,7 @@ def _diff_including(root: Path, new_files: list[str]) -> str:
 def _untracked_files(root: Path) -> tuple[list[str], list[str]]:
     """Return (untracked code and configuration files for the diff, files omitted because they are too large or too many)."""
     listed = (_run_git(root, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
-    code = [name for name in listed if name.endswith(_CODE_SUFFIXES)]
+    code = [name for name in listed if name.endswith(_CODE_FILE_SUFFIXES)]
     included = [name for name in code if _file_bytes(root / name) <= MAX_UNTRACKED_BYTES][:MAX_UNTRACKED_FILES]
     return included, sorted(set(code) - set(included))
 

@@ -15,7 +15,7 @@ from advisor.contract.redact import redact
 from advisor_logging.limits import clean_name, clean_text, clean_time
 from advisor_logging.spool import user_name, working_directory
 
-NEW_RUN = "new"
+NEW_RUN_ID = "new"
 """Value of `run_id` that requests a new run, even if MLFLOW_RUN_ID is set or a run is active."""
 
 
@@ -26,7 +26,7 @@ class RunSettings:
     experiment: str | None = None
     run_name: str | None = None
     run_id: str | None = None
-    """Id of the MLflow run to continue. None: the run in MLFLOW_RUN_ID or the active run of the process, if any; NEW_RUN:
+    """Id of the MLflow run to continue. None: the run in MLFLOW_RUN_ID or the active run of the process, if any; NEW_RUN_ID:
     always a new run."""
     tracking_uri: str | None = None
     spool: str | os.PathLike[str] | None = None
@@ -61,7 +61,7 @@ def _active_run(uri: str) -> str | None:
 def describe_run(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
     """Return the content of `run.json`: all information, except passwords, that is needed to deliver the spool folder later."""
     run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
-    if settings.run_id == NEW_RUN:
+    if settings.run_id == NEW_RUN_ID:
         run_id = None
     elif run_id is None and settings.begun_by is None and (active := _active_run(uri)) is not None:
         run_id, ends_run = active, False  # the user's code started the active MLflow run, so it also ends that run

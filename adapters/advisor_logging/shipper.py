@@ -31,33 +31,33 @@ from advisor_logging.spool import (
     EVENT,
     STEPS,
     Acknowledgement,
-    Frame,
-    Position,
+    SpoolFrame,
+    SpoolPosition,
     read_acknowledgement,
     read_frames,
-    read_json,
+    read_json_object,
     remove_spool,
     write_acknowledgement,
     write_json,
 )
-from advisor_logging.store import MAX_METRICS_PER_REQUEST, Store, is_temporary
-from advisor_logging.windows import Point, WindowReducer
+from advisor_logging.store import MAX_METRICS_PER_REQUEST, MlflowStore, is_temporary
+from advisor_logging.windows import MetricPoint, RowWindowReducer
 
 if TYPE_CHECKING:
     from filelock import FileLock
 
-SHIPPER_POLL_S = 0.05
-SEND_EVERY_S = 2.0
+SHIPPER_POLL_INTERVAL_S = 0.05
+SEND_INTERVAL_S = 2.0
 """Maximum seconds to collect points before an incomplete batch is sent."""
 MAX_LISTED_NAMES = 5
 """Maximum number of refused metrics, params and tags that a message lists by name."""
 MAX_RETRY_S = 600.0
 """Maximum seconds, counted from the exit of the training process, to retry the delivery to an unreachable store."""
-MAX_BACK_OFF_S = 10.0
-_ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+MAX_RETRY_PAUSE_S = 10.0
+_ARTIFACT_RETRY_WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Seconds between two attempts to store an artifact while the tracking server responds."""
-_MAX_SHORT_PAUSES = 4
-"""Maximum number of retries from `_ARTIFACT_PAUSES_S` if the error is probably permanent, or if earlier artifacts failed and a
+_REDUCED_ARTIFACT_RETRIES = 4
+"""Maximum number of retries from `_ARTIFACT_RETRY_WAITS_S` if the error is probably permanent, or if earlier artifacts failed and a
 training process waits."""
 STANDBY_POLL_S, LAST_POLL_S = 1.0, 0.2
 """Seconds between an idle shipper's checks whether its training process still runs (`STANDBY_POLL_S`), and maximum seconds that
@@ -73,24 +73,24 @@ class Shipper:
         folder: Path,
         tracking_uri: str,
         trainer: int | None,
-        on_progress: Callable[[Position], None] = lambda _: None,
+        on_progress: Callable[[SpoolPosition], None] = lambda _: None,
     ) -> None:
         self._folder, self._uri, self._trainer = folder, tracking_uri, trainer
         self._on_progress = on_progress
-        self._run = read_json(folder / "run.json")
-        self._store: Store | None = None
+        self._run = read_json_object(folder / "run.json")
+        self._store: MlflowStore | None = None
         self._no_artifacts = False
         self._autopsies: dict[Path, int] = {}
         """Modification time (nanoseconds since 1970) of each autopsy file that is already stored."""
-        self._state = read_json(folder / "status.json")
+        self._state = read_json_object(folder / "status.json")
         self._rewind_to_acknowledged()
 
     def _rewind_to_acknowledged(self) -> None:
         self._done = read_acknowledgement(self._folder)
         self._position = self._opened_at = self._done.position
         self._stored_below = self._done.step  # the store already has the values of all steps below this number
-        self._windows = WindowReducer()
-        self._points: list[Point] = []
+        self._windows = RowWindowReducer()
+        self._points: list[MetricPoint] = []
         self._ending: Mapping[str, Any] | None = None
         self._sent_at = time.monotonic()
         if self._store is not None:
@@ -99,7 +99,7 @@ class Shipper:
     def deliver(self, retry_s: float = MAX_RETRY_S) -> bool:
         """Return True once all data of the run is delivered. Return False if data is still undelivered `retry_s` seconds after
         the training process has exited."""
-        back_off, exited_at = SHIPPER_POLL_S, None
+        back_off, exited_at = SHIPPER_POLL_INTERVAL_S, None
         while True:
             # The exit of the training process is checked before reading, so that the reading includes everything that it wrote
             # before its exit.
@@ -112,17 +112,15 @@ class Shipper:
                     self._update_status(error=None, delivered=True)
                     return True
                 self._update_status(error=None)
-                back_off = SHIPPER_POLL_S
+                back_off = SHIPPER_POLL_INTERVAL_S
             except Exception as error:
                 self._update_status(error=error_reason(error))
                 if (self._store is not None, self._done) != (opened, done):
-                    back_off = (
-                        SHIPPER_POLL_S  # the server accepted part of the data, so the failure is probably temporary
-                    )
+                    back_off = SHIPPER_POLL_INTERVAL_S  # the server accepted part of the data, so the failure is probably temporary
                 self._rewind_to_acknowledged()
                 if exited_at is not None and time.monotonic() - exited_at > retry_s:
                     return False
-                back_off = min(2 * back_off, MAX_BACK_OFF_S)
+                back_off = min(2 * back_off, MAX_RETRY_PAUSE_S)
             time.sleep(back_off)
 
     def _has_trainer_exited(self) -> bool:
@@ -140,7 +138,7 @@ class Shipper:
             {"status": "KILLED", "time_ms": self._last_written_ms(), "tags": {}} if has_exited else None
         )
         if ending is None:
-            if time.monotonic() - self._sent_at > SEND_EVERY_S:
+            if time.monotonic() - self._sent_at > SEND_INTERVAL_S:
                 self._send_points(store)
                 with contextlib.suppress(
                     Exception
@@ -158,7 +156,7 @@ class Shipper:
         self._store_sidecar(store)
         return True
 
-    def _report_refused_values(self, store: Store, lost_before: int) -> None:
+    def _report_refused_values(self, store: MlflowStore, lost_before: int) -> None:
         """Report the values that the store refused. lost_before: number of points that were lost for other reasons."""
         if not store.refused:
             return
@@ -168,13 +166,13 @@ class Shipper:
         names = [f"{name} ({count:,})" for name, count in store.refused.most_common(MAX_LISTED_NAMES)]
         names += [f"{len(store.refused) - MAX_LISTED_NAMES} more"] * (len(store.refused) > MAX_LISTED_NAMES)
         error_reason = next(iter(store.reasons.values()), "")
-        self._add_note(
+        self._add_problem_note(
             one_line_error(
                 f"the store refused {store.refused.total():,} values: {', '.join(names)}: {error_reason}", 600
             )
         )
 
-    def _store_new_autopsy(self, store: Store) -> None:
+    def _store_new_autopsy(self, store: MlflowStore) -> None:
         """Store the autopsy files that are new or have changed as artifacts."""
         for artifact in (contract.AUTOPSY_PATH, contract.AUTOPSY_BATCH_PATH):
             path = self._folder / artifact.rpartition("/")[2]
@@ -182,16 +180,16 @@ class Shipper:
                 store.log_file(path, artifact)
                 self._autopsies[path] = written
 
-    def _store_sidecar(self, store: Store) -> None:
+    def _store_sidecar(self, store: MlflowStore) -> None:
         """Store the sidecar (the curves at full resolution) as an artifact of the run. The run is usable without these curves,
         so a permanent failure to store them is only noted."""
         path = self._folder / sidecar.sidecar_name(self._run)
         try:
-            written = sidecar.write_sidecar(self._folder, path, continued=sidecar.is_continued(self._run))
+            written = sidecar.write_sidecar(self._folder, path, continued=sidecar.is_continued_run(self._run))
         except Exception as error:
             if is_temporary(error):  # a full disk is a temporary error: the caller retries later
                 raise
-            self._add_note(f"the curves at full resolution could not be written ({one_line_error(error)})")
+            self._add_problem_note(f"the curves at full resolution could not be written ({one_line_error(error)})")
             return
         if written is None:
             return
@@ -199,24 +197,24 @@ class Shipper:
 
         def store_and_tag() -> None:
             store.log_file(path, artifact)
-            tag = sidecar.add_to_tag(store.read_tag(contract.TAG_SIDECAR), artifact, written)
-            store.set_tags({contract.TAG_SIDECAR: tag})
+            tag = sidecar.updated_sidecar_tag(store.read_tag(contract.TAG_CURVE_FILES), artifact, written)
+            store.set_tags({contract.TAG_CURVE_FILES: tag})
 
         self._store_artifact(store, "the curves at full resolution", store_and_tag)
 
-    def _store_artifact(self, store: Store, what: str, send: Callable[[], None]) -> None:
+    def _store_artifact(self, store: MlflowStore, what: str, send: Callable[[], None]) -> None:
         """Call `send` to store an artifact, and call it again after temporary failures. After a permanent failure, a note in
         `status.json` says that the artifact `what` could not be stored."""
-        for attempt, pause in enumerate((*_ARTIFACT_PAUSES_S, None)):
+        for attempt, pause in enumerate((*_ARTIFACT_RETRY_WAITS_S, None)):
             try:
                 send()
                 return
             except Exception as error:
                 store.read_tag(
-                    contract.TAG_SIDECAR
+                    contract.TAG_CURVE_FILES
                 )  # raises an error if the tracking server itself fails; the caller then retries later
                 if pause is None or not self._may_succeed_later(attempt, error):
-                    self._add_note(f"{what} could not be stored ({one_line_error(error)})")
+                    self._add_problem_note(f"{what} could not be stored ({one_line_error(error)})")
                     return
                 time.sleep(pause)
 
@@ -224,12 +222,12 @@ class Shipper:
         """Return whether another attempt to store an artifact makes sense. The number of attempts is lower if earlier artifacts
         failed and a training process may be waiting."""
         if not self._no_artifacts:
-            return attempt < _MAX_SHORT_PAUSES or is_temporary(error)
-        return is_temporary(error) and (attempt < _MAX_SHORT_PAUSES or self._has_trainer_exited())
+            return attempt < _REDUCED_ARTIFACT_RETRIES or is_temporary(error)
+        return is_temporary(error) and (attempt < _REDUCED_ARTIFACT_RETRIES or self._has_trainer_exited())
 
-    def _open_store(self) -> Store:
+    def _open_store(self) -> MlflowStore:
         if self._store is None:
-            store = Store(self._uri)
+            store = MlflowStore(self._uri)
             store.refused.update(self._state.get("refused", {}))
             run_id = store.open_run(self._run, self._state.get("run_id"))
             self._update_status(run_id=run_id, experiment_id=store.experiment_id)
@@ -237,8 +235,8 @@ class Shipper:
             self._store = store
         return self._store
 
-    def _log_reproduction(self, store: Store) -> None:
-        facts = read_json(self._folder / "reproduction.json")
+    def _log_reproduction(self, store: MlflowStore) -> None:
+        facts = read_json_object(self._folder / "reproduction.json")
         if not facts:
             return
         if facts["git_commit"]:
@@ -250,39 +248,39 @@ class Shipper:
                 self._log_text(store, facts["git_diff"], "git.diff")
         except Exception as error:  # the artifact store may be unreachable forever, and the metric values matter more
             self._no_artifacts = True
-            self._add_note(f"the git diff and the requirements could not be stored ({one_line_error(error)})")
+            self._add_problem_note(f"the git diff and the requirements could not be stored ({one_line_error(error)})")
 
-    def _log_text(self, store: Store, text: str, name: str) -> None:
+    def _log_text(self, store: MlflowStore, text: str, name: str) -> None:
         """Store a text as an artifact, by means of a temporary file in the spool folder."""
         path = self._folder / name
         path.write_text(text, encoding="utf-8", newline="")
         store.log_file(path, f"reproduce/{name}")
         path.unlink()
 
-    def _process_frame(self, store: Store, frame: Frame) -> None:
+    def _process_frame(self, store: MlflowStore, frame: SpoolFrame) -> None:
         if frame.kind == EVENT:
             self._process_event(store, frame.event())
             return
         for step, written_ms, values in frame.rows():
             time_ms = clean_time(written_ms)
             if frame.kind != STEPS:
-                self._points += [Point(name, value, step, time_ms) for name, value in values.items()]
+                self._points += [MetricPoint(name, value, step, time_ms) for name, value in values.items()]
             elif step >= self._stored_below:
                 before = self._windows.open_since
                 self._points += self._windows.add(step, time_ms, values)
                 if self._windows.open_since != before:
                     self._opened_at = frame.start
 
-    def _process_event(self, store: Store, event: Mapping[str, Any]) -> None:
+    def _process_event(self, store: MlflowStore, event: Mapping[str, Any]) -> None:
         if "end" in event:
             self._ending = event["end"]
         if event.get("tags"):
             store.set_tags(event["tags"])
         refused = store.log_params(event["params"]) if event.get("params") else []
         if refused:
-            self._add_note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
+            self._add_problem_note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
 
-    def _send_points(self, store: Store) -> None:
+    def _send_points(self, store: MlflowStore) -> None:
         """Send the collected points, and then acknowledge all frames before the first row of the incomplete window."""
         store.log_points(self._points)
         self._points, self._sent_at = [], time.monotonic()
@@ -306,13 +304,13 @@ class Shipper:
 
     def _archive_segments(self, done: Acknowledgement) -> None:
         if problem := sidecar.archive_segments(self._folder, done.position.segment):
-            self._add_note(f"the curves at full resolution are incomplete ({one_line_error(problem)})")
+            self._add_problem_note(f"the curves at full resolution are incomplete ({one_line_error(problem)})")
 
     def _last_written_ms(self) -> int:
         written = (int(path.stat().st_mtime * 1000) for path in self._folder.glob("*.spool"))
         return max(written, default=int(self._run["start_ms"]))
 
-    def _add_note(self, text: str) -> None:
+    def _add_problem_note(self, text: str) -> None:
         notes = [note for note in str(self._state.get("note") or "").split("; ") if note]
         if text not in notes:
             self._update_status(note="; ".join([*notes, text]))
@@ -349,24 +347,26 @@ def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
         os.nice(10)
     logging.disable()  # standard error must contain only the reason of an exit; problems with the store go to `status.json`
     jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-    threading.Thread(target=_read_jobs, args=(lines, jobs), daemon=True).start()
-    job = _next_job(jobs, trainer)
+    threading.Thread(target=_read_shipper_jobs, args=(lines, jobs), daemon=True).start()
+    job = _next_shipper_job(jobs, trainer)
     while job is not None:
         folder = Path(job["folder"])
-        _deliver_locked(folder, Path(job["script_folder"]), trainer)
-        job = _next_job(jobs, trainer)
+        _deliver_from_locked_spool(folder, Path(job["script_folder"]), trainer)
+        job = _next_shipper_job(jobs, trainer)
         # The training process usually deletes a delivered spool folder; if it has exited or no longer waits for the delivery,
         # this process deletes the folder.
         remove_spool(folder)
 
 
-def _read_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+def _read_shipper_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None]) -> None:
     for line in iter(lines.readline, b""):
         jobs.put(json.loads(line))
     jobs.put(None)
 
 
-def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]) -> dict[str, Any] | None:
+def _next_shipper_job(
+    jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """Wait until the training process sends the next job (a spool folder to deliver). Return None if the training process sent
     null, has exited, or sent no job for `standby_s` seconds."""
     leave_at = time.monotonic() + trainer["standby_s"]
@@ -389,7 +389,7 @@ def _has_exited(parent: int) -> bool:
     return not psutil.pid_exists(parent)
 
 
-def _deliver_locked(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None:
+def _deliver_from_locked_spool(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None:
     held = lock_spool(folder)
     if held is None:
         sys.stderr.write(f"another process delivers {folder}\n")
@@ -402,6 +402,6 @@ def _deliver_locked(folder: Path, script_folder: Path, trainer: Mapping[str, Any
         if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
             sys.exit(1)
     except Exception as error:
-        write_json(folder / "status.json", {**read_json(folder / "status.json"), "error": one_line_error(error)})
+        write_json(folder / "status.json", {**read_json_object(folder / "status.json"), "error": one_line_error(error)})
         raise
     held.release()

@@ -7,7 +7,7 @@ becomes idle after the run, and is reused for the next run.
 
 Reusing it saves the seconds of CPU time that importing MLflow and opening its store take. If a training process has several
 simultaneous runs, each run has its own shipper process. All shipper processes exit when the training process exits; an idle one
-exits after `STANDBY_S` seconds.
+exits after `SHIPPER_STANDBY_S` seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import advisor_logging
 from advisor.contract.redact import one_line_error
 from advisor_logging.spool import working_directory
 
-STANDBY_S = 300.0
+SHIPPER_STANDBY_S = 300.0
 """Seconds for which an idle shipper process waits for the next run; it uses at least 200 MB of memory while it waits."""
 
 # Our packages are imported first, so that later entries of `sys.path` cannot hide them.
@@ -56,7 +56,7 @@ MLFLOW_DEFAULTS = {
     "GIT_PYTHON_REFRESH": "quiet",
 }
 _FORCED_VARIABLES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
-_RUN_VARIABLES = {
+_PER_RUN_VARIABLES = {
     "ADVISOR_PARAMS",
     "ADVISOR_SEED",
     "ADVISOR_TRIAL",
@@ -75,7 +75,7 @@ class ShipperSettings(NamedTuple):
 
     tracking_uri: str
     environment: dict[str, str]
-    """All environment variables except `_RUN_VARIABLES`, because any variable may affect the connection to the store."""
+    """All environment variables except `_PER_RUN_VARIABLES`, because any variable may affect the connection to the store."""
     cwd: str
     path: list[str]
     path_last: list[str]
@@ -89,7 +89,7 @@ class ShipperSettings(NamedTuple):
         own = {os.path.realpath(cwd), os.path.dirname(os.path.realpath(os.path.join(cwd, script or ".")))}
         path = [os.path.normpath(os.path.join(cwd, p)) for p in sys.path if p]
         first = [p for p in path if os.path.realpath(p) not in own]
-        environment = {name: text for name, text in os.environ.items() if name not in _RUN_VARIABLES}
+        environment = {name: text for name, text in os.environ.items() if name not in _PER_RUN_VARIABLES}
         return cls(tracking_uri, environment, cwd, first, [p for p in path if p not in first])
 
 
@@ -152,7 +152,7 @@ class HelperProcess:
 class ShipperProcess(HelperProcess):
     def __init__(self, settings: ShipperSettings) -> None:
         """Raises OSError if the system cannot start the process."""
-        super().__init__("shipper", settings, {"standby_s": STANDBY_S})
+        super().__init__("shipper", settings, {"standby_s": SHIPPER_STANDBY_S})
         self._settings = settings
         self._database: tuple[int, int] | None = None
 
@@ -163,13 +163,13 @@ class ShipperProcess(HelperProcess):
 
     def release(self) -> None:
         """Make the shipper process available for another run once it has delivered the current run."""
-        self._database = _file_identity(self._settings.tracking_uri)
+        self._database = _sqlite_file_identity(self._settings.tracking_uri)
         _idle_shippers.append(self)
 
     def can_serve(self, settings: ShipperSettings) -> bool:
         # If someone replaced or deleted the SQLite file, a shipper process that has the old file open would still write to the
         # old file.
-        same_database = self._database == _file_identity(settings.tracking_uri)
+        same_database = self._database == _sqlite_file_identity(settings.tracking_uri)
         return self.is_alive() and self._settings == settings and same_database
 
     def stop(self) -> None:
@@ -181,11 +181,11 @@ class ShipperProcess(HelperProcess):
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         self._stderr.close()
-        _stopped.append(self)
+        _stopped_shippers.append(self)
 
 
 _idle_shippers: list[ShipperProcess] = []
-_stopped: list[ShipperProcess] = []
+_stopped_shippers: list[ShipperProcess] = []
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         after_in_child=_idle_shippers.clear
@@ -201,7 +201,9 @@ def _stop_idle_shippers() -> None:
 def acquire_shipper(tracking_uri: str, folder: Path) -> ShipperProcess:
     """Return a shipper process that delivers the spool in `folder`: an idle process with the same settings, or a new process.
     Raises OSError."""
-    _stopped[:] = [one for one in _stopped if one.is_alive()]  # polling reaps a child process that has exited
+    _stopped_shippers[:] = [
+        one for one in _stopped_shippers if one.is_alive()
+    ]  # polling reaps a child process that has exited
     settings = ShipperSettings.from_this_process(tracking_uri)
     while (shipper := _pop_idle_shipper()) is not None:
         if shipper.can_serve(settings):
@@ -223,7 +225,7 @@ def _pop_idle_shipper() -> ShipperProcess | None:
         return None
 
 
-def _file_identity(tracking_uri: str) -> tuple[int, int] | None:
+def _sqlite_file_identity(tracking_uri: str) -> tuple[int, int] | None:
     """Return (device, inode) of the SQLite file that the tracking URI names; None if the file does not exist."""
     path, _, _ = tracking_uri.removeprefix("sqlite:///").partition("?")
     try:

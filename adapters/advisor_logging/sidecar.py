@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import contract
-from advisor_logging.limits import MAX_STEP, MAX_VALUE_CHARS
+from advisor_logging.limits import MAX_EXACT_STEP, MAX_VALUE_CHARS
 from advisor_logging.spool import (
     EVENT,
     STEPS,
-    Frame,
-    Position,
+    SpoolFrame,
+    SpoolPosition,
     last_dropped_step,
     list_segment_parts,
     read_segment,
@@ -42,23 +42,23 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MAX_GROUP_ROWS = 1 << 16
-_INDEX_KEY = b"advisor.curves"
-"""Key in the Parquet metadata of a sidecar part; its value is the part's `PartIndex` as JSON."""
+ROWS_PER_PARQUET_GROUP = 1 << 16
+_PART_INDEX_KEY = b"advisor.curves"
+"""Key in the Parquet metadata of a sidecar part; its value is the part's `SidecarPartIndex` as JSON."""
 
-CurveRows = tuple[str, int, int, int, int]
+CurveRowPosition = tuple[str, int, int, int, int]
 """Position of one metric's rows in a sidecar part: (metric, first row, number of rows, first step, last step)."""
 
 
-class PartIndex(NamedTuple):
+class SidecarPartIndex(NamedTuple):
     """Table of contents of a sidecar part: the position of each metric's rows."""
 
-    curves: list[CurveRows]
+    curves: list[CurveRowPosition]
     begins: int
     """First training step in the sidecar part; if it contains only evaluations, the step of the first evaluation."""
 
 
-class Curve(NamedTuple):
+class MetricCurve(NamedTuple):
     """Values of one metric in ascending order of steps; all arrays have shape (n,)."""
 
     name: str
@@ -90,7 +90,9 @@ def archive_segments(folder: Path, end: int) -> str | None:
             segment_path(folder, number).unlink(missing_ok=True)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-            last = max((_last_step(f) for f in read_segment(folder, Position(number)) if f.kind != EVENT), default=-1)
+            last = max(
+                (_last_step(f) for f in read_segment(folder, SpoolPosition(number)) if f.kind != EVENT), default=-1
+            )
             segment_path(folder, number).unlink(missing_ok=True)
             record_dropped_steps(folder, last)
     return problem
@@ -118,23 +120,23 @@ def write_sidecar(folder: Path, path: Path, *, continued: bool = False) -> Sidec
     return SidecarSummary(sum(count for _, _, count, _, _ in places), from_step, max(last for *_, last in places))
 
 
-def _last_step(frame: Frame) -> int:
+def _last_step(frame: SpoolFrame) -> int:
     return max((int(step) for step in frame.columns()[0]), default=-1)
 
 
 def _write_part(folder: Path, number: int) -> None:
     """Convert a segment of the spool to a part of the sidecar table. If an earlier attempt left a part of the same segment, the
     new part replaces it."""
-    frames = [frame for frame in read_segment(folder, Position(number)) if frame.kind != EVENT]
+    frames = [frame for frame in read_segment(folder, SpoolPosition(number)) if frame.kind != EVENT]
     if not frames:
         return
     curves, first = _gather_curves(frames), 0
-    places: list[CurveRows] = []
+    places: list[CurveRowPosition] = []
     for curve in curves:
         places.append((curve.name, first, len(curve.steps), int(curve.steps[0]), int(curve.steps[-1])))
         first += len(curve.steps)
     trained = [int(frame.columns()[0][0]) for frame in frames if frame.kind == STEPS][:1]
-    index = PartIndex(places, min(trained or [low for _, _, _, low, _ in places]))
+    index = SidecarPartIndex(places, min(trained or [low for _, _, _, low, _ in places]))
     path = segment_part_path(folder, number, max(last for *_, last in places))
     temporary = path.with_suffix(".new")
     try:
@@ -150,7 +152,7 @@ def _write_part(folder: Path, number: int) -> None:
             part.path.unlink()
 
 
-def _gather_curves(frames: Iterable[Frame]) -> list[Curve]:
+def _gather_curves(frames: Iterable[SpoolFrame]) -> list[MetricCurve]:
     """Return the values in the frames, as one curve per metric. Values of one metric at the same step stay in the order in
     which they were recorded."""
     import numpy as np
@@ -166,27 +168,27 @@ def _gather_curves(frames: Iterable[Frame]) -> list[Curve]:
     curves = []
     for name in sorted(gathered):
         steps_, times_, values_ = (np.frombuffer(column, dtype=np.float64) for column in gathered.pop(name))
-        steps_ = steps_.clip(-MAX_STEP, MAX_STEP)  # earlier versions wrote larger step numbers
-        curves.append(_sort_by_step(Curve(name, steps_.astype(np.int64), times_.astype(np.int64), values_)))
+        steps_ = steps_.clip(-MAX_EXACT_STEP, MAX_EXACT_STEP)  # earlier versions wrote larger step numbers
+        curves.append(_sort_by_step(MetricCurve(name, steps_.astype(np.int64), times_.astype(np.int64), values_)))
     return curves
 
 
-def _sort_by_step(curve: Curve) -> Curve:
+def _sort_by_step(curve: MetricCurve) -> MetricCurve:
     import numpy as np
 
     if (curve.steps[1:] >= curve.steps[:-1]).all():
         return curve
     order = np.argsort(curve.steps, kind="stable")
-    return Curve(curve.name, curve.steps[order], curve.times[order], curve.values[order])
+    return MetricCurve(curve.name, curve.steps[order], curve.times[order], curve.values[order])
 
 
-def _read_index(path: Path) -> PartIndex:
+def _read_index(path: Path) -> SidecarPartIndex:
     import pyarrow.parquet as pq
 
-    return PartIndex(*json.loads(pq.read_schema(path).metadata[_INDEX_KEY]))
+    return SidecarPartIndex(*json.loads(pq.read_schema(path).metadata[_PART_INDEX_KEY]))
 
 
-def _merge_parts(parts: list[Path], indices: list[list[CurveRows]], path: Path) -> None:
+def _merge_parts(parts: list[Path], indices: list[list[CurveRowPosition]], path: Path) -> None:
     pieces: dict[str, list[tuple[Path, int, int, int, int]]] = {}
     for part, index in zip(parts, indices, strict=True):
         for name, first, count, low, high in index:
@@ -196,25 +198,27 @@ def _merge_parts(parts: list[Path], indices: list[list[CurveRows]], path: Path) 
             mine = pieces[name]
             if all(before[-1] <= after[-2] for before, after in pairwise(mine)):
                 for part, first, count, _, _ in mine:
-                    for curve in _read_rows(part, name, first, count):
+                    for curve in _read_curve_rows(part, name, first, count):
                         table.add(curve)
             else:  # the steps of two parts overlap, for example because an evaluation was late: sort the whole curve
                 table.add(
                     _sort_by_step(
-                        _concatenate([c for part, first, n, _, _ in mine for c in _read_rows(part, name, first, n)])
+                        _concatenate(
+                            [c for part, first, n, _, _ in mine for c in _read_curve_rows(part, name, first, n)]
+                        )
                     )
                 )
 
 
-def _concatenate(curves: list[Curve]) -> Curve:
+def _concatenate(curves: list[MetricCurve]) -> MetricCurve:
     import numpy as np
 
     _, *columns = zip(*curves, strict=True)
     steps, times, values = (np.concatenate(column) for column in columns)
-    return Curve(curves[0].name, steps, times, values)
+    return MetricCurve(curves[0].name, steps, times, values)
 
 
-def _read_rows(part: Path, name: str, first: int, count: int) -> Iterator[Curve]:
+def _read_curve_rows(part: Path, name: str, first: int, count: int) -> Iterator[MetricCurve]:
     """Yield `count` rows of a sidecar part, starting at row `first`, one Parquet row group at a time. All these rows must
     belong to the metric `name`."""
     import pyarrow.parquet as pq
@@ -226,37 +230,37 @@ def _read_rows(part: Path, name: str, first: int, count: int) -> Iterator[Curve]
             low, high = max(first - start, 0), min(first + count - start, rows)
             if low < high:
                 group = file.read_row_group(i, columns=["step", "time_ms", "value"]).slice(low, high - low)
-                yield Curve(name, *(group[column].to_numpy() for column in ("step", "time_ms", "value")))
+                yield MetricCurve(name, *(group[column].to_numpy() for column in ("step", "time_ms", "value")))
             start += rows
 
 
 class _CurveWriter:
-    """Collects curves of metrics, and writes them as Parquet row groups of `MAX_GROUP_ROWS` rows."""
+    """Collects curves of metrics, and writes them as Parquet row groups of `ROWS_PER_PARQUET_GROUP` rows."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
         self._batches: list[Any] = []
         self._rows = 0
 
-    def add(self, curve: Curve) -> None:
+    def add(self, curve: MetricCurve) -> None:
         """Callers must add the curves in alphabetical order of their metrics' names."""
         import pyarrow as pa
 
-        for start in range(0, len(curve.steps), MAX_GROUP_ROWS):
-            part = slice(start, start + MAX_GROUP_ROWS)
+        for start in range(0, len(curve.steps), ROWS_PER_PARQUET_GROUP):
+            part = slice(start, start + ROWS_PER_PARQUET_GROUP)
             columns = [pa.array(c[part]) for c in (curve.steps, curve.times, curve.values)]
             self._batches.append(
                 pa.record_batch([pa.repeat(curve.name, len(columns[0])), *columns], schema=_table_schema())
             )
             self._rows += len(columns[0])
-            if self._rows >= MAX_GROUP_ROWS:
+            if self._rows >= ROWS_PER_PARQUET_GROUP:
                 self.flush()
 
     def flush(self) -> None:
         import pyarrow as pa
 
         if self._batches:
-            self._writer.write_table(pa.Table.from_batches(self._batches), row_group_size=2 * MAX_GROUP_ROWS)
+            self._writer.write_table(pa.Table.from_batches(self._batches), row_group_size=2 * ROWS_PER_PARQUET_GROUP)
             self._batches, self._rows = [], 0
 
 
@@ -264,7 +268,7 @@ class _CurveWriter:
 def _open_curve_writer(path: Path, index: bytes | None = None) -> Iterator[_CurveWriter]:
     import pyarrow.parquet as pq
 
-    schema = _table_schema() if index is None else _table_schema().with_metadata({_INDEX_KEY: index})
+    schema = _table_schema() if index is None else _table_schema().with_metadata({_PART_INDEX_KEY: index})
     with pq.ParquetWriter(
         path,
         schema,
@@ -284,7 +288,7 @@ def _table_schema() -> Any:
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
 
 
-def is_continued(run: Mapping[str, Any]) -> bool:
+def is_continued_run(run: Mapping[str, Any]) -> bool:
     """Return whether the run started before this spool folder was created. run: content of `run.json`."""
     return bool(run.get("continues", run.get("run_id")))
 
@@ -293,13 +297,13 @@ def sidecar_name(run: Mapping[str, Any]) -> str:
     """Return the file name of the sidecar. If the MLflow run is older than this spool, the name includes the spool's id,
     because the run may have several sidecars."""
     name = contract.SIDECAR_PATH.rpartition("/")[2]
-    if not is_continued(run):
+    if not is_continued_run(run):
         return name
     stem, _, suffix = name.rpartition(".")
     return f"{stem}-{run.get('identity', run['spool'])}.{suffix}"
 
 
-def add_to_tag(tag: str | None, path: str, written: SidecarSummary) -> str:
+def updated_sidecar_tag(tag: str | None, path: str, written: SidecarSummary) -> str:
     """Return the value of the sidecar tag with an entry for this sidecar added to it. If the tag's value becomes too long for
     MLflow, the oldest entries are dropped."""
     try:

@@ -31,21 +31,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from advisor_logging.table import Row, Table, rows_to_tables
+from advisor_logging.table import MetricRow, MetricTable, rows_to_tables
 
-SEGMENT_BYTES = 8 << 20
+MAX_SEGMENT_BYTES = 8 << 20
 """Maximum bytes of a segment file; beyond this size, a new segment begins. Only whole segments can be deleted to free disk
 space."""
-RESERVE_BYTES = 256 << 10
+RESERVED_DISK_BYTES = 256 << 10
 """Bytes of disk space reserved for evaluations, tags and the end of the run; this space is released when the disk is full."""
-DELIVERED_PATTERN = "*.delivered"
+DELIVERED_SPOOL_PATTERN = "*.delivered"
 """File name pattern of spool folders that are fully delivered and are being deleted."""
 
 STEPS, EVALUATION, EVENT = 0, 1, 2
 """Kinds of frames: rows of training steps (reduced to windows when they are sent), rows of evaluations (sent unchanged), and
 JSON objects."""
 
-_FRAME_HEAD = struct.Struct("<IIB")
+_FRAME_HEADER = struct.Struct("<IIB")
 _TABLE_SHAPE = struct.Struct("<IH")
 
 
@@ -70,7 +70,7 @@ def working_directory() -> str:
         return os.path.abspath(os.sep)
 
 
-def default_folders() -> list[Path]:
+def default_spool_folders() -> list[Path]:
     """Return the folders that may contain this user's spools, in order of preference: ADVISOR_SPOOL, the state folder, the
     temporary folder."""
     folders = [Path(working_directory(), text)] if (text := os.environ.get("ADVISOR_SPOOL")) else []
@@ -81,7 +81,7 @@ def default_folders() -> list[Path]:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Position:
+class SpoolPosition:
     """A position in the spool: number of the segment and byte offset in it."""
 
     segment: int = 0
@@ -92,20 +92,20 @@ class Position:
 class Acknowledgement:
     """The store has all frames before `position`, and all training steps after `position` whose number is below `step`."""
 
-    position: Position = Position()
+    position: SpoolPosition = SpoolPosition()
     step: int = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SpoolFrame:
     """One record in the spool; `start` is its position, and `end` is the position of the next frame."""
 
     kind: int
     payload: bytes
-    start: Position
-    end: Position
+    start: SpoolPosition
+    end: SpoolPosition
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[MetricRow]:
         """Return the rows in a STEPS or EVALUATION frame."""
         return _decode_rows(self.payload)
 
@@ -119,19 +119,19 @@ class Frame:
 
 
 def _encode_frame(kind: int, payload: bytes) -> bytes:
-    return _FRAME_HEAD.pack(len(payload), zlib.crc32(payload), kind) + payload
+    return _FRAME_HEADER.pack(len(payload), zlib.crc32(payload), kind) + payload
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:
     return _encode_frame(EVENT, json.dumps(event).encode())
 
 
-def encode_rows(kind: int, rows: Sequence[Row]) -> bytes:
+def encode_rows(kind: int, rows: Sequence[MetricRow]) -> bytes:
     """Encode rows as frames: one frame for each sequence of consecutive rows that have the same metrics."""
     return b"".join(encode_table(kind, table) for table in rows_to_tables(rows))
 
 
-def encode_table(kind: int, table: Table) -> bytes:
+def encode_table(kind: int, table: MetricTable) -> bytes:
     names_json = json.dumps(list(table.columns)).encode()
     lines = zip(table.steps, table.times_ms, *table.columns.values(), strict=True)
     numbers = array("d", chain.from_iterable(lines))
@@ -140,7 +140,7 @@ def encode_table(kind: int, table: Table) -> bytes:
     return _encode_frame(kind, _TABLE_SHAPE.pack(len(table), len(names_json)) + names_json + numbers.tobytes())
 
 
-def _decode_rows(payload: bytes) -> list[Row]:
+def _decode_rows(payload: bytes) -> list[MetricRow]:
     names, width, flat = _decode_numbers(payload)
     lines = (flat[i : i + width] for i in range(0, len(flat), width))
     return [(int(line[0]), int(line[1]), dict(zip(names, line[2:], strict=True))) for line in lines]
@@ -162,13 +162,13 @@ class SpoolWriter:
     """Appends frames to the spool in the existing `folder`."""
 
     def __init__(self, folder: Path, segment_bytes: int | None = None) -> None:
-        self._folder, self._segment_bytes = folder, segment_bytes or SEGMENT_BYTES
+        self._folder, self._segment_bytes = folder, segment_bytes or MAX_SEGMENT_BYTES
         self._number = 0
         self._torn_at: int | None = None
         self._file = open(segment_path(folder, 0), "ab", buffering=0)  # noqa: SIM115 - open until the end of the run
         self._reserve = folder / "reserve"
         with contextlib.suppress(OSError):
-            self._reserve.write_bytes(bytes(RESERVE_BYTES))
+            self._reserve.write_bytes(bytes(RESERVED_DISK_BYTES))
 
     def append(self, frames: bytes, *, critical: bool = False) -> None:
         """Append complete frames to the spool. Raises OSError, for example if the disk is full; a partially written frame is
@@ -190,17 +190,17 @@ class SpoolWriter:
 
     def _write_completely(self, frames: bytes) -> None:
         if self._torn_at is not None:
-            self._truncate(self._torn_at)
+            self._remove_partial_frame(self._torn_at)
         start = self._file.tell()
         try:
             written = self._file.write(frames)
             if written != len(frames):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
-            self._truncate(start)
+            self._remove_partial_frame(start)
             raise
 
-    def _truncate(self, start: int) -> None:
+    def _remove_partial_frame(self, start: int) -> None:
         """Remove a partially written frame, because readers of the spool would stop there. If removing the frame fails, the
         next write tries it again."""
         self._torn_at = start
@@ -218,7 +218,7 @@ class SpoolWriter:
         self._file.close()
 
 
-def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
+def read_frames(folder: Path, position: SpoolPosition) -> Iterator[SpoolFrame]:
     """Yield the complete frames from `position` to the current end of the spool."""
     while True:
         following = any(number > position.segment for number in segment_numbers(folder))
@@ -229,10 +229,10 @@ def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
             position = frame.end
         if not following:
             return
-        position = Position(min(number for number in segment_numbers(folder) if number > position.segment))
+        position = SpoolPosition(min(number for number in segment_numbers(folder) if number > position.segment))
 
 
-def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
+def read_segment(folder: Path, position: SpoolPosition) -> Iterator[SpoolFrame]:
     """Yield the complete frames of one segment, starting at `position`; if the segment was deleted, yield nothing."""
     try:
         with open(segment_path(folder, position.segment), "rb") as file:
@@ -241,8 +241,8 @@ def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
     except FileNotFoundError:
         return
     for kind, payload, length in _complete_frames(data):
-        end = Position(position.segment, position.offset + length)
-        yield Frame(kind, payload, position, end)
+        end = SpoolPosition(position.segment, position.offset + length)
+        yield SpoolFrame(kind, payload, position, end)
         position = end
 
 
@@ -253,13 +253,13 @@ def segment_numbers(folder: Path) -> list[int]:
 def _complete_frames(data: bytes) -> Iterator[tuple[int, bytes, int]]:
     """Yield the kind, the payload and the full length of each frame in `data`; stop at a truncated frame."""
     at = 0
-    while at + _FRAME_HEAD.size <= len(data):
-        length, checksum, kind = _FRAME_HEAD.unpack_from(data, at)
-        payload = data[at + _FRAME_HEAD.size : at + _FRAME_HEAD.size + length]
+    while at + _FRAME_HEADER.size <= len(data):
+        length, checksum, kind = _FRAME_HEADER.unpack_from(data, at)
+        payload = data[at + _FRAME_HEADER.size : at + _FRAME_HEADER.size + length]
         if len(payload) < length or zlib.crc32(payload) != checksum:
             return
-        yield kind, payload, _FRAME_HEAD.size + length
-        at += _FRAME_HEAD.size + length
+        yield kind, payload, _FRAME_HEADER.size + length
+        at += _FRAME_HEADER.size + length
 
 
 def segment_path(folder: Path, number: int) -> Path:
@@ -282,18 +282,18 @@ def remove_spool(folder: Path) -> None:
     delivered, in case the deletion is interrupted."""
     run = folder / "run.json"
     with contextlib.suppress(OSError, ValueError):
-        write_json(run, {**read_json(run), "delivered": True})
+        write_json(run, {**read_json_object(run), "delivered": True})
     for path in folder.glob("*"):
         if path != run:
             with contextlib.suppress(OSError):
                 path.unlink()
-    if not folder.match(DELIVERED_PATTERN):
+    if not folder.match(DELIVERED_SPOOL_PATTERN):
         with contextlib.suppress(OSError):
-            folder = folder.rename(f"{folder}{DELIVERED_PATTERN[1:]}")
+            folder = folder.rename(f"{folder}{DELIVERED_SPOOL_PATTERN[1:]}")
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; an empty dict if the file does not exist."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
@@ -303,8 +303,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_acknowledgement(folder: Path) -> Acknowledgement:
     """Return the latest acknowledgement, which states up to which position MLflow has all data of the spool."""
-    raw = read_json(folder / "acknowledged.json")
-    return Acknowledgement(Position(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledgement()
+    raw = read_json_object(folder / "acknowledged.json")
+    return Acknowledgement(SpoolPosition(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledgement()
 
 
 def write_acknowledgement(folder: Path, done: Acknowledgement) -> None:
@@ -313,7 +313,7 @@ def write_acknowledgement(folder: Path, done: Acknowledgement) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SegmentPart:
     """An acknowledged segment that was converted to the format of the sidecar table."""
 
     path: Path
@@ -321,12 +321,12 @@ class Part:
     last_step: int
 
 
-def list_segment_parts(folder: Path) -> list[Part]:
+def list_segment_parts(folder: Path) -> list[SegmentPart]:
     """Return the existing sidecar parts of the spool, oldest first."""
     result = []
     for path in sorted(folder.glob("*.part")):
         segment, _, last_step = path.stem.partition("-")
-        result.append(Part(path, int(segment), int(last_step)))
+        result.append(SegmentPart(path, int(segment), int(last_step)))
     return result
 
 
@@ -335,7 +335,7 @@ def segment_part_path(folder: Path, segment: int, last_step: int) -> Path:
     return folder / f"{segment:06d}-{last_step}.part"
 
 
-def delete_segment_part(folder: Path, part: Part) -> None:
+def delete_segment_part(folder: Path, part: SegmentPart) -> None:
     """Delete a sidecar part to free disk space. The sidecar of the run then starts after the last step of the deleted part."""
     part.path.unlink(missing_ok=True)
     record_dropped_steps(folder, part.last_step)
@@ -347,4 +347,4 @@ def record_dropped_steps(folder: Path, last_step: int) -> None:
 
 def last_dropped_step(folder: Path) -> int:
     """Return the last training step that is missing from the sidecar; -1 if no step is missing."""
-    return int(read_json(folder / "dropped.json").get("last_step", -1))
+    return int(read_json_object(folder / "dropped.json").get("last_step", -1))

@@ -19,11 +19,11 @@ from advisor import contract
 from advisor.contract.redact import one_line_error
 from advisor_logging.limits import MAX_NAME_CHARS, MAX_VALUE_CHARS, clean_name, clean_text
 from advisor_logging.spool import user_id
-from advisor_logging.windows import Point
+from advisor_logging.windows import MetricPoint
 
 MAX_METRICS_PER_REQUEST = 1000
 MAX_PARAMS_PER_REQUEST = 100
-_RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
+_REQUEST_RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 """Seconds between two attempts to write one value if the store's error may be temporary."""
 MAX_REFUSALS_PER_METRIC = 3
 """After `MAX_REFUSALS_PER_METRIC` refused values of a metric, its other values are not sent, unless the store has accepted at
@@ -31,9 +31,9 @@ least one."""
 MAX_DUPLICATE_RUNS = 50
 """Maximum number of results of a search for the MLflow runs that belong to one spool."""
 _TEMPORARY_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ETIMEDOUT)
-_METRIC_PREFIX = "metric "
+_REFUSED_METRIC_PREFIX = "metric "
 _REFUSAL_CODES = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
-_REFUSED_FILE_ERRNOS = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
+_REFUSED_FILE_NAME_ERRNOS = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
 """Operating system errors that a file store raises if the name of a metric, param or tag is not a valid file name, or is
 already used for a folder."""
 
@@ -48,7 +48,7 @@ class StoredRunState(NamedTuple):
     sidecar: str  # current value of the run's sidecar tag
 
 
-class Store:
+class MlflowStore:
     """Client of one MLflow tracking server or database. Every method can raise MLflow's errors."""
 
     def __init__(self, tracking_uri: str) -> None:
@@ -112,7 +112,7 @@ class Store:
                 return None
             match = matches[0]
         newest = max((metric.timestamp for metric in match.data._metric_objs), default=0)
-        return StoredRunState(newest, match.info.end_time, match.data.tags.get(contract.TAG_SIDECAR, ""))
+        return StoredRunState(newest, match.info.end_time, match.data.tags.get(contract.TAG_CURVE_FILES, ""))
 
     def _find_by_spool(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
         """Return the MLflow runs that belong to one spool. The first run of the result is the run to use.
@@ -145,16 +145,18 @@ class Store:
             match = self._client.get_experiment_by_name(name)  # another trial has meanwhile created the experiment
             if match is not None:
                 return str(match.experiment_id)
-            if len(name) <= MAX_NAME_CHARS or not _is_refusal(error):
+            if len(name) <= MAX_NAME_CHARS or not _is_refusal_by_store(error):
                 raise
             return self._find_or_create_experiment({**run, "experiment": name[:MAX_NAME_CHARS]})
 
-    def log_points(self, points: Sequence[Point]) -> None:
+    def log_points(self, points: Sequence[MetricPoint]) -> None:
         """Points that the store already has are left unchanged. Points that the store refuses are counted and skipped."""
         hopeless = {name for name, count in self.refused.items() if count >= MAX_REFUSALS_PER_METRIC} - self._accepted
         if hopeless:
-            self.refused.update(_METRIC_PREFIX + p.name for p in points if _METRIC_PREFIX + p.name in hopeless)
-            points = [p for p in points if _METRIC_PREFIX + p.name not in hopeless]
+            self.refused.update(
+                _REFUSED_METRIC_PREFIX + p.name for p in points if _REFUSED_METRIC_PREFIX + p.name in hopeless
+            )
+            points = [p for p in points if _REFUSED_METRIC_PREFIX + p.name not in hopeless]
         # NaN values are sent in separate batches: before MLflow 3.16, a NaN that is sent again violates the primary key and its
         # whole batch fails.
         kinds = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
@@ -168,10 +170,10 @@ class Store:
             for i in range(0, len(kind), MAX_METRICS_PER_REQUEST):
                 self._log_batch(kind[i : i + MAX_METRICS_PER_REQUEST])
 
-    def _log_batch(self, points: Sequence[Point]) -> None:
+    def _log_batch(self, points: Sequence[MetricPoint]) -> None:
         from mlflow.entities import Metric
 
-        names = [_METRIC_PREFIX + p.name for p in points]
+        names = [_REFUSED_METRIC_PREFIX + p.name for p in points]
         self._write_batch("metrics", names, [Metric(p.name, p.value, p.time_ms, p.step) for p in points])
         self._accepted.update(name for name in names if name not in self.refused)
 
@@ -206,7 +208,7 @@ class Store:
             self._send_batch(kind, entities)
         except Exception as error:
             is_stored = _is_duplicate(error)
-            if not is_stored and not self._refuses_values(error):
+            if not is_stored and not self._is_caused_by_values(error):
                 raise
             if len(entities) == 1 and is_stored:
                 return
@@ -222,10 +224,10 @@ class Store:
         batch: dict[str, Any] = {kind: entities}
         self._client.log_batch(self._run_id, **batch)
 
-    def _refuses_values(self, error: Exception) -> bool:
+    def _is_caused_by_values(self, error: Exception) -> bool:
         """Return whether the values themselves caused the error; to find out, test whether the store accepts a different value
         now."""
-        if not (_is_refusal(error) or getattr(error, "error_code", "") == "INTERNAL_ERROR"):
+        if not (_is_refusal_by_store(error) or getattr(error, "error_code", "") == "INTERNAL_ERROR"):
             return False
         from mlflow.entities import RunTag
 
@@ -238,15 +240,15 @@ class Store:
     def _retry_value(self, kind: str, name: str, entities: Sequence[Any], error: Exception) -> bool:
         """Try again to store a value if the error may be temporary. Return whether the value was stored. Raises every error
         that is not a refusal."""
-        if _is_refusal(error) or self.refused[name]:
+        if _is_refusal_by_store(error) or self.refused[name]:
             return False
-        for pause in _RETRY_PAUSES_S:
+        for pause in _REQUEST_RETRY_PAUSES_S:
             time.sleep(pause)
             try:
                 self._send_batch(kind, entities)
                 return True
             except Exception as again:
-                if not self._refuses_values(again):
+                if not self._is_caused_by_values(again):
                     raise
         return False
 
@@ -343,12 +345,12 @@ def _clean_texts(texts: Mapping[str, str]) -> dict[str, str]:
     return {clean_name(name): clean_text(value) for name, value in texts.items()}
 
 
-def _is_refusal(error: Exception) -> bool:
+def _is_refusal_by_store(error: Exception) -> bool:
     """Return whether the error means that the store refuses the same values at every attempt."""
     cause = error.__cause__ or error.__context__ or error
     for each in (error, cause):
         if isinstance(each, OSError):  # `requests` derives its network errors from OSError
-            return each.errno in _REFUSED_FILE_ERRNOS
+            return each.errno in _REFUSED_FILE_NAME_ERRNOS
         if getattr(each, "error_code", "") in _REFUSAL_CODES or isinstance(
             each, ValueError | TypeError | OverflowError
         ):

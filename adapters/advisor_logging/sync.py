@@ -16,26 +16,26 @@ from typing import Any, Literal
 import psutil
 from filelock import BaseFileLock
 
-from advisor.contract.redact import error_reason, learn_address, redact
+from advisor.contract.redact import error_reason, redact, register_address_secrets
 from advisor_logging import sidecar
 from advisor_logging.limits import clean_text
 from advisor_logging.shipper import Shipper, lock_spool
 from advisor_logging.shipper_process import MLFLOW_DEFAULTS
 from advisor_logging.spool import (
-    DELIVERED_PATTERN,
+    DELIVERED_SPOOL_PATTERN,
     EVENT,
-    Position,
-    default_folders,
+    SpoolPosition,
+    default_spool_folders,
     read_acknowledgement,
     read_frames,
-    read_json,
+    read_json_object,
     remove_spool,
     segment_numbers,
     segment_path,
 )
-from advisor_logging.store import Store
+from advisor_logging.store import MlflowStore
 
-State = Literal["left", "being delivered", "training", "unreadable"]
+SpoolState = Literal["left", "being delivered", "training", "unreadable"]
 MAX_REMOTE_SILENCE_S = 600.0
 """Maximum seconds after the last point during which an unfinished spool from another machine is assumed to be still growing."""
 MAX_FILE_BYTES = 256 << 20
@@ -45,11 +45,11 @@ MAX_RETRY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Spool:
+class SpoolDescription:
     """Description of a spool folder that `inspect_spool` returns."""
 
     folder: Path
-    state: State
+    state: SpoolState
     run_name: str
     experiment: str
     destination: str
@@ -73,7 +73,7 @@ def find_spools(paths: Sequence[Path]) -> list[Path]:
     """Return all spool folders at or below the given `paths`. Raises ValueError if one of the paths contains no spool folder."""
     folders: list[Path] = []
     for path in paths:
-        for emptied in path.glob(DELIVERED_PATTERN):
+        for emptied in path.glob(DELIVERED_SPOOL_PATTERN):
             with contextlib.suppress(OSError):
                 emptied.rmdir()
         here = [path] if (path / "run.json").is_file() else sorted(p.parent for p in path.glob("*/run.json"))
@@ -86,11 +86,15 @@ def find_spools(paths: Sequence[Path]) -> list[Path]:
 def find_own_spools() -> list[Path]:
     """Return this user's spool folders, from all default locations."""
     return find_spools(
-        [folder for folder in default_folders() if _is_own_folder(folder) and any(folder.glob("*/run.json"))]
+        [
+            folder
+            for folder in default_spool_folders()
+            if _belongs_to_current_user(folder) and any(folder.glob("*/run.json"))
+        ]
     )
 
 
-def _is_own_folder(folder: Path) -> bool:
+def _belongs_to_current_user(folder: Path) -> bool:
     """Return whether this user owns the folder; another user may have created it in a shared parent folder."""
     try:
         return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
@@ -98,27 +102,27 @@ def _is_own_folder(folder: Path) -> bool:
         return False
 
 
-def inspect_spool(folder: Path) -> Spool:
+def inspect_spool(folder: Path) -> SpoolDescription:
     """Describe a spool. Return a description of a spool folder; never raises an error: a damaged spool gets the state
     "unreadable"."""
     run: dict[str, Any] = {}
     points, last_ms, end = 0, None, None
     try:
-        _check_files(folder)
-        run = read_json(folder / "run.json")
-        _check_name(run)
+        _check_spool_files(folder)
+        run = read_json_object(folder / "run.json")
+        _check_experiment_name(run)
         last_ms = int(run["start_ms"])
-        for frame in read_frames(folder, _first_position(folder)):
+        for frame in read_frames(folder, _first_undelivered_position(folder)):
             if frame.kind == EVENT:
                 end = frame.event().get("end", end)
                 continue
             _, times, columns = frame.columns()
             points += len(times) * len(columns)
             last_ms = max(last_ms, int(max(times, default=0)))
-        state: State = _spool_state(folder, run, end)
+        state: SpoolState = _spool_state(folder, run, end)
     except Exception:  # reading a damaged or hostile file can raise any error
         state = "unreadable"
-    return Spool(
+    return SpoolDescription(
         folder=folder,
         state=state,
         run_name=clean_text(run.get("run_name") or run.get("run_id") or folder.name),
@@ -132,7 +136,7 @@ def inspect_spool(folder: Path) -> Spool:
     )
 
 
-def _check_files(folder: Path) -> None:
+def _check_spool_files(folder: Path) -> None:
     """Raise ValueError if the spool folder contains a kind of file that no training process writes.
 
     A hostile spool may contain links to this user's files, which the delivery would overwrite, or pipes, which would block the
@@ -146,7 +150,7 @@ def _check_files(folder: Path) -> None:
                 raise ValueError(f"{entry.name} in the spool is too large")
 
 
-def _check_name(run: dict[str, Any]) -> None:
+def _check_experiment_name(run: dict[str, Any]) -> None:
     """Raise ValueError if the spool's name contains path separators or similar characters, because a path that contains this
     name could then lead to another folder."""
     for key in ("spool", "identity"):
@@ -154,24 +158,30 @@ def _check_name(run: dict[str, Any]) -> None:
             raise ValueError(f"{key} is not a plain name")
 
 
-def _first_position(folder: Path) -> Position:
+def _first_undelivered_position(folder: Path) -> SpoolPosition:
     done = read_acknowledgement(folder).position
-    return done if segment_path(folder, done.segment).exists() else Position(min(segment_numbers(folder), default=0))
+    return (
+        done if segment_path(folder, done.segment).exists() else SpoolPosition(min(segment_numbers(folder), default=0))
+    )
 
 
-def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> State:
-    if run.get("delivered") or read_json(folder / "status.json").get("delivered"):
+def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> SpoolState:
+    if run.get("delivered") or read_json_object(folder / "status.json").get("delivered"):
         return "left"  # the spool is fully delivered, but its folder still exists
     held = lock_spool(folder)
     if held is None:
         return "being delivered"
     held.release()
-    if end is None and run.get("host") == socket.gethostname() and _is_running(run.get("process"), run["start_ms"]):
+    if (
+        end is None
+        and run.get("host") == socket.gethostname()
+        and _is_process_running(run.get("process"), run["start_ms"])
+    ):
         return "training"
     return "left"
 
 
-def _is_running(process: Any, before_ms: int) -> bool:
+def _is_process_running(process: Any, before_ms: int) -> bool:
     """Return whether the process is still running. before_ms: a process with the same id that started after this time is a
     different one."""
     try:
@@ -183,7 +193,7 @@ def _is_running(process: Any, before_ms: int) -> bool:
 
 
 def deliver(
-    spool: Spool,
+    spool: SpoolDescription,
     tracking_uri: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     *,
@@ -206,7 +216,7 @@ def deliver(
         raise NotDelivered("the spool is damaged or has an unknown format")
     if spool.state == "training":
         raise NotDelivered("the training is still running and will deliver the spool")
-    run = read_json(folder / "run.json")
+    run = read_json_object(folder / "run.json")
     if run.get("delivered"):  # a process delivered this spool and was killed while it deleted the folder
         remove_spool(folder)
         return ""
@@ -216,7 +226,7 @@ def deliver(
         with _in_training_folder(str(run.get("cwd", "")), spool.host), _silence_mlflow():
             if not _is_in_store(spool, run, uri):
                 _deliver_to(folder, uri, on_progress)
-        note = str(read_json(folder / "status.json").get("note") or "")
+        note = str(read_json_object(folder / "status.json").get("note") or "")
         remove_spool(folder)
         return note
     finally:
@@ -233,11 +243,11 @@ def _lock_for_delivery(folder: Path) -> BaseFileLock:
     return held
 
 
-def _choose_destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
+def _choose_destination(spool: SpoolDescription, uri: str, *, as_recorded: bool) -> str:
     if not _is_from_this_host(spool) and not uri.startswith(("http:", "https:")) and _is_local(uri):
         raise NotDelivered(f"it was recorded for {spool.destination} on {spool.host}: give --tracking-uri")
     configured = os.environ.get("MLFLOW_TRACKING_URI", "")
-    learn_address(configured)
+    register_address_secrets(configured)
     if uri in (configured, redact(configured)) or uri.rstrip("/") == configured.rstrip("/"):
         return configured
     if not (as_recorded or _is_in_own_folder(spool.folder) or (_is_local(uri) and spool.host)):
@@ -252,11 +262,11 @@ def _choose_destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
 
 def _is_in_own_folder(folder: Path) -> bool:
     """Return whether the spool is in one of the folders where this user's own training processes write."""
-    own = {path.resolve() for path in default_folders() if _is_own_folder(path)}
+    own = {path.resolve() for path in default_spool_folders() if _belongs_to_current_user(path)}
     return folder.resolve().parent in own
 
 
-def _is_from_this_host(spool: Spool) -> bool:
+def _is_from_this_host(spool: SpoolDescription) -> bool:
     return spool.host in ("", socket.gethostname())
 
 
@@ -264,11 +274,11 @@ def _is_local(uri: str) -> bool:
     return "://" not in uri or uri.startswith(("sqlite:", "file:"))
 
 
-def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
+def _is_in_store(spool: SpoolDescription, run: dict[str, Any], uri: str) -> bool:
     """Return whether another copy of this spool has already delivered the whole run. Raises NotDelivered if another process may
     still deliver that copy."""
     try:
-        stored = Store(uri).find_run(run)
+        stored = MlflowStore(uri).find_run(run)
     except Exception as error:
         raise NotDelivered(f"{redact(uri)} is unreachable ({error_reason(error)})") from None
     last_ms = spool.last_ms or 0
@@ -296,13 +306,13 @@ def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
 def _deliver_to(folder: Path, uri: str, on_progress: Callable[[int, int], None] | None) -> None:
     sizes = {number: segment_path(folder, number).stat().st_size for number in segment_numbers(folder)}
 
-    def report(position: Position) -> None:
+    def report(position: SpoolPosition) -> None:
         if on_progress is not None:
             before = sum(size for number, size in sizes.items() if number < position.segment)
             on_progress(before + position.offset, sum(sizes.values()))
 
     if not Shipper(folder, uri, trainer=None, on_progress=report).deliver(retry_s=MAX_RETRY_S):
-        raise NotDelivered(f"{redact(uri)} rejects it ({read_json(folder / 'status.json').get('error')})")
+        raise NotDelivered(f"{redact(uri)} rejects it ({read_json_object(folder / 'status.json').get('error')})")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from advisor import contract
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MetricPoint:
     """One stored value of one metric at one step. The value of the metric can be NaN or infinite. Steps count from 0; times are
     in milliseconds since 1970."""
 
@@ -21,7 +21,7 @@ class Point:
     time_ms: int
 
 
-class WindowReducer:
+class RowWindowReducer:
     """Converts the rows of one training run, given in step order, to points.
 
     All metrics have the same windows, which `contract.window_width` defines. A window of one step yields one point for the
@@ -37,14 +37,14 @@ class WindowReducer:
         self._last = (0, 0)
         self._values: dict[str, list[float]] = {}
 
-    def add(self, step: int, time_ms: int, values: Mapping[str, float]) -> list[Point]:
+    def add(self, step: int, time_ms: int, values: Mapping[str, float]) -> list[MetricPoint]:
         """Return the points of the window that ends before this step. If the window of this step has width 1, also return the
         points of this step."""
         width = contract.window_width(step)
         window = (width, step // width)
         closed = self.close() if self.open_since is not None and window != self._window else []
         if width == 1:
-            return closed + [Point(name, value, step, time_ms) for name, value in values.items()]
+            return closed + [MetricPoint(name, value, step, time_ms) for name, value in values.items()]
         if self.open_since is None:
             self.open_since, self._window = step, window
         self._last = (step, time_ms)
@@ -52,20 +52,20 @@ class WindowReducer:
             self._values.setdefault(name, []).append(value)
         return closed
 
-    def close(self) -> list[Point]:
+    def close(self) -> list[MetricPoint]:
         """Close the incomplete window and return its points."""
         step, time_ms = self._last
         points = []
         for name, values in self._values.items():
-            low, high = _extremes(values)
-            points.append(Point(name, sum(values) / len(values), step, time_ms))
-            points.append(Point(name + contract.MIN_SUFFIX, low, step, time_ms))
-            points.append(Point(name + contract.MAX_SUFFIX, high, step, time_ms))
+            low, high = _minimum_and_maximum(values)
+            points.append(MetricPoint(name, sum(values) / len(values), step, time_ms))
+            points.append(MetricPoint(name + contract.MIN_SUFFIX, low, step, time_ms))
+            points.append(MetricPoint(name + contract.MAX_SUFFIX, high, step, time_ms))
         self.open_since, self._values = None, {}
         return points
 
 
-def _extremes(values: list[float]) -> tuple[float, float]:
+def _minimum_and_maximum(values: list[float]) -> tuple[float, float]:
     """Return the minimum and maximum of the values without NaN; return NaN if all values are NaN."""
     numbers = [v for v in values if not math.isnan(v)]
     return (min(numbers), max(numbers)) if numbers else (math.nan, math.nan)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 
-from advisor.contract.metric_direction import SPLITS, words
+from advisor.contract.metric_direction import SPLIT_BY_WORD, words_of_metric
 from advisor_logging.limits import clean_text
-from advisor_pytorch.steps.device import Value, logged_value
+from advisor_pytorch.steps.device import ScalarValue, logged_value
 from advisor_pytorch.validation import is_mlflow_name
 
 MAX_EVALUATIONS_WITHOUT_OBJECTIVE = 3
 """A warning is logged if `MAX_EVALUATIONS_WITHOUT_OBJECTIVE` evaluations do not contain the objective. A single evaluation is
 not enough for a warning, because frameworks may evaluate in several parts."""
-RefuseFunction = Callable[[str, Exception], None]
+RefuseMetricFunction = Callable[[str, Exception], None]
 """Function that receives the name of a metric that cannot be logged, and the error."""
 
 
-def check_metrics(metrics: Mapping[str, object], refuse: RefuseFunction) -> dict[str, Value]:
+def check_metrics(metrics: Mapping[str, object], refuse: RefuseMetricFunction) -> dict[str, ScalarValue]:
     """Return the metrics that can be logged, as numbers or as scalar tensors on their devices. Call `refuse` for each metric
     that cannot be logged.
 
@@ -30,7 +30,7 @@ def check_metrics(metrics: Mapping[str, object], refuse: RefuseFunction) -> dict
     }
 
 
-def _loggable_value(name: str, value: object, refuse: RefuseFunction) -> Value | None:
+def _loggable_value(name: str, value: object, refuse: RefuseMetricFunction) -> ScalarValue | None:
     try:
         if not is_mlflow_name(name):
             raise ValueError("MLflow accepts letters, digits and _ - . : / in a name")
@@ -55,7 +55,9 @@ class MissingObjective:
             return
         names = set(metrics)
         self._seen = self._objective in names
-        if self._seen or all((any((SPLITS.get(word) == "train" for word in words(name)))) for name in names):
+        if self._seen or all(
+            (any((SPLIT_BY_WORD.get(word) == "train" for word in words_of_metric(name)))) for name in names
+        ):
             return
         self._others |= names
         self._evaluations += 1

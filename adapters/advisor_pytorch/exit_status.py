@@ -50,7 +50,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def last_exception() -> BaseException | None:
+def terminating_exception() -> BaseException | None:
     """Return the exception that is terminating this script; None if there is none."""
     is_interactive = hasattr(sys, "ps1")  # in an interactive session, the last exception may be unrelated
     return None if is_interactive else getattr(sys, "last_value", None)

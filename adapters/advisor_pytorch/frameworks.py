@@ -17,7 +17,7 @@ from advisor.contract import TAG_CHECKPOINTS
 from advisor.contract.redact import one_line_error
 from advisor_logging.outcome import Direction
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.steps.device import Value
+from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.validation import check_objective
 
 logger = logging.getLogger("advisor")
@@ -68,7 +68,7 @@ class FrameworkCallback:
     ) -> TuningLogger:
         """Start recording a training run. defaults: values of settings that the user did not pass. run: arguments that override
         the user's settings."""
-        self._evaluations, self._files = ObjectiveValues(self._objective), CheckpointFiles()
+        self._evaluations, self._files = ObjectiveValuesByStep(self._objective), CheckpointFiles()
         self._log = self._last_log = TuningLogger(
             model,
             optimizer,
@@ -125,12 +125,12 @@ def warn_on_training_error(what: str) -> Iterator[None]:
         logger.warning("advisor: %s could not be logged (%s); training continues", what, one_line_error(error))
 
 
-class ObjectiveValues:
+class ObjectiveValuesByStep:
     """Keeps the objective's value of each evaluation; a value that is a tensor stays on its device until it is needed."""
 
     def __init__(self, objective: str) -> None:
         self._objective = objective
-        self._values: dict[int, Value] = {}
+        self._values: dict[int, ScalarValue] = {}
 
     def __bool__(self) -> bool:
         return bool(self._values)
@@ -169,7 +169,7 @@ class CheckpointFiles:
         """Paths of all recorded checkpoints, including deleted ones."""
         return list(self._steps)
 
-    def describe(self, policy: str, paths: Iterable[str], chosen: str | None, values: ObjectiveValues) -> str:
+    def describe(self, policy: str, paths: Iterable[str], chosen: str | None, values: ObjectiveValuesByStep) -> str:
         """Return the value of `contract.TAG_CHECKPOINTS` for the recorded checkpoints that are among `paths`."""
         known = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
         entries = [

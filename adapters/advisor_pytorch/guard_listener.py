@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from advisor.contract.guard_file import GuardVerdict
-from advisor_logging.guard_process import Guard
+from advisor_logging.guard_process import GuardController
 from advisor_logging.recorder import Recorder
 from advisor_pytorch.distributed.rank_facts import current_world_size
 
@@ -26,7 +26,7 @@ class GuardListener:
         """Start the guard process, which judges the run once the objective has a value."""
         if self._mode is not None:
             self._may_stop()  # in a training with several ranks, this logs a warning immediately
-            recorder.guard = Guard(is_evaluated, self.on_verdict, self._warn)
+            recorder.guard = GuardController(is_evaluated, self.on_verdict, self._warn)
 
     def on_verdict(self, verdict: GuardVerdict) -> None:
         """The writer thread calls this method."""

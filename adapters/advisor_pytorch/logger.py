@@ -17,20 +17,20 @@ from advisor import contract
 from advisor.contract.guard_file import GuardVerdict
 from advisor.contract.redact import one_line_error
 from advisor_logging.manifest import RunInfo
-from advisor_logging.outcome import Direction, Outcome
+from advisor_logging.outcome import Direction, RunOutcome
 from advisor_logging.run_description import RunSettings
 from advisor_logging.spool import working_directory
 from advisor_pytorch.autopsy.watch import AutopsyMode
-from advisor_pytorch.checkpoints.keeper import CheckpointSettings, Load, SaveFunction
+from advisor_pytorch.checkpoints.keeper import CheckpointSettings, LoadFunction, SaveFunction
 from advisor_pytorch.checkpoints.state import Stateful, TrainingState
 from advisor_pytorch.evaluation import MissingObjective, check_metrics
-from advisor_pytorch.exit_status import last_exception
+from advisor_pytorch.exit_status import terminating_exception
 from advisor_pytorch.facts import run_tags
 from advisor_pytorch.facts.optimizers import unwrap_optimizer
 from advisor_pytorch.guard_listener import GuardListener, GuardMode
 from advisor_pytorch.params import plain_params
-from advisor_pytorch.run import Run
-from advisor_pytorch.steps.device import Value
+from advisor_pytorch.run import TrainingRun
+from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.steps.loader import MeasuredLoader
 from advisor_pytorch.steps.rows import evaluation_chunk
 from advisor_pytorch.validation import (
@@ -46,7 +46,7 @@ from advisor_pytorch.validation import (
 Batch = TypeVar("Batch")
 
 
-class Best(NamedTuple):
+class BestEvaluation(NamedTuple):
     """Best evaluation of a run: its optimizer step, the objective's value, and the checkpoint of that step if there is one."""
 
     step: int
@@ -110,7 +110,7 @@ class TuningLogger:
         valid_loader: Iterable[Any] | None = None,
         classes: int | Sequence[str] | None = None,
         save: SaveFunction | None = None,
-        load: Load | None = None,
+        load: LoadFunction | None = None,
         save_on_all_ranks: bool = False,
         resume: bool | str | os.PathLike[str] = False,
         study: str | None = None,
@@ -185,7 +185,7 @@ class TuningLogger:
         counts = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
         check_counts(counts)
         state = TrainingState(model, optimizers, scheduler, scaler)
-        run = self._run = Run(model, state, Outcome(objective, direction), max_train_steps)
+        run = self._run = TrainingRun(model, state, RunOutcome(objective, direction), max_train_steps)
         if batch_size is not None:
             counts[contract.TAG_BATCH_SIZE] = batch_size * run.ranks.world_size
         trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
@@ -238,11 +238,11 @@ class TuningLogger:
         return self._recorder.run_id if self._recorder is not None else None
 
     @property
-    def best(self) -> Best | None:
+    def best(self) -> BestEvaluation | None:
         """The evaluation with the best value of the objective so far; None if there is none. Before the run is closed, the
         latest evaluations may not be included yet."""
         best = self._run.outcome.best
-        return None if best is None else Best(*best, self._run.keeper.checkpoints.find(best[0]))
+        return None if best is None else BestEvaluation(*best, self._run.keeper.checkpoints.find(best[0]))
 
     @property
     def latest(self) -> Path | None:
@@ -284,7 +284,7 @@ class TuningLogger:
         if (observations := self._run.observations) is not None and observations.wants_loss:
             observations.loss(loss)
 
-    def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
+    def step(self, loss: ScalarValue, *, grad_norm: ScalarValue | None = None, examples: int | None = None) -> None:
         """Log the training loss (a number, or a tensor with one element); call this after `optimizer.step()`.
 
         If a step has several micro-batches, call `step` for each of them; for the last one, call it after `optimizer.step()`.
@@ -301,7 +301,7 @@ class TuningLogger:
         except Exception as error:
             self._run.refusals.add("loss", error)
 
-    def evaluate(self, metrics: Mapping[str, Value], *, step: int | None = None) -> None:
+    def evaluate(self, metrics: Mapping[str, ScalarValue], *, step: int | None = None) -> None:
         """Log the results of an evaluation (numbers, or tensors with one element) at the last completed step or at `step`.
 
         If checkpoints are saved and the objective is among the metrics, reading the objective's value waits for the device, and
@@ -325,7 +325,7 @@ class TuningLogger:
             self._run.save_checkpoint(step, values.get(self._objective))
         self._capture.restart_clock()
 
-    def log_metrics(self, metrics: Mapping[str, Value]) -> None:
+    def log_metrics(self, metrics: Mapping[str, ScalarValue]) -> None:
         """Log other metrics of the training, such as a mean reward, at the last completed step. A call of `log_metrics` does
         not count as an evaluation."""
         if not self._is_active():
@@ -337,7 +337,7 @@ class TuningLogger:
         except Exception as error:
             self._run.refusals.add("metrics", error)
 
-    def _log_values(self, step: int, values: Mapping[str, Value]) -> None:
+    def _log_values(self, step: int, values: Mapping[str, ScalarValue]) -> None:
         self._capture.flush()
         self._run.submit_chunk(evaluation_chunk(step, time.time() * 1e3, values))
 
@@ -394,7 +394,7 @@ class TuningLogger:
 
     def _close_at_exit(self) -> None:
         """Close a run that is still open at the interpreter's exit; if an exception ended the script, record it."""
-        self.close(error=last_exception())
+        self.close(error=terminating_exception())
 
     def _is_active(self) -> bool:
         return not self._closed and self._capture.alive

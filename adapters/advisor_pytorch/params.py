@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
-from advisor.contract.redact import is_secret
+from advisor.contract.redact import denotes_secret
 from advisor_logging.limits import clean_text
 
 
 def plain_params(params: Mapping[str, object]) -> dict[str, str]:
-    return {name: "***" if is_secret(name) else _plain_text(value) for name, value in params.items()}
+    return {name: "***" if denotes_secret(name) else _plain_text(value) for name, value in params.items()}
 
 
 def _plain_text(value: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from advisor.contract.redact import one_line_error
 
 _IRREGULAR_PLURALS = {"loss": "losses"}
-_KIND_WITHOUT_POINTS = "tag"
+_UNCOUNTED_KIND = "tag"
 """Kind of refused value that does not count as a metric point."""
 
 
@@ -38,7 +38,7 @@ class RefusedValues:
         if any(number > 1 for number in counts.values()):
             parts = ", ".join(_count_phrase(number, kind) for kind, number in counts.items())
             self._warn("sum", f"{parts} could not be logged in this run")
-        return counts.total() - counts[_KIND_WITHOUT_POINTS]
+        return counts.total() - counts[_UNCOUNTED_KIND]
 
 
 def _count_phrase(number: int, kind: str) -> str:

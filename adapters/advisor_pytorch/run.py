@@ -11,10 +11,10 @@ from advisor import contract
 from advisor.contract.guard_file import GuardVerdict
 from advisor_logging.limits import clean_name, clean_text
 from advisor_logging.manifest import RunInfo
-from advisor_logging.outcome import Outcome, guard_stop_tags
+from advisor_logging.outcome import RunOutcome, guard_stop_tags
 from advisor_logging.recorder import Recorder
-from advisor_logging.run_description import NEW_RUN, RunSettings
-from advisor_logging.table import Table
+from advisor_logging.run_description import NEW_RUN_ID, RunSettings
+from advisor_logging.table import MetricTable
 from advisor_pytorch.autopsy.record import AutopsyFile
 from advisor_pytorch.autopsy.watch import Autopsy, AutopsyMode
 from advisor_pytorch.checkpoints.keeper import CheckpointSettings, EarlierRun
@@ -25,15 +25,15 @@ from advisor_pytorch.exit_status import exit_status_from_exception, exit_status_
 from advisor_pytorch.facts.observations import Observations
 from advisor_pytorch.refusals import RefusedValues
 from advisor_pytorch.steps.capture import StepCapture
-from advisor_pytorch.steps.device import Value
+from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.steps.rows import PendingChunk
 from advisor_pytorch.steps.sharding import choose_norm_measure
 
-MAX_DRAIN_S = 10.0
+MAX_DRAIN_WAIT_S = 10.0
 """Maximum seconds to wait at the end of a run until the last values are on disk."""
 
 
-class Run:
+class TrainingRun:
     """Manages the data of one rank in a run. Rank 0 passes all data to the recorder, and the other ranks send their data to
     rank 0.
 
@@ -42,7 +42,7 @@ class Run:
     """
 
     def __init__(
-        self, model: torch.nn.Module, state: TrainingState, outcome: Outcome, max_train_steps: int | None
+        self, model: torch.nn.Module, state: TrainingState, outcome: RunOutcome, max_train_steps: int | None
     ) -> None:
         self._model, self._state, self._max_train_steps = model, state, max_train_steps
         self.outcome = outcome
@@ -64,7 +64,7 @@ class Run:
             self.recorder = Recorder(settings, self._on_rows, self.ranks.receiver)
         identity = self.recorder.id if self.recorder else "other-rank"
         self.keeper = checkpoints.keeper(earlier, about, identity, self._state, leads=self.ranks.leads, warn=self.warn)
-        run_id = None if settings.run_id == NEW_RUN else settings.run_id
+        run_id = None if settings.run_id == NEW_RUN_ID else settings.run_id
         self.keeper.note(run_id=run_id, spool=settings.begun_by or identity)
         self.outcome.best = self.keeper.best
 
@@ -162,7 +162,7 @@ class Run:
         """Log a one-line warning, once per `key`."""
         (self.recorder or self.ranks).warn(key, message)
 
-    def save_checkpoint(self, step: int, value: Value | None) -> None:
+    def save_checkpoint(self, step: int, value: ScalarValue | None) -> None:
         """Save a checkpoint after an evaluation at the last completed step. value: the objective; None if it could not be read."""
         steps_made = self.capture.next_step
         if step != max(steps_made - 1, 0):
@@ -201,7 +201,7 @@ class Run:
         timeout_s: float,
     ) -> None:
         capture, keeper = self.capture, self.keeper
-        recorder.drain(MAX_DRAIN_S)  # write the last values first, because they determine the run's final status
+        recorder.drain(MAX_DRAIN_WAIT_S)  # write the last values first, because they determine the run's final status
         if self.autopsy is not None:
             self.autopsy.stop()
         steps, last_step = capture.next_step + capture.skipped, max(capture.next_step - 1, 0)
@@ -233,7 +233,7 @@ class Run:
     def _flush(self) -> None:
         self.capture.flush()
 
-    def _on_rows(self, table: Table) -> None:
+    def _on_rows(self, table: MetricTable) -> None:
         if self.observations is not None:
             self.observations.on_rows(table)
         self.outcome.add_rows(table)

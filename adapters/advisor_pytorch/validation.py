@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from advisor.contract import TAG_PREFIX
-from advisor.contract.metric_direction import Direction, contradicts_direction, direction_of
-from advisor_logging.limits import MAX_STEP
+from advisor.contract.metric_direction import Direction, contradicts_direction, direction_of_metric
+from advisor_logging.limits import MAX_EXACT_STEP
 
 _BETTER_VALUES = {"minimize": "higher", "maximize": "lower"}
 """For each direction of the objective: the values that are better according to an objective name that contradicts this
 direction."""
-_NAME_PATTERN = re.compile(r"[/\w.\- :]{1,250}")
+_MLFLOW_NAME_PATTERN = re.compile(r"[/\w.\- :]{1,250}")
 
 
 def is_mlflow_name(name: object) -> bool:
     """Return whether MLflow accepts the name of a metric or param: letters, digits, `_ - . : /` and spaces are allowed, but no
     paths like `..`."""
-    if not isinstance(name, str) or not _NAME_PATTERN.fullmatch(name):
+    if not isinstance(name, str) or not _MLFLOW_NAME_PATTERN.fullmatch(name):
         return False
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
 
@@ -60,7 +60,7 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
             f"MLflow does not accept {objective!r} as the name of a metric: use letters, digits and _ - . : /"
         )
     if direction is None:
-        inferred = direction_of(objective)
+        inferred = direction_of_metric(objective)
         if inferred is None:
             raise ValueError(
                 f'the name {objective!r} does not say whether lower or higher values are better: pass direction="minimize" or '
@@ -106,7 +106,7 @@ def check_step(step: object) -> int:
     2**53."""
     number = operator.index(step)  # type: ignore[arg-type]  # raises for other types
     check_count("step", number, 0)
-    if number > MAX_STEP:
+    if number > MAX_EXACT_STEP:
         raise ValueError(f"step must be at most 2**53, not {number}")
     return number
 

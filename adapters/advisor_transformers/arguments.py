@@ -9,7 +9,7 @@ from typing import Any
 from advisor_logging.limits import MAX_VALUE_CHARS
 from advisor_pytorch.frameworks import plain_values
 
-HYPERPARAMETERS = (
+TRAINER_HYPERPARAMETERS = (
     "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio optim optim_args weight_decay adam_beta1 "
     "adam_beta2 adam_epsilon max_grad_norm num_train_epochs max_steps per_device_train_batch_size gradient_accumulation_steps "
     "label_smoothing_factor neftune_noise_alpha bf16 fp16 gradient_checkpointing train_sampling_strategy group_by_length "
@@ -34,7 +34,9 @@ _PRETRAINED_SOURCE_KEY = "_name_or_path"
 """Configuration entry with the name or folder of the pretrained model; empty if the model is not pretrained. The MLflowCallback
 of Transformers logs this entry, too."""
 
-EXCLUDED_CONFIG = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
+EXCLUDED_CONFIG_KEYS = frozenset(
+    ("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict")
+)
 """Configuration entries that are not hyperparameters: they describe how the model was created or how it is executed."""
 
 
@@ -46,7 +48,7 @@ def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:
     line.
     """
     values = arguments.to_dict()
-    chosen = {name: values[name] for name in (*HYPERPARAMETERS, *TRL_HYPERPARAMETERS) if name in values}
+    chosen = {name: values[name] for name in (*TRAINER_HYPERPARAMETERS, *TRL_HYPERPARAMETERS) if name in values}
     if arguments.max_steps > 0:
         chosen.pop("num_train_epochs", None)  # the Trainer ignores this argument
     else:
@@ -108,7 +110,7 @@ def _adapted_layers(model: Any, config: Any) -> str | None:
         return modules
     names = sorted(map(str, modules))
     if getattr(config, "layers_to_transform", None) is None and _match_all_layers_of_kinds(model, names):
-        names = sorted({_kind(name) for name in names})
+        names = sorted({_layer_kind(name) for name in names})
     text = " ".join(names)
     if len(text) <= MAX_VALUE_CHARS:
         return text
@@ -119,15 +121,17 @@ def _adapted_layers(model: Any, config: Any) -> str | None:
 def _match_all_layers_of_kinds(model: Any, names: Sequence[str]) -> bool:
     """Return whether the names match all layers of the kinds that they name; PEFT compares each name with the end of a layer's
     path."""
-    kinds = {_kind(name) for name in names}
+    kinds = {_layer_kind(name) for name in names}
     layers = (
-        [path for path, _ in model.named_modules() if _kind(path) in kinds] if hasattr(model, "named_modules") else []
+        [path for path, _ in model.named_modules() if _layer_kind(path) in kinds]
+        if hasattr(model, "named_modules")
+        else []
     )
     ends = tuple(f".{name}" for name in names)
     return bool(layers) and all(f".{path}".endswith(ends) for path in layers)
 
 
-def _kind(path: str) -> str:
+def _layer_kind(path: str) -> str:
     return path.rpartition(".")[2]
 
 
@@ -142,5 +146,5 @@ def _model_hyperparameters(model: Any) -> dict[str, object]:
         if "/" not in name
         and not name.startswith("_")
         and not name.endswith("token_id")
-        and name not in EXCLUDED_CONFIG
+        and name not in EXCLUDED_CONFIG_KEYS
     }

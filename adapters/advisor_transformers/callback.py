@@ -15,10 +15,10 @@ from typing_extensions import override
 
 from advisor import contract
 from advisor_pytorch.frameworks import FrameworkCallback, warn_on_training_error
-from advisor_pytorch.steps.device import Value, detached_copy
+from advisor_pytorch.steps.device import ScalarValue, detached_copy
 from advisor_transformers import backward
 from advisor_transformers.arguments import hyperparameters, is_pretrained
-from advisor_transformers.trainer_metrics import trainer_evaluation, trainer_training_metrics
+from advisor_transformers.trainer_metrics import evaluation_metrics, trainer_training_metrics
 
 
 class TuningCallback(FrameworkCallback, TrainerCallback):
@@ -92,7 +92,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         with warn_on_training_error("the hyperparameters"):
             params = hyperparameters(args, model) if self._params is None else dict(self._params)
         log = self._start_recording(model, kwargs["optimizer"], params, state.global_step, known)
-        self._losses: list[Value] = []
+        self._losses: list[ScalarValue] = []
         self._logged_evaluation: dict[str, Any] = {}
         backward.patches.listen(self._on_backward)
         if is_pretrained(model):
@@ -151,7 +151,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         logs = kwargs.get("logs")
         if self._log is not None and isinstance(logs, Mapping):
             with warn_on_training_error("the trainer's metrics"):
-                self._logged_evaluation = trainer_evaluation(logs)
+                self._logged_evaluation = evaluation_metrics(logs)
                 self._log.log_metrics(trainer_training_metrics(logs))
         self._waiting_since = time.perf_counter()
 

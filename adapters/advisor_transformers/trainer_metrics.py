@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
-EXCLUDED_LOG_VALUES = frozenset("loss grad_norm learning_rate epoch total_flos step_time".split())
+EXCLUDED_LOG_KEYS = frozenset("loss grad_norm learning_rate epoch total_flos step_time".split())
 """Names of values logged by the Trainer or TRL that are not metrics, or that the callback measures itself."""
-_PREFIX = "train/"
+_TRAIN_METRIC_PREFIX = "train/"
 
 
 def trainer_training_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
@@ -19,14 +19,14 @@ def trainer_training_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
     if any(name.endswith("_runtime") for name in logs):
         return {}
     return {
-        _PREFIX + name: float(value)
+        _TRAIN_METRIC_PREFIX + name: float(value)
         for name, value in logs.items()
-        if name not in EXCLUDED_LOG_VALUES
-        and not name.startswith(("eval_", "train_", _PREFIX))
+        if name not in EXCLUDED_LOG_KEYS
+        and not name.startswith(("eval_", "train_", _TRAIN_METRIC_PREFIX))
         and isinstance(value, Real)
     }
 
 
-def trainer_evaluation(logs: Mapping[str, Any]) -> dict[str, Any]:
+def evaluation_metrics(logs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results of an evaluation in one entry of the trainer's log; older TRL versions add their metrics only there."""
     return {name: value for name, value in logs.items() if name.startswith("eval_")}

@@ -11,7 +11,7 @@ from pathlib import Path
 from advisor.model.errors import AdvisorError
 from advisor.system.atomic import write_files
 
-SECTION_FILE = Path("AGENTS.md")
+AGENTS_FILE = Path("AGENTS.md")
 SKILL_FILE = Path(".agents/skills/tuning-advisor/SKILL.md")
 BEGIN, END = "<!-- tuning-advisor: begin, written by `advisor init --agents` -->", "<!-- tuning-advisor: end -->"
 
@@ -72,10 +72,10 @@ def write_agent_files(folder: Path) -> tuple[Path, ...]:
     In AGENTS.md, `write_agent_files` replaces only the text between two marker comments. Raises AdvisorError if the markers do
     not match or a file cannot be read or written; in either case, both files stay unchanged.
     """
-    section, skill = (Path(os.path.realpath(folder / file)) for file in (SECTION_FILE, SKILL_FILE))
+    section, skill = (Path(os.path.realpath(folder / file)) for file in (AGENTS_FILE, SKILL_FILE))
     try:
-        before = {file: _read(file) for file in (skill, section)}
-        after = {skill: SKILL_TEXT, section: _replace_section(before[section] or "")}
+        before = {file: _read_if_exists(file) for file in (skill, section)}
+        after = {skill: SKILL_TEXT, section: _replace_agents_section(before[section] or "")}
         changed = {file: text for file, text in after.items() if text != before[file]}
         for file in changed:
             if before[file] is not None:
@@ -83,20 +83,20 @@ def write_agent_files(folder: Path) -> tuple[Path, ...]:
         skill.parent.mkdir(parents=True, exist_ok=True)
         write_files(changed)
     except UnicodeDecodeError:
-        raise AdvisorError(f"{SECTION_FILE} or {SKILL_FILE} is not text in UTF-8; convert or move it") from None
+        raise AdvisorError(f"{AGENTS_FILE} or {SKILL_FILE} is not text in UTF-8; convert or move it") from None
     except OSError as error:
         raise AdvisorError(f"cannot write {error.filename or folder}: {error.strerror or error}") from None
-    return tuple(name for name, file in ((SKILL_FILE, skill), (SECTION_FILE, section)) if file in changed)
+    return tuple(name for name, file in ((SKILL_FILE, skill), (AGENTS_FILE, section)) if file in changed)
 
 
-def _read(file: Path) -> str | None:
+def _read_if_exists(file: Path) -> str | None:
     try:
         return file.read_bytes().decode()
     except FileNotFoundError:
         return None
 
 
-def _replace_section(text: str) -> str:
+def _replace_agents_section(text: str) -> str:
     """Return the text of AGENTS.md with our section replaced by its current version, or appended if the text has no such section.
     Line endings are preserved."""
     line_end = "\r\n" if "\r\n" in text else "\n"
@@ -106,5 +106,5 @@ def _replace_section(text: str) -> str:
         return f"{text.rstrip()}{2 * line_end}{section}" if text.strip() else section
     start, end = text.find(BEGIN), text.find(END)
     if marks != (1, 1) or end < start:
-        raise AdvisorError(f"{SECTION_FILE} must hold {BEGIN!r} once, then {END!r}; correct or remove these lines")
+        raise AdvisorError(f"{AGENTS_FILE} must hold {BEGIN!r} once, then {END!r}; correct or remove these lines")
     return text[:start] + section.rstrip() + text[end + len(END) :]

@@ -10,27 +10,34 @@ import click
 from rich.console import Console
 
 from advisor.analysis import analyze as run_analysis
-from advisor.cli.brief import Json, brief as brief_json, brief_option
-from advisor.cli.comment import markdown_option, write_markdown
-from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_at_least, log_option, study_option
+from advisor.cli.brief import Json, bounded_answer_json as brief_json, brief_option
+from advisor.cli.comment import markdown_option, write_markdown_file
+from advisor.cli.options import (
+    AnalysisOptions,
+    analysis_options,
+    fail_on_option,
+    is_severe_enough,
+    log_option,
+    study_option,
+)
 from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
-from advisor.model.message import Item, joined
+from advisor.model.message import MessagePart, join_items
 from advisor.model.words import clean
 from advisor.report import Report
 from advisor.report.formats.sarif import StudyFile
 from advisor.report.formats.terminal import print_report
 from advisor.report.publish import log_to_mlflow as publish
-from advisor.report.save import placed, save_report
-from advisor.report.text.headline import first_step
+from advisor.report.save import report_in_folder, save_report
+from advisor.report.text.headline import headline_goal_and_reason
 from advisor.system import shell
 
-MAX_BROKEN_RULE_CHARS = 400
+MAX_RULE_ERROR_CHARS = 400
 """Maximum characters of the line that is printed for a rule that raised an exception."""
 _MOVED_OPTIONS = {"--all": "advisor survey [PATTERN]", "--watch": "advisor watch EXPERIMENT"}
 
 
-class _Analyze(click.Command):
+class _AnalyzeCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for option, command in _MOVED_OPTIONS.items():
             if option in args:
@@ -38,7 +45,7 @@ class _Analyze(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_Analyze)
+@click.command(cls=_AnalyzeCommand)
 @click.argument("experiment")
 @study_option
 @analysis_options
@@ -73,16 +80,16 @@ def analyze(
     report = make_report(experiment, options, study_file, show_progress=not (options.quiet or brief))
     location = write_report(report, experiment, options, study_file, log_to_mlflow)
     if markdown is not None:
-        write_markdown(report.to_markdown(), markdown)
+        write_markdown_file(report.to_markdown(), markdown)
     if brief:
-        click.echo(brief_answer(report, options.out))
+        click.echo(short_report_json(report, options.out))
     elif not options.quiet:
-        print_summary(report, options.out, location)
-    if fail_on is not None and any(is_at_least(f.severity, fail_on) for f in report.findings):
+        print_report_summary(report, options.out, location)
+    if fail_on is not None and any(is_severe_enough(f.severity, fail_on) for f in report.findings):
         sys.exit(1)
 
 
-def brief_answer(report: Report, out: Path | None, show: Callable[[Item], str] = str) -> str:
+def short_report_json(report: Report, out: Path | None, show: Callable[[MessagePart], str] = str) -> str:
     """Return the main points of the report as one short line of JSON. If the report was written to `out`, the answer includes
     the paths of its files.
 
@@ -90,7 +97,7 @@ def brief_answer(report: Report, out: Path | None, show: Callable[[Item], str] =
     """
     best = report.best
     data: dict[str, Json] = {
-        "action": joined(first_step(report), " ").render(show).strip(),
+        "action": join_items(headline_goal_and_reason(report), " ").render(show).strip(),
         "experiment": report.spec.study,
         "metric": report.spec.objective.metric,
         "trials": report.counts.total,
@@ -118,7 +125,7 @@ def make_report(
     experiment: str, options: AnalysisOptions, study_file: Path | None, *, show_progress: bool, unfinished: bool = False
 ) -> Report:
     """Analyze the experiment and return the report. unfinished: whether to accept a study in which no trial has ended yet."""
-    command = shell.command_line(["advisor", "analyze", experiment, *options.words(study_file)])
+    command = shell.command_line(["advisor", "analyze", experiment, *options.command_words(study_file)])
     with progress_bar(enabled=show_progress) as on_progress:
         report = run_analysis(
             experiment,
@@ -128,7 +135,7 @@ def make_report(
             unfinished=unfinished,
             **options.analyze_arguments(),
         )
-    return placed(report, options.out)
+    return report_in_folder(report, options.out)
 
 
 def write_report(
@@ -140,7 +147,7 @@ def write_report(
     """
     for verdict in report.verdicts_with_status("broken"):
         click.echo(
-            f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_BROKEN_RULE_CHARS]}", err=True
+            f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_RULE_ERROR_CHARS]}", err=True
         )
     save_report(report, options.out, StudyFile.read(study_file) if study_file is not None else None)
     if not log_to_mlflow:
@@ -151,7 +158,7 @@ def write_report(
     return f"In MLflow: {where}{'' if logged.changed else ' (was there already)'}"
 
 
-def print_summary(report: Report, out: Path, location: str | None) -> None:
+def print_report_summary(report: Report, out: Path, location: str | None) -> None:
     """Print a summary of the report and the paths of its files to the terminal."""
     print_report(report.model_copy(update={"folder": str(out)}), Console())
     click.echo(f"\nReport: {out / 'report.html'}")

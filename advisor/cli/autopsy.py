@@ -10,8 +10,8 @@ import click
 from advisor import contract
 from advisor.cli.options import tracking_option
 from advisor.engine.autopsy.diagnosis import diagnose
-from advisor.engine.autopsy.summary import RunFacts, as_json, summary
-from advisor.model.autopsy import read_record
+from advisor.engine.autopsy.summary import RunFacts, diagnosis_as_json, summary_lines
+from advisor.model.autopsy import read_autopsy_record
 from advisor.model.words import clean
 from advisor.tracking.autopsy import read_autopsy
 from advisor.tracking.stores.location import parse_tracking_uri
@@ -37,25 +37,25 @@ def autopsy(run: str, tracking_uri: str | None, json_: bool) -> None:
     The exit status is 2 if there is no such run or the run has no autopsy.
     """
     file = read_autopsy(run, parse_tracking_uri(tracking_uri))
-    record = read_record(file.text)
+    record = read_autopsy_record(file.text)
     tags = file.tags
     facts = RunFacts(
         name=file.name,
         run_id=file.run_id,
         command=tags.get(contract.TAG_COMMAND, ""),
         seed=tags.get(contract.TAG_SEED, ""),
-        checkpoint=_last_checkpoint(tags, record.step),
+        checkpoint=_last_checkpoint_phrase(tags, record.step),
         has_batches=file.has_batches,
     )
     diagnosis = diagnose(record)
     if json_:
-        click.echo(json.dumps(as_json(record, diagnosis, facts), ensure_ascii=True, indent=1))
+        click.echo(json.dumps(diagnosis_as_json(record, diagnosis, facts), ensure_ascii=True, indent=1))
         return
-    for line in summary(record, diagnosis, facts):
+    for line in summary_lines(record, diagnosis, facts):
         click.echo(clean(line))
 
 
-def _last_checkpoint(tags: Mapping[str, str], step: int) -> str:
+def _last_checkpoint_phrase(tags: Mapping[str, str], step: int) -> str:
     """Return a phrase about the run's last checkpoint before a step; "" if there is no such checkpoint."""
     try:
         kept = [

@@ -11,9 +11,9 @@ import click
 
 from advisor.model.words import clean, shorten
 
-MAX_CHARS = 4500
+MAX_ANSWER_CHARS = 4500
 """Maximum characters of a short answer; they correspond to 1,500 tokens of about three characters."""
-_SIZE_LIMITS = ((20, 400), (10, 300), (6, 200), (3, 120), (1, 80), (1, 40))
+_ANSWER_SIZE_LIMITS = ((20, 400), (10, 300), (6, 200), (3, 120), (1, 80), (1, 40))
 """Pairs (maximum items per list, maximum characters per text), from the largest to the smallest limits. An answer uses the
 first pair that makes it short enough."""
 
@@ -24,22 +24,22 @@ brief_option = click.option(
 )
 
 
-def brief(data: Mapping[str, Json], always: Collection[str] = ()) -> str:
-    """Return the data as one line of ASCII JSON with at most `MAX_CHARS` characters. always: keys that are printed even if
+def bounded_answer_json(data: Mapping[str, Json], always: Collection[str] = ()) -> str:
+    """Return the data as one line of ASCII JSON with at most `MAX_ANSWER_CHARS` characters. always: keys that are printed even if
     their values are empty.
 
     Long lists and texts are truncated; a truncated list ends with "… N more". Keys keep their order, and floats have four
     significant digits. Keys with empty values are omitted, except those in `always`.
     """
-    for items, chars in _SIZE_LIMITS:
+    for items, chars in _ANSWER_SIZE_LIMITS:
         text = _bounded_json_line(data, always, items, chars)
-        if len(text) <= MAX_CHARS:
+        if len(text) <= MAX_ANSWER_CHARS:
             return text
     while (
-        len(text) > MAX_CHARS and data
+        len(text) > MAX_ANSWER_CHARS and data
     ):  # if there are still too many keys, drop the last one, which is the least important
         data = dict(list(data.items())[:-1])
-        text = _bounded_json_line(data, always, *_SIZE_LIMITS[-1])
+        text = _bounded_json_line(data, always, *_ANSWER_SIZE_LIMITS[-1])
     return text
 
 

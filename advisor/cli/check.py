@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from advisor.model.errors import AdvisorError
-from advisor.model.spec_yaml import load
+from advisor.model.spec_yaml import load_study_file
 
 
 @click.command()
@@ -21,17 +21,17 @@ def check(files: tuple[Path, ...]) -> None:
     \b
     advisor check study.yaml advisor-report/next/*.yaml
     """
-    errors = [error for file in files if (error := _first_error(file)) is not None]
+    errors = [error for file in files if (error := _first_file_error(file)) is not None]
     for error in errors[:-1]:
         click.echo(f"advisor: {error}", err=True)
     if errors:
         raise AdvisorError(errors[-1])
 
 
-def _first_error(file: Path) -> str | None:
+def _first_file_error(file: Path) -> str | None:
     """Return a line with the name and the first error of the study file; None if the file is valid."""
     try:
-        load(file)
+        load_study_file(file)
     except AdvisorError as error:
         return str(error) if str(file) in str(error) else f"{file}: {error}"
     return None

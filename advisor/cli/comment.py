@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from advisor.model.errors import os_errors_as
-from advisor.model.words import encodable
+from advisor.model.errors import convert_os_errors
+from advisor.model.words import replace_surrogates
 from advisor.system.atomic import write_files
 
 markdown_option = click.option(
@@ -18,7 +18,7 @@ markdown_option = click.option(
 )
 
 
-def write_markdown(text: str, file: Path) -> None:
+def write_markdown_file(text: str, file: Path) -> None:
     """Write the text to the file that the option `--markdown` names. Raises AdvisorError if writing fails."""
-    with os_errors_as(f"cannot write {str(file)!r}"):
-        write_files({file: encodable(text)})
+    with convert_os_errors(f"cannot write {str(file)!r}"):
+        write_files({file: replace_surrogates(text)})

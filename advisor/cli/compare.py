@@ -7,9 +7,9 @@ from typing import Literal
 
 import click
 
-from advisor.cli.brief import brief as brief_json, brief_option
+from advisor.cli.brief import bounded_answer_json as brief_json, brief_option
 from advisor.cli.options import direction_option, objective_option, tracking_option
-from advisor.history.compare import Comparison, Side, Summary, Variance, compare as decide
+from advisor.history.compare import ComparedTrials, Comparison, Summary, Variance, compare as decide
 from advisor.history.selection import find_trials
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
@@ -17,8 +17,8 @@ from advisor.model.study import Study
 from advisor.tracking import read_study
 from advisor.tracking.stores.reading import list_experiments
 
-POWER = 0.8
-MAX_SEEDS = 20
+DEFAULT_POWER = 0.8
+DEFAULT_MAX_SEEDS = 20
 
 
 @click.command()
@@ -37,14 +37,14 @@ MAX_SEEDS = 20
 @click.option(
     "--power",
     type=click.FloatRange(0.5, 0.99),
-    default=POWER,
+    default=DEFAULT_POWER,
     show_default=True,
     help="Probability that the advised seeds confirm a gain as large as the measured one.",
 )
 @click.option(
     "--max-seeds",
     type=click.IntRange(min=2, max=1000),
-    default=MAX_SEEDS,
+    default=DEFAULT_MAX_SEEDS,
     show_default=True,
     help="Maximum number of seeds to advise for a setting.",
 )
@@ -77,7 +77,7 @@ def compare(
     """
     experiments = ExperimentCache(tracking_uri, objective, direction)
     result = compare_settings(experiments, candidate, incumbent, experiment, complexity, power, max_seeds)
-    click.echo(brief_answer(result) if brief else result.ascii_json() if as_json else _text(result))
+    click.echo(comparison_json(result) if brief else result.ascii_json() if as_json else _comparison_text(result))
 
 
 def compare_settings(
@@ -86,18 +86,18 @@ def compare_settings(
     incumbent: str,
     experiment: str | None = None,
     complexity: str | None = None,
-    power: float = POWER,
-    max_seeds: int = MAX_SEEDS,
+    power: float = DEFAULT_POWER,
+    max_seeds: int = DEFAULT_MAX_SEEDS,
 ) -> Comparison:
     """Compare two settings, named as in the arguments of `advisor compare`. Raises AdvisorError if either setting is unknown."""
-    sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
+    sides = _parse_side(candidate, experiment, experiments), _parse_side(incumbent, experiment, experiments)
     gain = _parse_gain(complexity, sides[1]) if complexity is not None else None
     return decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
 
 
-def brief_answer(result: Comparison) -> str:
+def comparison_json(result: Comparison) -> str:
     """Return the comparison as a short line of JSON."""
-    return brief_json({"action": _text(result).splitlines()[0], **result.model_dump()})
+    return brief_json({"action": _comparison_text(result).splitlines()[0], **result.model_dump()})
 
 
 @dataclass
@@ -108,39 +108,41 @@ class ExperimentCache:
     objective: str | None
     direction: Literal["minimize", "maximize"] | None
     reading: Reading | None = None
-    studies: dict[str, Study] = field(default_factory=dict)
-    names: tuple[str, ...] | None = None
+    study_by_name: dict[str, Study] = field(default_factory=dict)
+    experiment_names: tuple[str, ...] | None = None
 
-    def read(self, name: str) -> Study:
-        if name not in self.studies:
-            self.studies[name] = read_study(
+    def read_once(self, name: str) -> Study:
+        if name not in self.study_by_name:
+            self.study_by_name[name] = read_study(
                 name,
                 tracking_uri=self.tracking_uri,
                 objective=self.objective,
                 direction=self.direction,
                 reading=self.reading,
             )
-        return self.studies[name]
+        return self.study_by_name[name]
 
-    def split(self, text: str) -> tuple[str, str]:
+    def split_setting(self, text: str) -> tuple[str, str]:
         """Split `EXPERIMENT:SETTING` into these two parts; return "" as the setting if there is no colon. Experiment names may
         contain colons."""
-        if self.names is None:
-            self.names = list_experiments(self.tracking_uri)
-        if text in self.names:
+        if self.experiment_names is None:
+            self.experiment_names = list_experiments(self.tracking_uri)
+        if text in self.experiment_names:
             return text, ""
         colons = [i for i, c in enumerate(text) if c == ":"]
-        at = next((i for i in reversed(colons) if text[:i] in self.names), colons[0] if colons else len(text))
+        at = next(
+            (i for i in reversed(colons) if text[:i] in self.experiment_names), colons[0] if colons else len(text)
+        )
         return text[:at], text[at + 1 :]
 
 
-def _side(text: str, experiment: str | None, experiments: ExperimentCache) -> Side:
-    name, part = (experiment, text) if experiment is not None else experiments.split(text)
-    study = experiments.read(name)
-    return Side(name=text, study=study, trials=find_trials(study, part, name) if part else study.trials)
+def _parse_side(text: str, experiment: str | None, experiments: ExperimentCache) -> ComparedTrials:
+    name, part = (experiment, text) if experiment is not None else experiments.split_setting(text)
+    study = experiments.read_once(name)
+    return ComparedTrials(name=text, study=study, trials=find_trials(study, part, name) if part else study.trials)
 
 
-def _parse_gain(text: str, incumbent: Side) -> float:
+def _parse_gain(text: str, incumbent: ComparedTrials) -> float:
     """Convert the value of `--complexity`, such as 0.002 or 1%, to units of the objective."""
     percent = text.strip().endswith("%")
     try:
@@ -155,7 +157,7 @@ def _parse_gain(text: str, incumbent: Side) -> float:
     return gain / 100 * abs(float(incumbent.study.costs[best[0].index])) if best else gain
 
 
-def _text(result: Comparison) -> str:
+def _comparison_text(result: Comparison) -> str:
     interval = f" (95 % interval {result.interval[0]:.3g} to {result.interval[1]:.3g})" if result.interval else ""
     asked = f", {result.complexity:.3g} required" if result.complexity > 0 else ""
     decision: str = result.decision
@@ -166,8 +168,8 @@ def _text(result: Comparison) -> str:
     lines = [
         f"{decision[0].upper()}{decision[1:]}. {result.reason}",
         "",
-        f"candidate       {_side_text(result.candidate)}",
-        f"incumbent       {_side_text(result.incumbent)}",
+        f"candidate       {_setting_summary_text(result.candidate)}",
+        f"incumbent       {_setting_summary_text(result.incumbent)}",
         f"gain            {result.gain:.4g}{interval} in {result.metric}, {result.direction}d{asked}",
         f"trial variance  {_variance_text(result.trial_variance)}",
     ]
@@ -177,7 +179,7 @@ def _text(result: Comparison) -> str:
     return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines)
 
 
-def _side_text(side: Summary) -> str:
+def _setting_summary_text(side: Summary) -> str:
     runs = "1 run" if side.runs == 1 else f"mean of {side.runs} runs"
     failed = f", {side.failed} more failed" if side.failed else ""
     of = f", best of {side.settings} settings" if side.settings > 1 else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.brief import brief as brief_json, brief_option
+from advisor.cli.brief import bounded_answer_json as brief_json, brief_option
 from advisor.cli.options import rules_option
 from advisor.engine.pages import rule_page
 from advisor.engine.registry import load_rules
@@ -23,7 +23,7 @@ from advisor.model.errors import AdvisorError
 def explain(rule: str, rules: tuple[Path, ...], brief: bool) -> None:
     """Print the page of RULE: what it looks at, why it matters, what to do, and its thresholds."""
     found = find_rule(rule, rules)
-    click.echo(brief_answer(found) if brief else rule_page(found))
+    click.echo(short_rule_json(found) if brief else rule_page(found))
 
 
 def find_rule(rule: str, directories: Sequence[Path] = ()) -> type[Rule]:
@@ -37,7 +37,7 @@ def find_rule(rule: str, directories: Sequence[Path] = ()) -> type[Rule]:
     raise AdvisorError(f"there is no rule {rule!r}; {hint}")
 
 
-def brief_answer(rule: type[Rule]) -> str:
+def short_rule_json(rule: type[Rule]) -> str:
     """Return the sections of a rule's page as a short line of JSON, beginning with the advice."""
     summary, *sections = rule.page().split("\n## ")
     parts = {title.strip(): " ".join(text.split()) for title, _, text in (s.partition("\n") for s in sections)}

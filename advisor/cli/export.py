@@ -10,10 +10,10 @@ from advisor.cli.options import tracking_option
 from advisor.execution.ledger.ledger import Ledger
 from advisor.interop.exports import KINDS, export as render
 from advisor.interop.exports.exporter import PastTrial
-from advisor.model.errors import AdvisorError, os_errors_as
+from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.spec import StudySpec
-from advisor.model.spec_yaml import load
-from advisor.planning.sampling.halton import sample
+from advisor.model.spec_yaml import load_study_file
+from advisor.planning.sampling.halton import draw_trials
 from advisor.system.atomic import write_files
 from advisor.tracking import read_study
 from advisor.tracking.stores.location import parse_tracking_uri
@@ -74,19 +74,19 @@ def export(
         raise AdvisorError(
             "-n and --skip select trials to export; add --points, which exports trials instead of the space"
         )
-    spec = load(study)
-    drawn = list(sample(spec, count or spec.trials or 10, skip=skip)) if points else None
+    spec = load_study_file(study)
+    drawn = list(draw_trials(spec, count or spec.trials or 10, skip=skip)) if points else None
     text = render(kind, spec, points=drawn, past=_read_past_trials(spec, experiment, tracking_uri))
     if out is None:
         click.echo(text.encode(), nl=False)  # write UTF-8 even if the terminal has another encoding, as in a file
         return
-    _write(text, out, force=force)
+    _write_export_file(text, out, force=force)
     if kind == "optuna" and experiment not in (None, spec.study):
         _store_study_file(spec, tracking_uri)
 
 
-def _write(text: str, out: Path, *, force: bool) -> None:
-    with os_errors_as(f"cannot write {str(out)!r}"):
+def _write_export_file(text: str, out: Path, *, force: bool) -> None:
+    with convert_os_errors(f"cannot write {str(out)!r}"):
         if out.is_file() and not force and out.read_bytes() != text.encode():
             raise AdvisorError(f"{out} exists already; pass another --out, or --force to overwrite it")
         if out.is_file() or not out.exists():

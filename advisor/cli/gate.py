@@ -11,20 +11,20 @@ from typing import Literal
 
 import click
 
-from advisor.cli.brief import brief as brief_json, brief_option
-from advisor.cli.comment import markdown_option, write_markdown
+from advisor.cli.brief import bounded_answer_json as brief_json, brief_option
+from advisor.cli.comment import markdown_option, write_markdown_file
 from advisor.cli.compare import ExperimentCache
 from advisor.cli.options import direction_option, objective_option, tracking_option
 from advisor.history import fairness
 from advisor.history.answer import Answer, Side, percent_text
-from advisor.history.case import MAX_SEEDS, GateQuestion
-from advisor.history.gate import answer_for_study, make_record
-from advisor.history.proposals import Decision, tag_value
+from advisor.history.case import MAX_RUNS_PER_SETTING, GateQuestion
+from advisor.history.gate import answer_for_study, make_gate_record
+from advisor.history.proposals import Decision, updated_tag_text
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
 from advisor.model.study import Study
 from advisor.model.words import clean, count, number
-from advisor.tracking.gate_record import write_record
+from advisor.tracking.gate_record import write_gate_record
 
 _BADGE_COLORS: dict[Decision, str] = {"keep": "brightgreen", "discard": "red", "not decided": "yellow"}
 
@@ -50,7 +50,7 @@ _BADGE_COLORS: dict[Decision, str] = {"keep": "brightgreen", "discard": "red", "
 @click.option(
     "--allow-more",
     multiple=True,
-    type=click.Choice(sorted(fairness.TOLERANCE)),
+    type=click.Choice(sorted(fairness.BUDGET_TOLERANCES)),
     help="Allow CANDIDATE to use more of this kind of budget than INCUMBENT.",
 )
 @click.option(
@@ -61,7 +61,7 @@ _BADGE_COLORS: dict[Decision, str] = {"keep": "brightgreen", "discard": "red", "
 @click.option(
     "--max-seeds",
     type=click.IntRange(min=2, max=1000),
-    default=MAX_SEEDS,
+    default=MAX_RUNS_PER_SETTING,
     show_default=True,
     help="Maximum number of runs per setting; CANDIDATE is discarded if these runs allow no decision.",
 )
@@ -109,30 +109,30 @@ def gate(
     """
     experiments = ExperimentCache(tracking_uri, objective, direction, Reading(population="all"))
     question = GateQuestion(candidate, against, worthwhile, at_most, at_least, allow_more, alone, max_seeds)
-    answer = answer_question(experiments, question, experiment, record=record)
+    answer = answer_gate_question(experiments, question, experiment, record=record)
     _write_answer(answer, brief=brief, as_json=as_json, markdown=markdown)
     sys.exit(answer.exit_status)
 
 
 def _write_answer(answer: Answer, *, brief: bool, as_json: bool, markdown: Path | None) -> None:
     if markdown is not None:
-        write_markdown(_answer_as_markdown(answer), markdown)
-    click.echo(brief_answer(answer) if brief else answer.ascii_json() if as_json else _text(answer))
+        write_markdown_file(_answer_as_markdown(answer), markdown)
+    click.echo(short_gate_json(answer) if brief else answer.ascii_json() if as_json else _answer_text(answer))
 
 
-def answer_question(
+def answer_gate_question(
     experiments: ExperimentCache, question: GateQuestion, experiment: str | None, *, record: bool
 ) -> Answer:
     """Return the gate's answer to a question. record: whether to store the answer in MLflow. Raises AdvisorError if the
     question is ambiguous."""
     place, candidate = _locate_candidate(question.candidate, experiment, experiments)
-    study = experiments.read(place)
+    study = experiments.read_once(place)
     answer = answer_for_study(study, replace(question, candidate=candidate), place)
     # The option `--alone` judges this proposal as if it were the only one, so the answer must not count for later proposals.
     return _record_answer(answer, study, experiments.tracking_uri) if record and not question.alone else answer
 
 
-def brief_answer(answer: Answer) -> str:
+def short_gate_json(answer: Answer) -> str:
     """Return the gate's answer as a short line of JSON."""
     first = {n: getattr(answer, n) for n in ("action", "schema_version", "decision")}
     return brief_json({**first, "run": (), **answer.model_dump(exclude_defaults=True)}, always=("run",))
@@ -143,10 +143,12 @@ def _locate_candidate(candidate: str, experiment: str | None, experiments: Exper
     experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
     if experiment is not None:
         return experiment, candidate
-    name, part = experiments.split(candidate)
-    if part and experiments.names is not None and name in experiments.names:
+    name, part = experiments.split_setting(candidate)
+    if part and experiments.experiment_names is not None and name in experiments.experiment_names:
         return name, part
-    others = [n for n in experiments.names or () if n != "Default"] or list(experiments.names or ())
+    others = [n for n in experiments.experiment_names or () if n != "Default"] or list(
+        experiments.experiment_names or ()
+    )
     if len(others) != 1:
         some = ", ".join(others[:5]) or "none"
         raise AdvisorError(f"pass --experiment NAME; the store has {count(len(others), 'experiment')}: {some}")
@@ -158,21 +160,23 @@ def _record_answer(answer: Answer, study: Study, tracking_uri: str | None) -> An
     incumbent."""
     former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
-        write_record(answer.candidate.run, tag_value(make_record(answer), former), tracking_uri=tracking_uri)
+        write_gate_record(
+            answer.candidate.run, updated_tag_text(make_gate_record(answer), former), tracking_uri=tracking_uri
+        )
     except AdvisorError as error:
         note = f"The answer could not be stored, so later answers do not count it; pass --against next time ({error})."
         return answer.model_copy(update={"notes": (*answer.notes, note)})
     return answer.model_copy(update={"recorded": True})
 
 
-def _text(answer: Answer) -> str:
-    return "\n".join([clean(answer.action), "", *_figure_lines(answer)])
+def _answer_text(answer: Answer) -> str:
+    return "\n".join([clean(answer.action), "", *_answer_detail_lines(answer)])
 
 
-def _figure_lines(answer: Answer) -> list[str]:
+def _answer_detail_lines(answer: Answer) -> list[str]:
     """Return all lines of the answer except the first one. Each line starts with a label."""
-    lines = [("candidate", _side(answer.candidate))]
-    lines.append(("incumbent", f"{_side(answer.incumbent)}, {answer.incumbent_is}"))
+    lines = [("candidate", _setting_text(answer.candidate))]
+    lines.append(("incumbent", f"{_setting_text(answer.incumbent)}, {answer.incumbent_is}"))
     if answer.changed:
         lines.append(("changed", "; ".join(answer.changed[:6])))
     if answer.gain is not None:
@@ -200,21 +204,21 @@ def _answer_as_markdown(answer: Answer) -> str:
     """Return the gate's answer as CommonMark: a badge, the action as a heading, the reason, and the numbers behind it."""
     from advisor.report.formats.markdown import (  # imported here, because it loads the whole report
         escape_markdown,
-        fenced_lines,
+        fenced_code_lines,
     )
 
     todo = answer.action.removesuffix(answer.reason)
     label = answer.decision.replace(" ", "_")
     badge = f"![advisor gate: {answer.decision}](https://img.shields.io/badge/advisor_gate-{label}-{_BADGE_COLORS[answer.decision]})"
     head = [badge, "", f"## {escape_markdown(todo)}", "", escape_markdown(answer.reason), ""]
-    return "\n".join([*head, *fenced_lines("text", _figure_lines(answer)), ""])
+    return "\n".join([*head, *fenced_code_lines("text", _answer_detail_lines(answer)), ""])
 
 
 def _evidence_text(share: float | None) -> str:
     return f"{number(100 * min(share or 0.0, 1.0), 2)} %"
 
 
-def _side(side: Side) -> str:
+def _setting_text(side: Side) -> str:
     value = f"{number(side.value)} " if side.value is not None else ""
     more = [f"{n} {what}" for n, what in ((side.failed, "failed"), (side.running, "running")) if n]
     commit = f", commit {side.commit[:12]}" if side.commit else ""

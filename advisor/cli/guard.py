@@ -15,10 +15,10 @@ import psutil
 from advisor.cli.options import direction_option, objective_option, study_option, tracking_option
 from advisor.contract.guard_file import GuardVerdict, write_verdict
 from advisor.execution.guard_process import lower_priority
-from advisor.execution.guarding import GuardedStudy, Reading, RunVerdict, WatchedRun, pause_between_readings_s
-from advisor.model.errors import AdvisorError, os_errors_as
-from advisor.model.spec_yaml import load
-from advisor.model.words import clean, columns, count
+from advisor.execution.guarding import GuardedStudy, Reading, RunVerdict, WatchedRun, store_read_pause_s
+from advisor.model.errors import AdvisorError, convert_os_errors
+from advisor.model.spec_yaml import load_study_file
+from advisor.model.words import align_columns, clean, count
 from advisor.tracking.stores.location import parse_tracking_uri
 
 _PARENT_POLL_S = 1.0
@@ -66,22 +66,22 @@ def guard(
     if file is not None and as_json:
         raise AdvisorError("--json prints the verdicts once, and --watch updates a file; leave out either option")
     location = parse_tracking_uri(tracking_uri)
-    spec = None if study_file is None else load(study_file)
+    spec = None if study_file is None else load_study_file(study_file)
     guarded = GuardedStudy(experiment, location, spec, objective=objective, direction=direction)
     if file is not None and run_id is not None:
-        _update_file(guarded, file, run_id)
+        _update_verdict_file(guarded, file, run_id)
         return
     reading = guarded.read()
     if reading.error is not None:
         raise AdvisorError(reading.error)
     if as_json:
-        click.echo(json.dumps(_as_json(reading), ensure_ascii=True, indent=1))
+        click.echo(json.dumps(_verdicts_as_json(reading), ensure_ascii=True, indent=1))
         return
-    for line in _table(reading.running):
+    for line in _verdict_table(reading.running):
         click.echo(line)
 
 
-def _as_json(reading: Reading) -> dict[str, object]:
+def _verdicts_as_json(reading: Reading) -> dict[str, object]:
     trials = [
         {name: getattr(v, name) for name in ("trial", "run_id", "state", "step", "length", "stop", "message")}
         for v in reading.running
@@ -89,21 +89,21 @@ def _as_json(reading: Reading) -> dict[str, object]:
     return {"study": reading.study, "trials": trials}
 
 
-def _table(verdicts: Sequence[RunVerdict]) -> list[str]:
+def _verdict_table(verdicts: Sequence[RunVerdict]) -> list[str]:
     if not verdicts:
         return ["No trial is running."]
-    rows = [(clean(v.trial), v.state, _step_text(v), clean(v.message)) for v in verdicts]
+    rows = [(clean(v.trial), v.state, _trial_progress_text(v), clean(v.message)) for v in verdicts]
     stoppable = sum(v.stop for v in verdicts)
     end = f"{count(stoppable, 'trial')} can be stopped without loss." if stoppable else "No trial needs to be stopped."
-    return [*columns(rows), "", end]
+    return [*align_columns(rows), "", end]
 
 
-def _step_text(verdict: RunVerdict) -> str:
+def _trial_progress_text(verdict: RunVerdict) -> str:
     planned = "" if verdict.length is None else f" of {verdict.length:,.0f}"
     return f"step {verdict.step:,}{planned}"
 
 
-def _update_file(guarded: GuardedStudy, file: Path, run_id: str) -> None:
+def _update_verdict_file(guarded: GuardedStudy, file: Path, run_id: str) -> None:
     """Write each new verdict on the run to the file. Return when the run ends or is deleted, or when the calling process exits."""
     if not file.absolute().parent.is_dir():
         raise AdvisorError(f"there is no folder {str(file.absolute().parent)!r} for --watch; create it first")
@@ -112,18 +112,18 @@ def _update_file(guarded: GuardedStudy, file: Path, run_id: str) -> None:
     run.check()
     lower_priority()
     pause = 0.0
-    while _sleep_with_parent(pause, parent):
+    while _sleep_while_parent_runs(pause, parent):
         began = time.monotonic()
         if run.has_ended():
             return
         verdict = next((v for v in guarded.read().running if v.run_id == run_id), None)
         if verdict is not None:
-            _write(file, verdict)
-        pause = pause_between_readings_s(time.monotonic() - began, guarded.interval_s)
+            _write_verdict_file(file, verdict)
+        pause = store_read_pause_s(time.monotonic() - began, guarded.interval_s)
 
 
-def _write(file: Path, verdict: RunVerdict) -> None:
-    with os_errors_as(f"cannot write {str(file)!r}"):
+def _write_verdict_file(file: Path, verdict: RunVerdict) -> None:
+    with convert_os_errors(f"cannot write {str(file)!r}"):
         write_verdict(
             file,
             GuardVerdict(
@@ -132,7 +132,7 @@ def _write(file: Path, verdict: RunVerdict) -> None:
         )
 
 
-def _sleep_with_parent(seconds: float, parent: int) -> bool:
+def _sleep_while_parent_runs(seconds: float, parent: int) -> bool:
     """Sleep for `seconds` seconds and return True. If the process `parent` exits first, return False within about a second."""
     until = time.monotonic() + seconds
     while os.getppid() == parent and psutil.pid_exists(parent):

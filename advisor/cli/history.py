@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.brief import brief as brief_json, brief_option
+from advisor.cli.brief import bounded_answer_json as brief_json, brief_option
 from advisor.cli.options import rules_option, tracking_option
 from advisor.cli.progress import progress_bar
 from advisor.engine.registry import load_rules
@@ -58,7 +58,7 @@ def history(
     """
     format_ = "json" if as_json else format_
     if near is not None:
-        _show_near(study, near, tracking_uri, format_, brief)
+        _print_settings_near(study, near, tracking_uri, format_, brief)
         return
     loaded = load_rules(directories=rules, settings=find_settings(Path.cwd()))
     with progress_bar(enabled=not quiet) as on_progress:
@@ -69,19 +69,19 @@ def history(
             on_progress=lambda done, total: on_progress("Reading runs", done, total),
         )
     if brief or format_ == "json":
-        click.echo(brief_answer(result) if brief else result.ascii_json())
+        click.echo(short_history_json(result) if brief else result.ascii_json())
         return
-    write = history_format.render_markdown if format_ == "markdown" else history_format.render_plain
+    write = history_format.render_markdown_history if format_ == "markdown" else history_format.render_plain_history
     click.echo("\n".join(write(result.lineages, result.hit_rates, result.judged)))
 
 
-def brief_answer(result: Lineages | NearbySettings) -> str:
+def short_history_json(result: Lineages | NearbySettings) -> str:
     """Return the history as a short line of JSON, which begins with the recommended action."""
-    action = _choose_action(result) if isinstance(result, Lineages) else result.action
+    action = _recommended_action(result) if isinstance(result, Lineages) else result.action
     return brief_json({"action": action, **result.model_dump(exclude_defaults=True)})
 
 
-def _choose_action(result: Lineages) -> str:
+def _recommended_action(result: Lineages) -> str:
     """Return the sentence that recommends what to do after the latest round."""
     if not result.lineages:
         return "No study of this store continues another study. Run a study from next/ and analyze it."
@@ -89,16 +89,16 @@ def _choose_action(result: Lineages) -> str:
     return last.stop or f"Go on from {quote_name(last.rounds[-1].study)}: {count(len(last.rounds), 'round')} so far."
 
 
-def _show_near(study: str | None, near: str, tracking_uri: str | None, format_: str, brief: bool) -> None:
+def _print_settings_near(study: str | None, near: str, tracking_uri: str | None, format_: str, brief: bool) -> None:
     if study is None:
         raise AdvisorError("--near needs the experiment: advisor history EXPERIMENT --near SETTING")
     memory = find_settings_near(study, near, tracking_uri)
     if brief:
-        click.echo(brief_answer(memory))
+        click.echo(short_history_json(memory))
     elif format_ == "json":
         click.echo(memory.ascii_json())
     else:
-        click.echo("\n".join([memory.action, "", *map(_tried_line, memory.tried)]))
+        click.echo("\n".join([memory.action, "", *map(_tried_setting_line, memory.tried)]))
 
 
 def find_settings_near(experiment: str, near: str, tracking_uri: str | None) -> NearbySettings:
@@ -108,7 +108,7 @@ def find_settings_near(experiment: str, near: str, tracking_uri: str | None) -> 
     return find_nearby_settings(study, near, experiment)
 
 
-def _tried_line(tried: TriedSetting) -> str:
+def _tried_setting_line(tried: TriedSetting) -> str:
     values = ", ".join(f"{clean(n)} {setting(v)}" for n, v in list(tried.settings.items())[:6])
     result = number(tried.value) if tried.value is not None else "no result"
     why = f": {clean(tried.why)}" if tried.why else ""

@@ -51,7 +51,7 @@ def import_() -> None:
 _PATH_ARGUMENT = click.argument("path", type=click.Path(path_type=Path))
 
 
-def _common_options(command: Any) -> Any:
+def _shared_import_options(command: Any) -> Any:
     """Add the options that all import subcommands have in common."""
     for option in (
         click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
@@ -97,10 +97,10 @@ def _run_import(
             direction=direction,
             on_progress=lambda done, total: on_progress("Importing runs", done, total),
         )
-    _print_summary(summary, quiet)
+    _print_import_summary(summary, quiet)
 
 
-def _print_summary(summary: ImportSummary, quiet: bool) -> None:
+def _print_import_summary(summary: ImportSummary, quiet: bool) -> None:
     from advisor.model.words import short_text
 
     if not quiet:
@@ -109,7 +109,7 @@ def _print_summary(summary: ImportSummary, quiet: bool) -> None:
         were = "was" if summary.skipped == 1 else "were"
         already = f", {summary.skipped:,} {were} imported before" if summary.skipped else ""
         grown = f", {summary.completed:,} extended" if summary.completed else ""
-        trials, points = _count_text(summary.written, "trial"), _count_text(summary.points, "point")
+        trials, points = _counted_noun(summary.written, "trial"), _counted_noun(summary.points, "point")
         click.echo(f"Imported {trials} with {points}{grown}{already}. Experiments:")
         for name in summary.experiments[:10]:
             click.echo(f"  {short_text(name)}")
@@ -123,7 +123,7 @@ def _print_summary(summary: ImportSummary, quiet: bool) -> None:
         )
 
 
-def _count_text(number: int, what: str) -> str:
+def _counted_noun(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
@@ -153,12 +153,12 @@ def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str
             experiment=experiment,
             on_progress=lambda done, total: on_progress("Importing trials", done, total),
         )
-    _print_summary(summary, quiet)
+    _print_import_summary(summary, quiet)
 
 
 @import_.command()
 @click.argument("path")
-@_common_options
+@_shared_import_options
 @click.pass_context
 def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
     """Recognise by its files which tool wrote PATH, and import it. The word `auto` may be omitted.
@@ -166,9 +166,9 @@ def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
     \b
     advisor import lightning_logs/
     """
-    from advisor.interop.importers.guess import find_kinds
+    from advisor.interop.importers.guess import detect_import_kinds
 
-    kind, *others = find_kinds(path)
+    kind, *others = detect_import_kinds(path)
     if not options["quiet"]:
         click.echo(f"Importing as: advisor import {kind}", err=True)
     for other in others:  # print this even with --quiet, or else the import would seem complete
@@ -178,7 +178,7 @@ def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
 
 @import_.command()
 @_PATH_ARGUMENT
-@_common_options
+@_shared_import_options
 def tensorboard(path: Path, **options: Any) -> None:
     """Import TensorBoard's event files, which PyTorch's SummaryWriter, Lightning, Keras and many others write.
 
@@ -195,7 +195,7 @@ def tensorboard(path: Path, **options: Any) -> None:
 
 @import_.command()
 @click.argument("path", type=click.Path(path_type=Path), required=False)
-@_common_options
+@_shared_import_options
 def wandb(path: Path | None, **options: Any) -> None:
     """Import Weights & Biases: a wandb folder with its runs, a run's .wandb file, or exported histories.
 
@@ -216,7 +216,7 @@ def wandb(path: Path | None, **options: Any) -> None:
 
 @import_.command()
 @_PATH_ARGUMENT
-@_common_options
+@_shared_import_options
 def lightning(path: Path, **options: Any) -> None:
     """Import what Lightning's CSVLogger wrote: metrics.csv and hparams.yaml in version_* folders.
 
@@ -230,7 +230,7 @@ def lightning(path: Path, **options: Any) -> None:
 
 @import_.command(name="trainer-state")
 @_PATH_ARGUMENT
-@_common_options
+@_shared_import_options
 def trainer_state(path: Path, **options: Any) -> None:
     """Import what Hugging Face's Trainer saved: the trainer_state.json of each run's last checkpoint.
 
@@ -248,7 +248,7 @@ def trainer_state(path: Path, **options: Any) -> None:
 @import_.command()
 @click.argument("path", metavar="STORAGE")
 @click.option("--study", metavar="NAME", help="Import only this study.  [default: all studies, one experiment each]")
-@_common_options
+@_shared_import_options
 def optuna(path: str, study: str | None, **options: Any) -> None:
     """Import an Optuna STORAGE: a database's URL, or the path of an SQLite or journal file.
 
@@ -280,7 +280,7 @@ def _column_options(command: Any) -> Any:
 @import_.command()
 @_PATH_ARGUMENT
 @_column_options
-@_common_options
+@_shared_import_options
 def csv(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
     """Import CSV, TSV or Parquet files with one row per step and one column per metric.
 
@@ -297,7 +297,7 @@ def csv(path: Path, step: str | None, run: str | None, params: str, time: str | 
 @import_.command()
 @_PATH_ARGUMENT
 @_column_options
-@_common_options
+@_shared_import_options
 def jsonl(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
     """Import JSON lines, one object per step: {"step": 10, "train": {"loss": 0.3}}; nested names are joined by "/".
 
@@ -318,15 +318,15 @@ def _import_metric_tables(
     time: str | None,
     **options: Any,
 ) -> None:
-    from advisor.interop.importers.tabular import Tabular
+    from advisor.interop.importers.tabular import TableImporter
 
     columns = [name.strip() for name in params.split(",") if name.strip()]
-    _run_import(Tabular(kind, step, run, columns, time), path, **options)
+    _run_import(TableImporter(kind, step, run, columns, time), path, **options)
 
 
 @import_.command()
 @_PATH_ARGUMENT
-@_common_options
+@_shared_import_options
 def algoperf(path: Path, **options: Any) -> None:
     """Import logs of AlgoPerf submissions: STUDY/WORKLOAD/trial_N with hparams.json and measurements.csv.
 
@@ -340,7 +340,7 @@ def algoperf(path: Path, **options: Any) -> None:
 
 @import_.command()
 @_PATH_ARGUMENT
-@_common_options
+@_shared_import_options
 def ray(path: Path, **options: Any) -> None:
     """Import Ray Tune's results: the experiment's folder, which holds one folder per trial. Ray's pickle files are never
     opened.
@@ -355,7 +355,7 @@ def ray(path: Path, **options: Any) -> None:
 
 @import_.command(name="results-tsv")
 @_PATH_ARGUMENT
-@_common_options
+@_shared_import_options
 def results_tsv(path: Path, **options: Any) -> None:
     """Import the results.tsv of a coding agent that changes the training itself: one row per proposal, separated by tabs.
 

@@ -15,28 +15,28 @@ from pydantic import ValidationError
 from advisor.cli.agents import write_agent_files
 from advisor.cli.options import direction_option
 from advisor.cli.recipes import (
+    add_recipe_options,
     print_hint_without_gpu,
-    recipe_options,
     recipe_study,
     refuse_recipe_options,
-    trainer_options,
+    trainer_command_options,
 )
-from advisor.contract.metric_direction import direction_of
+from advisor.contract.metric_direction import direction_of_metric
 from advisor.model import parameter_kinds, placeholders
-from advisor.model.errors import AdvisorError, os_errors_as
-from advisor.model.optimizers import TUNABLE_BY_OPTIMIZER, optimizer_of
-from advisor.model.space import is_learning_rate, words_of
+from advisor.model.errors import AdvisorError, convert_os_errors
+from advisor.model.optimizers import HYPERPARAMETERS_BY_OPTIMIZER, optimizer_in_value
+from advisor.model.space import is_learning_rate, words_of_name
 from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.model.spec_yaml import dump
+from advisor.model.spec_yaml import format_study_file
 from advisor.planning.base import learning_rate
-from advisor.planning.designs.initial import FirstStudyRequest, initial
-from advisor.planning.designs.one_each import one_each
+from advisor.planning.designs.initial import FirstStudyRequest, first_study_of_project
+from advisor.planning.designs.one_each import one_study_per_value
 from advisor.planning.designs.per_optimizer import first_studies
 from advisor.planning.designs.steps_initial import initial_rate_sweep
 from advisor.system import shell
 from advisor.system.atomic import write_files
 
-OPTIMIZERS = tuple(sorted(TUNABLE_BY_OPTIMIZER))
+OPTIMIZER_NAMES = tuple(sorted(HYPERPARAMETERS_BY_OPTIMIZER))
 OPTIMIZER_QUESTION = (
     "Optimizer (the most popular one for your kind of model: "
     "adamw for transformers, nesterov for convolutional networks)"
@@ -54,7 +54,9 @@ def _write_agent_files(ctx: click.Context, _: click.Parameter, requested: bool) 
 
 @click.command()
 @click.option(
-    "--optimizer", type=click.Choice(OPTIMIZERS, case_sensitive=False), help="Optimizer whose hyperparameters to tune."
+    "--optimizer",
+    type=click.Choice(OPTIMIZER_NAMES, case_sensitive=False),
+    help="Optimizer whose hyperparameters to tune.",
 )
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Number of trials in the first study.")
 @click.option("--max-train-steps", type=click.IntRange(min=1), metavar="N", help="Optimizer steps of each trial.")
@@ -84,7 +86,7 @@ def _write_agent_files(ctx: click.Context, _: click.Parameter, requested: bool) 
 @click.option(
     "--compare", metavar="NAME=A,B", help="Compare these values; tune the other hyperparameters for each value."
 )
-@recipe_options
+@add_recipe_options
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("study.yaml"), show_default=True, help="Study file to write."
 )
@@ -144,7 +146,7 @@ def init(
     )
     if recipe is not None:
         comment, spec = recipe_study(ctx, parameters)
-        options_of = partial(trainer_options, recipe)
+        options_of = partial(trainer_command_options, recipe)
         _write_study_files((spec,), "", spec.parameters, out, force=force, comment=comment, options_of=options_of)
         print_hint_without_gpu()
         return
@@ -152,7 +154,7 @@ def init(
     compared = _parse_parameter(compare, "compare") if compare else None
     optimizer = _choose_optimizer(optimizer, parameters, compared)
     metric = metric or _ask_user("Metric to judge trials by, on validation data", "valid/error", str, "--metric")
-    usual = direction_of(metric)
+    usual = direction_of_metric(metric)
     if direction is None and (usual is None or sys.stdin.isatty()):
         which = click.Choice(["minimize", "maximize"])
         direction = _ask_user("Direction in which the metric improves", usual or "minimize", which, "--direction")
@@ -171,7 +173,7 @@ def init(
         )
         specs = _first_studies(wish, compared[0] if compared else None, find_steps)
     except ValidationError as error:
-        raise AdvisorError(_error_in_one_line(error)) from None
+        raise AdvisorError(_validation_error_line(error)) from None
     _write_study_files(specs, compared[0] if compared else "", wish.parameters, out, force=force)
 
 
@@ -184,9 +186,9 @@ def _choose_optimizer(
         values = ",".join(map(str, parameters[listed].options))
         raise AdvisorError(f"--tune {listed}: each optimizer has ranges of its own; pass --compare {listed}={values}")
     if compared is not None and parameter_kinds.chooses_optimizer(compared[0]):
-        first = next((name for v in compared[1].options if (name := optimizer_of(v)) is not None), None)
-        return first or OPTIMIZERS[0]
-    return chosen or str(_ask_user(OPTIMIZER_QUESTION, "adam", click.Choice(OPTIMIZERS), "--optimizer"))
+        first = next((name for v in compared[1].options if (name := optimizer_in_value(v)) is not None), None)
+        return first or OPTIMIZER_NAMES[0]
+    return chosen or str(_ask_user(OPTIMIZER_QUESTION, "adam", click.Choice(OPTIMIZER_NAMES), "--optimizer"))
 
 
 def _first_studies(wish: FirstStudyRequest, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:
@@ -195,16 +197,16 @@ def _first_studies(wish: FirstStudyRequest, compared: str | None, find_steps: in
         if find_steps is not None:
             raise AdvisorError("--find-steps takes one optimizer; find the steps first, then compare optimizers")
         return first_studies(wish, compared)
-    spec = initial(wish)
+    spec = first_study_of_project(wish)
     if find_steps is None:
-        return one_each(spec, compared) if compared else (spec,)
+        return one_study_per_value(spec, compared) if compared else (spec,)
     rate = learning_rate(spec)
     if rate is None or not spec.parameters[rate].numeric:
         raise AdvisorError(f"--find-steps tries several learning rates; pass their range, --tune {rate}=1e-4..1e-1")
     return (initial_rate_sweep(spec, find_steps),)
 
 
-def _error_in_one_line(error: ValidationError) -> str:
+def _validation_error_line(error: ValidationError) -> str:
     """Return the first validation error as one line, with the option or hyperparameter that caused it."""
     first = error.errors()[0]
     keys = [str(key) for key in first["loc"]]
@@ -226,47 +228,47 @@ def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tupl
     name, _, value = (part.strip() for part in text.partition("="))
     bounds = _RANGE_PATTERN.match(value)
     if not name or not value or (bounds and what != "tune"):
-        raise AdvisorError(f"--{what} {text!r} is not of the form {_OPTION_SYNTAX[what]}")
+        raise AdvisorError(f"--{what} {text!r} is not of the form {_OPTION_SYNTAX_TEXTS[what]}")
     try:
         if what == "fix":
-            return name, Parameter(role="fixed", value=_parse_value(value))
+            return name, Parameter(role="fixed", value=_parse_parameter_value(value))
         if bounds:
-            low, high = _parse_number(bounds[1], text), _parse_number(bounds[2], text)
-            usual = _usual_scale(name, low)
+            low, high = _parse_range_end(bounds[1], text), _parse_range_end(bounds[2], text)
+            usual = _default_scale(name, low)
             whole = low.is_integer() and high.is_integer() and "." not in bounds[1] + bounds[2] and usual == "linear"
             values = {"type": "int" if whole else "float", "low": low, "high": high, "scale": bounds[3] or usual}
             return name, Parameter.model_validate({"role": "nuisance", **values})
-        choices = tuple(_parse_value(choice.strip()) for choice in value.split(","))
+        choices = tuple(_parse_parameter_value(choice.strip()) for choice in value.split(","))
         if len(choices) < 2:
-            raise AdvisorError(f"--{what} {text!r} is not of the form {_OPTION_SYNTAX[what]}")
+            raise AdvisorError(f"--{what} {text!r} is not of the form {_OPTION_SYNTAX_TEXTS[what]}")
         return name, Parameter(role="scientific" if what == "compare" else "nuisance", choices=choices)
     except ValidationError as error:
         raise AdvisorError(f"--{what} {text!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
-_OPTION_SYNTAX = {
+_OPTION_SYNTAX_TEXTS = {
     "tune": "NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=a,b,c",
     "fix": "NAME=VALUE",
     "compare": "NAME=a,b",
 }
 
 
-def _usual_scale(name: str, low: float) -> Literal["linear", "log"]:
+def _default_scale(name: str, low: float) -> Literal["linear", "log"]:
     """Return the default scale of a hyperparameter's range: logarithmic for learning rates and positive weight decay, else
     linear."""
-    words = set(words_of(name))
+    words = set(words_of_name(name))
     decays = parameter_kinds.is_regulariser(name) and bool(words & {"decay", "wd", "weightdecay", "l2"})
     return "log" if is_learning_rate(name) or (decays and low > 0) else "linear"
 
 
-def _parse_number(text: str, whole: str) -> float:
+def _parse_range_end(text: str, whole: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise AdvisorError(f"--tune {whole!r}: {text!r} is not a number") from None
 
 
-def _parse_value(text: str) -> bool | int | float | str:
+def _parse_parameter_value(text: str) -> bool | int | float | str:
     """Parse a hyperparameter's value, written as in study files."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -278,7 +280,7 @@ def _parse_value(text: str) -> bool | int | float | str:
     return text
 
 
-def _training_options(spec: StudySpec, explicit: Collection[str]) -> str:
+def _training_command_options(spec: StudySpec, explicit: Collection[str]) -> str:
     """Return the command-line options that the training command needs for this study, with placeholders for values."""
     names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
     names += ["seed", *(name for name in placeholders.needed_placeholders(spec) if name != "seed")]
@@ -293,7 +295,7 @@ def _write_study_files(
     *,
     force: bool,
     comment: str = "",
-    options_of: Callable[[StudySpec, Collection[str]], str] = _training_options,
+    options_of: Callable[[StudySpec, Collection[str]], str] = _training_command_options,
 ) -> None:
     """Write one file per study (all files or none), and print the commands that train these studies.
 
@@ -301,7 +303,7 @@ def _write_study_files(
     if they are fixed. comment: text at the top of each study file. options_of: function that returns the options of a study's
     training command.
     """
-    slugs = [] if len(specs) == 1 else _file_name_parts([str(s.parameters[compared].value) for s in specs])
+    slugs = [] if len(specs) == 1 else _unique_file_name_parts([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
     named = [
         s.model_copy(update={"study": f"{s.study}-{slug}"}) for s, slug in zip(specs, slugs, strict=False)
@@ -309,9 +311,11 @@ def _write_study_files(
     existing = [str(f) for f in files if f.exists()]
     if existing and not force:
         raise AdvisorError(f"{', '.join(existing)} exists already; pass another --out, or --force to overwrite it")
-    with os_errors_as(f"cannot write {str(out)!r}", "pass another --out"):
+    with convert_os_errors(f"cannot write {str(out)!r}", "pass another --out"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_files({file.resolve(): comment + dump(spec) for file, spec in zip(files, named, strict=True)})
+        write_files(
+            {file.resolve(): comment + format_study_file(spec) for file, spec in zip(files, named, strict=True)}
+        )
     for file, spec in zip(files, named, strict=True):
         click.echo(f"{file}: {spec.goal}")
     passed = [options_of(spec, explicit) for spec in specs]
@@ -320,7 +324,7 @@ def _write_study_files(
         click.echo(f"\nadvisor run {shell.quote_word(str(file))} -- python train.py {options}")
 
 
-def _file_name_parts(values: Sequence[str]) -> list[str]:
+def _unique_file_name_parts(values: Sequence[str]) -> list[str]:
     """Return a unique part of a file name for each value. Each part has only letters, digits, dots and underscores; the values
     -1 and 1 become `1` and `1_2`."""
     slugs: list[str] = []

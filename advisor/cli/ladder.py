@@ -6,12 +6,12 @@ from typing import Literal
 
 import click
 
-from advisor.cli.brief import brief as brief_json, brief_option
+from advisor.cli.brief import bounded_answer_json as brief_json, brief_option
 from advisor.cli.options import direction_option, objective_option, tracking_option
 from advisor.history.ladder import Estimate, Ladder, PredictionResult, SizePrediction, read_ladder
 from advisor.history.ladder_runs import FurtherRuns
 from advisor.model.reading import Reading
-from advisor.model.words import clean, columns, count, listed, number
+from advisor.model.words import align_columns, clean, count, listed, number
 from advisor.tracking import read_study
 
 
@@ -66,29 +66,27 @@ def ladder(
     ]
     result = read_ladder(studies, size, next_size)
     if brief:
-        click.echo(brief_json({"action": _transfer(result), **result.model_dump()}))
+        click.echo(brief_json({"action": _rate_transfer_text(result), **result.model_dump()}))
     elif as_json:
         click.echo(result.ascii_json())
     else:
-        click.echo(_text(result))
+        click.echo(_ladder_text(result))
 
 
-def _text(result: Ladder) -> str:
+def _ladder_text(result: Ladder) -> str:
     lines = [
-        _transfer(result),
-        f"At {_size(result.next.size)} {_size_unit(result)}: {_predicted(result, result.next)}.",
+        _rate_transfer_text(result),
+        f"At {_size(result.next.size)} {_size_unit_text(result)}: {_prediction_text(result, result.next)}.",
     ]
     if result.last is not None:
-        lines.append(_last(result, result.last))
-    lines += ["", *_table(result), *(["", *result.notes] if result.notes else [])]
+        lines.append(_largest_size_text(result, result.last))
+    lines += ["", *_size_table(result), *(["", *result.notes] if result.notes else [])]
     return "\n".join(lines)
 
 
-def _transfer(result: Ladder) -> str:
+def _rate_transfer_text(result: Ladder) -> str:
     rate, (first, *_, last) = clean(result.rate), result.rungs
-    change = (
-        f"a factor of {_interval(result.factor)} from {_size(first.size)} to {_size(last.size)} {_size_unit(result)}"
-    )
+    change = f"a factor of {_interval_text(result.factor)} from {_size(first.size)} to {_size(last.size)} {_size_unit_text(result)}"
     if result.transfer == "stays":
         return f"The best {rate} stays within a factor of 2 over the sizes: {change} (95 % interval)."
     if result.transfer == "moves":
@@ -107,36 +105,36 @@ def _runs(runs: FurtherRuns) -> str:
     return f"{rates} at {_size(runs.size)} with {seeds}{' each' if runs.seeds > 1 or len(runs.rates) > 1 else ''}"
 
 
-def _predicted(result: Ladder, predicted: SizePrediction) -> str:
+def _prediction_text(result: Ladder, predicted: SizePrediction) -> str:
     rate, metric = clean(result.rate), clean(result.metric)
-    best = "cannot be told" if predicted.rate is None else _interval(predicted.rate)
-    value = "needs a third size" if predicted.value is None else _interval(predicted.value)
+    best = "cannot be told" if predicted.rate is None else _interval_text(predicted.rate)
+    value = "needs a third size" if predicted.value is None else _interval_text(predicted.value)
     return f"best {rate} {best}, best {metric} {value} (90 % intervals)"
 
 
-def _last(result: Ladder, last: SizePrediction) -> str:
+def _largest_size_text(result: Ladder, last: SizePrediction) -> str:
     words: dict[PredictionResult, str] = {"kept": "right", "not kept": "wrong", "cannot be told": "not decided"}
     judged = f"the rate was {words[result.last_rate]}"
     if last.value is not None:
         judged += f", the value {words[result.last_value]}"
-    return f"The smaller sizes predicted for {_size(last.size)}: {_predicted(result, last)}; {judged}."
+    return f"The smaller sizes predicted for {_size(last.size)}: {_prediction_text(result, last)}; {judged}."
 
 
-def _table(result: Ladder) -> list[str]:
+def _size_table(result: Ladder) -> list[str]:
     head = (result.size, "trials", f"best {clean(result.rate)}", f"best {clean(result.metric)}")
     rows = [
         (
             _size(r.size),
             f"{r.trials:,}",
-            _interval(r.rate) + (f" (open: {r.open})" if r.open else ""),
-            _interval(r.value),
+            _interval_text(r.rate) + (f" (open: {r.open})" if r.open else ""),
+            _interval_text(r.value),
         )
         for r in result.rungs
     ]
-    return columns([tuple(clean(cell) for cell in row) for row in (head, *rows)])
+    return align_columns([tuple(clean(cell) for cell in row) for row in (head, *rows)])
 
 
-def _interval(estimate: Estimate) -> str:
+def _interval_text(estimate: Estimate) -> str:
     return f"{number(estimate.value, 3)} ({number(estimate.low, 3)} to {number(estimate.high, 3)})"
 
 
@@ -144,5 +142,5 @@ def _size(size: float) -> str:
     return number(round(size) if size >= 1000 else size, 4)
 
 
-def _size_unit(result: Ladder) -> str:
+def _size_unit_text(result: Ladder) -> str:
     return "parameters" if result.size == "parameters" else f"of {clean(result.size)}"

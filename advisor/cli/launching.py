@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from advisor.cli.options import dataclass_options, notify_option, quiet_option, ray_address_option, tracking_option
+from advisor.cli.options import notify_option, options_as_dataclass, quiet_option, ray_address_option, tracking_option
 from advisor.contract.redact import redact
 from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
 from advisor.execution.command import command_fingerprint
@@ -25,15 +25,15 @@ from advisor.execution.engines.slurm import SlurmEngine
 from advisor.execution.guarding import GuardedStudy
 from advisor.execution.job import job_name
 from advisor.execution.job_env import command_warnings, job_command
-from advisor.execution.ledger.retries import Retry
-from advisor.execution.plan import OnUpdate
-from advisor.execution.progress import EndedTrials
+from advisor.execution.ledger.retries import RetryPolicy
+from advisor.execution.plan import SummaryCallback
+from advisor.execution.progress import EndedRunLines
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.model.words import clean, spelled
 from advisor.system import shell
 from advisor.system.notifier import Notifier
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class LaunchOptions:
     quiet: bool
 
     @property
-    def append(self) -> bool:
+    def appends_parameters(self) -> bool:
         """Whether to append all hyperparameters as options to a training command that names no hyperparameter."""
         return not self.no_args
 
@@ -67,7 +67,7 @@ class LaunchOptions:
         return None if self.timeout is None else 60 * self.timeout
 
 
-launch_options = dataclass_options(
+launch_options = options_as_dataclass(
     "options",
     LaunchOptions,
     tracking_option,
@@ -152,7 +152,7 @@ def print_warnings(texts: Sequence[str]) -> None:
         click.echo(f"Warning: {clean(text)}", err=True)
 
 
-def _print_warnings_first(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate:
+def _print_warnings_before(on_update: SummaryCallback, texts: Sequence[str]) -> SummaryCallback:
     """Return a callback that prints the warnings before it first calls `on_update`.
 
     The warnings appear before the first trial starts, and never if an error prevents the launch.
@@ -171,18 +171,18 @@ def _print_warnings_first(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate
 class Launcher:
     """Trains studies with the options of one `advisor run` or `advisor tune` command."""
 
-    words: Sequence[str]
+    command_words: Sequence[str]
     """Arguments (argv) of the training command, including placeholders."""
-    location: Location
+    location: StoreLocation
     experiment: str
     options: LaunchOptions
-    warns: bool = True
+    warns_about_command: bool = True
     """Whether to warn about values of the study that the command does not pass to the training."""
     retry: Literal["none", "silent", "failed", "all"] = "silent"
     """Which failed or interrupted trials of earlier launches to start again from the beginning; see `RetryPolicy`."""
-    continued: tuple[str, ...] = ()
+    trials_to_continue: tuple[str, ...] = ()
     """Names or numbers of trials that the guard stopped and that this launch should continue."""
-    earlier_rounds: bool = False
+    compares_earlier_rounds: bool = False
     """Whether the guard also compares trials with trials of earlier rounds."""
     notifier: Notifier | None = None
 
@@ -190,29 +190,35 @@ class Launcher:
         """Train the trials of a study that have not ended yet. trials: total number of trials; None for the number in the study
         file."""
         engine = _make_engine(spec, self.options, folder)
-        ledger = Ledger(self.location, self.experiment, spec, Retry(command_fingerprint(self.words), self.retry))
+        ledger = Ledger(
+            self.location, self.experiment, spec, RetryPolicy(command_fingerprint(self.command_words), self.retry)
+        )
         watched = self.options.stop_doomed or self.notifier is not None
         plan = LaunchPlan(
             spec=spec,
-            queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.earlier),
-            words=self.words,
+            queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.preceding_trials),
+            words=self.command_words,
             location=self.location,
             experiment=self.experiment,
             folder=folder,
             engine=engine,
             timeout_s=self.options.timeout_s,
-            append=self.options.append,
+            append=self.options.appends_parameters,
             keep_going=self.options.keep_going,
-            guard=GuardedStudy(self.experiment, self.location, spec, self.earlier_rounds) if watched else None,
+            guard=GuardedStudy(self.experiment, self.location, spec, self.compares_earlier_rounds) if watched else None,
             stop_doomed=self.options.stop_doomed,
             notifier=self.notifier,
         )
-        continuing = [line for trial in self.continued for line in _continue_trial(ledger, plan, trial)]
-        with _progress_bar(plan, first_seed, enabled=not self.options.quiet) as on_update:
+        continuing = [line for trial in self.trials_to_continue for line in _continue_trial(ledger, plan, trial)]
+        with _launch_progress_bar(plan, first_seed, enabled=not self.options.quiet) as on_update:
             for line in continuing if not self.options.quiet else ():
                 click.echo(line, err=True)
-            unpassed = command_warnings(spec, self.words, append=self.options.append) if self.warns else ()
-            return plan, launch(plan, ledger, _print_warnings_first(on_update, unpassed))
+            unpassed = (
+                command_warnings(spec, self.command_words, append=self.options.appends_parameters)
+                if self.warns_about_command
+                else ()
+            )
+            return plan, launch(plan, ledger, _print_warnings_before(on_update, unpassed))
 
 
 def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[str]:
@@ -245,7 +251,7 @@ def print_commands(
 
 
 @contextmanager
-def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnUpdate]:
+def _launch_progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[SummaryCallback]:
     """On a terminal, show a progress bar with the best value so far; otherwise, print a line for each trial that ends.
 
     Print a line for each failed trial in both cases.
@@ -260,10 +266,10 @@ def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnU
     )
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
         task = bar.add_task("", total=plan.queue.total)
-        lines = EndedTrials(plan.spec.objective.metric, seed)
+        lines = EndedRunLines(plan.spec.objective.metric, seed)
 
         def update(summary: Summary, news: str, /) -> None:
-            bar.update(task, completed=len(summary.outcomes), description=state_text(plan, summary, seed))
+            bar.update(task, completed=len(summary.outcomes), description=launch_progress_text(plan, summary, seed))
             ended = lines.new_lines(summary)
             for line in (news, *(() if console.is_terminal else ended)):
                 if line and enabled:
@@ -272,7 +278,7 @@ def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnU
         yield update
 
 
-def state_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
+def launch_progress_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
     """Return a text with the best value so far and the number of trials with each status except complete."""
     best, others = summary.best, len(summary.leaders) - 1
     equal = f" and {spelled(others, 'other')}" if others > 0 else ""
@@ -281,7 +287,7 @@ def state_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
     return ", ".join(parts)
 
 
-def print_next(experiment: str, location: Location) -> None:
+def print_analyze_command(experiment: str, location: StoreLocation) -> None:
     """Print the command that analyzes the experiment."""
     words = ["advisor", "analyze", experiment]
     if redact(location.uri) == location.uri:  # print the URI only if it contains no password

@@ -14,7 +14,7 @@ from types import TracebackType
 import click
 
 from advisor import __version__
-from advisor.contract.redact import learn_arguments, redact
+from advisor.contract.redact import redact, register_argument_secrets
 from advisor.model.errors import AdvisorError
 
 _MAX_ERROR_CHARS = 1200
@@ -93,8 +93,8 @@ _UNUSABLE_PATH_ERRNOS = (
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line. Print an error that the user can fix as one line, and exit with status 2."""
-    learn_arguments(sys.argv[1:] if arguments is None else arguments)
-    _prepare_output()
+    register_argument_secrets(sys.argv[1:] if arguments is None else arguments)
+    _prepare_standard_streams()
     try:
         cli.main(args=arguments, prog_name="advisor", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
         _exit_with_error(f"unexpected {type(error).__name__}: {error} (a bug; ADVISOR_DEBUG=1 shows where)")
 
 
-def _prepare_output() -> None:
+def _prepare_standard_streams() -> None:
     """Prevent two causes of crashes: names that the terminal cannot encode, and closed standard streams."""
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

@@ -10,17 +10,17 @@ import click
 
 from advisor.execution.guarding import GuardedStudy, Reading, StudyGuard
 from advisor.model.errors import AdvisorError
-from advisor.system.notifier import NOTIFICATION_EVENTS, Notice, Notifier, parse_command
+from advisor.system.notifier import NOTIFICATION_EVENTS, Notification, Notifier, parse_command
 
-_POLL_S = 1.0
+_GUARD_POLL_S = 1.0
 """Seconds between two checks of whether the guard has read the store again."""
-_MAX_READS_WITHOUT_RUNNING = 2
+_MAX_READS_WITHOUT_TRIAL = 2
 """A study counts as ended after this many successive reads of the store find no running trial. One such read is not enough,
 because it may happen between two trials."""
 
 
 @contextmanager
-def notifying(command: str | None, study: str, *, quiet: bool) -> Iterator[Notifier | None]:
+def notifier_for_command(command: str | None, study: str, *, quiet: bool) -> Iterator[Notifier | None]:
     """Yield a notifier that runs the user's command for each message; yield None if there is no command. If the `with` block
     raises AdvisorError, the notifier's last message reports this error."""
     if command is None:
@@ -31,16 +31,16 @@ def notifying(command: str | None, study: str, *, quiet: bool) -> Iterator[Notif
     try:
         yield notifier
     except AdvisorError as error:
-        notifier.send(Notice("ended", study, None, None, str(error)))
+        notifier.send(Notification("ended", study, None, None, str(error)))
         raise
     finally:
         notifier.close()
 
 
 @contextmanager
-def notifying_of_study(command: str | None, guarded: GuardedStudy, *, quiet: bool) -> Iterator[None]:
+def notify_of_study_events(command: str | None, guarded: GuardedStudy, *, quiet: bool) -> Iterator[None]:
     """During the `with` block, a background thread sends messages about the trials of a study that other processes train."""
-    with notifying(command, guarded.experiment, quiet=quiet) as notifier:
+    with notifier_for_command(command, guarded.experiment, quiet=quiet) as notifier:
         if notifier is None:
             yield
             return
@@ -64,29 +64,29 @@ class _StudyFollower:
         self._ran, self._without_running = False, 0
 
     def follow(self, ended: threading.Event) -> None:
-        while not ended.wait(_POLL_S):
+        while not ended.wait(_GUARD_POLL_S):
             reading = self._guard.latest()
             if reading is not None and reading.error is None:
-                for notice in self._notices(reading):
+                for notice in self._new_notices(reading):
                     self._notifier.send(notice)
 
-    def _notices(self, reading: Reading) -> Iterator[Notice]:
+    def _new_notices(self, reading: Reading) -> Iterator[Notification]:
         if self._known_failures is None:  # send nothing about events before the start of this process
             self._known_failures, self._known_stops = set(reading.failed), set(reading.stopped)
         for verdict in reading.running:
             if verdict.state in NOTIFICATION_EVENTS:
-                yield Notice(verdict.state, reading.study, verdict.trial, verdict.step, verdict.message)
+                yield Notification(verdict.state, reading.study, verdict.trial, verdict.step, verdict.message)
             if verdict.state in ("doomed", "not_finite"):
                 self._known_stops.add(verdict.trial)  # send no second message when this trial is stopped
         for trial in sorted(set(reading.failed) - self._known_failures):
             reason = f": {reading.failed[trial]}" if reading.failed[trial] else ""
-            yield Notice("failed", reading.study, trial, None, f"{trial} failed{reason}")
+            yield Notification("failed", reading.study, trial, None, f"{trial} failed{reason}")
         for trial in sorted(set(reading.stopped) - self._known_stops):
             step, reason = reading.stopped[trial]
-            yield Notice("stopped", reading.study, trial, step, f"{trial} was stopped at step {step:,}: {reason}")
+            yield Notification("stopped", reading.study, trial, step, f"{trial} was stopped at step {step:,}: {reason}")
         self._known_failures |= set(reading.failed)
         self._known_stops |= set(reading.stopped)
         self._ran = self._ran or bool(reading.running)
         self._without_running = 0 if reading.running else self._without_running + 1
-        if self._ran and self._without_running == _MAX_READS_WITHOUT_RUNNING:
-            yield Notice("ended", reading.study, None, None, f"No trial of {reading.study} is running any more.")
+        if self._ran and self._without_running == _MAX_READS_WITHOUT_TRIAL:
+            yield Notification("ended", reading.study, None, None, f"No trial of {reading.study} is running any more.")

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import click
 
 from advisor.model.errors import AdvisorError
-from advisor.model.reading import Kind
+from advisor.model.reading import WorkloadKind
 
 SEVERITIES = ("note", "warning", "critical")
 
@@ -54,7 +54,7 @@ fail_on_option = click.option(
 )
 
 
-def require_separate_folder(out: Path) -> None:
+def check_separate_folder(out: Path) -> None:
     """Raise AdvisorError if `--out` is the working directory."""
     if str(out) in ("", "."):
         raise AdvisorError("--out must name a separate folder, such as advisor-report")
@@ -70,7 +70,7 @@ class AnalysisOptions:
     filter: str | None
     ignore: tuple[str, ...]
     population: str | None
-    kind: Kind | None
+    kind: WorkloadKind | None
     rules: tuple[Path, ...]
     only_this_round: bool
     budget: str | None
@@ -78,14 +78,14 @@ class AnalysisOptions:
     quiet: bool
 
     def __post_init__(self) -> None:
-        require_separate_folder(self.out)
+        check_separate_folder(self.out)
 
     def analyze_arguments(self) -> dict[str, Any]:
         """Return the options as keyword arguments of `advisor.analyze`."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if name not in ("out", "quiet")}
 
-    def words(self, study: Path | None = None) -> list[str]:
+    def command_words(self, study: Path | None = None) -> list[str]:
         """Return the options that affect the report as command-line arguments.
 
         The tracking URI is omitted, because it may contain a password.
@@ -105,7 +105,7 @@ class AnalysisOptions:
         return [*words, *(["--only-this-round"] if self.only_this_round else [])]
 
 
-def dataclass_options(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def options_as_dataclass(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds options to a command.
 
     The command receives the options' values in the argument `name`, as an instance of the dataclass `target`.
@@ -124,7 +124,7 @@ def dataclass_options(name: str, target: type[Any], *options: Callable[[Any], An
     return decorate
 
 
-analysis_options = dataclass_options(
+analysis_options = options_as_dataclass(
     "options",
     AnalysisOptions,
     tracking_option,
@@ -139,7 +139,7 @@ analysis_options = dataclass_options(
         metavar="RUNS",
         help="Runs to analyze if the experiment mixes several kinds: all, or PARAM=VALUE.  [default: the largest group]",
     ),
-    click.option("--kind", type=click.Choice(get_args(Kind)), help="Kind of workload.  [default: inferred]"),
+    click.option("--kind", type=click.Choice(get_args(WorkloadKind)), help="Kind of workload.  [default: inferred]"),
     click.option(
         "--out",
         type=click.Path(path_type=Path),
@@ -159,6 +159,6 @@ analysis_options = dataclass_options(
 """Decorator that adds the analysis options to a command, which receives them in the argument `options`."""
 
 
-def is_at_least(severity: str, level: str) -> bool:
+def is_severe_enough(severity: str, level: str) -> bool:
     """Return True if a finding's severity is at least `level`, the value of `--fail-on`."""
     return SEVERITIES.index(severity) >= SEVERITIES.index(level)

@@ -9,20 +9,25 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from advisor.contract.metric_direction import direction_of
+from advisor.contract.metric_direction import direction_of_metric
 from advisor.execution.engines.devices import find_gpus
 from advisor.model import placeholders
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter, StudySpec
-from advisor.planning.recipes.recipe import RECIPES, TOKEN_RECIPES, RecipeRequest, first_study
+from advisor.planning.recipes.recipe import (
+    RECIPE_NAMES,
+    RECIPES_WITH_TOKEN_LENGTH,
+    RecipeRequest,
+    first_study_of_recipe,
+)
 from advisor.system.processes import usable_cpus
 
 MAX_TOKENS_OR_PARAMETERS = 10**18
 """Maximum number of tokens or parameters; a larger number is a typing error."""
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_COUNT_SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT_VALUE_PATTERN = re.compile(r"^(\d{1,3}(?:,\d{3})+|\d[\d_]*\.?\d*(?:e\d+)?)([kmbt]?)$")
 _RECIPE_ONLY_OPTIONS = {"tokens": "--tokens", "batch_tokens": "--batch-tokens", "model_parameters": "--params"}
-_REFUSED_OPTIONS = {
+_OPTIONS_WITHOUT_RECIPE = {
     "optimizer": ("--optimizer", "a recipe trains with AdamW, the trainers' default"),
     "compare": ("--compare", "recipes support no comparison yet; first find a baseline"),
     "final_train_steps": ("--final-train-steps", "pass --max-train-steps, the number of steps of each trial"),
@@ -32,15 +37,19 @@ _REFUSED_OPTIONS = {
 _MODEL_OPTION = "--model-name-or-path MODEL"
 """Option that names the pretrained model. TRL's ModelConfig needs this option, and the user must replace MODEL. The recipe for
 pre-training has no such option."""
-_POLICY_LOGGING = "--logging-steps 1"
+_POLICY_LOGGING_OPTION = "--logging-steps 1"
 """Option with which TRL logs a policy's curves at every step, not at every tenth step, so that rules can judge short trainings."""
-_TRAINER_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}
+_TRAINER_ARGUMENT_NAMES = {
+    "schedule": "lr_scheduler_type",
+    "max_train_steps": "max_steps",
+    "evaluate_every": "eval_steps",
+}
 """For each placeholder, the field of Transformers' TrainingArguments that it sets."""
 
 Command = TypeVar("Command")
 
 
-class Count(click.ParamType[int]):
+class CountType(click.ParamType[int]):
     """Type of an option whose value is a large number, such as 124M, 2.5B, 1e9 or 50_000."""
 
     name = "count"
@@ -50,34 +59,34 @@ class Count(click.ParamType[int]):
         if isinstance(value, int):
             return value
         match = _COUNT_VALUE_PATTERN.match(str(value).strip().lower())
-        count = float(re.sub("[_,]", "", match[1])) * _UNITS[match[2]] if match else 0.0
+        count = float(re.sub("[_,]", "", match[1])) * _COUNT_SUFFIXES[match[2]] if match else 0.0
         if not 1 <= count <= MAX_TOKENS_OR_PARAMETERS:
             self.fail(f"{value!r} is not a number such as 50000, 124M or 2.5B", param, ctx)
         return round(count)
 
 
-def recipe_options(command: Command) -> Command:
+def add_recipe_options(command: Command) -> Command:
     """Decorator that adds the options for recipes to a command."""
     for option in reversed(
         (
             click.option(
                 "--recipe",
-                type=click.Choice(RECIPES),
+                type=click.Choice(RECIPE_NAMES),
                 help="Write the first study of a language model, for TRL or Transformers.",
             ),
             click.option(
                 "--tokens",
-                type=Count(),
+                type=CountType(),
                 metavar="N",
                 help="Training tokens per trial, for the recipes sft, lora and pretrain.",
             ),
             click.option(
-                "--batch-tokens", type=Count(), metavar="N", help="Tokens per batch, to convert --tokens to steps."
+                "--batch-tokens", type=CountType(), metavar="N", help="Tokens per batch, to convert --tokens to steps."
             ),
             click.option(
                 "--params",
                 "model_parameters",
-                type=Count(),
+                type=CountType(),
                 metavar="N",
                 help="Number of parameters to pre-train, without embeddings.",
             ),
@@ -102,10 +111,10 @@ def recipe_study(ctx: click.Context, parameters: Mapping[str, Parameter]) -> tup
     """
     options = ctx.params
     recipe = str(options["recipe"])
-    _check_options(options, recipe)
+    _check_recipe_options(options, recipe)
     direction = options["direction"]
     if options["metric"] is not None and direction is None:
-        direction = direction_of(options["metric"])
+        direction = direction_of_metric(options["metric"])
         if direction is None:
             raise AdvisorError("--direction is missing: the metric's name does not say in which direction it improves")
     named = ctx.get_parameter_source("out") is not ParameterSource.DEFAULT
@@ -116,16 +125,16 @@ def recipe_study(ctx: click.Context, parameters: Mapping[str, Parameter]) -> tup
         parameters=parameters,
         **{name: options[name] for name in ("metric", "trials", "max_train_steps", *_RECIPE_ONLY_OPTIONS)},
     )
-    return first_study(wish)
+    return first_study_of_recipe(wish)
 
 
-def _check_options(options: Mapping[str, Any], recipe: str) -> None:
-    for name, (option, reason) in _REFUSED_OPTIONS.items():
+def _check_recipe_options(options: Mapping[str, Any], recipe: str) -> None:
+    for name, (option, reason) in _OPTIONS_WITHOUT_RECIPE.items():
         if options[name] is not None:
             raise AdvisorError(f"{option} does not work with --recipe: {reason}")
     if options["model_parameters"] is not None and recipe != "pretrain":
         raise AdvisorError("--params works only with --recipe pretrain")
-    if recipe not in TOKEN_RECIPES and (options["tokens"] or options["batch_tokens"]):
+    if recipe not in RECIPES_WITH_TOKEN_LENGTH and (options["tokens"] or options["batch_tokens"]):
         raise AdvisorError(f"--recipe {recipe} does not accept a number of tokens; pass --max-train-steps")
     if options["max_train_steps"] and (options["tokens"] or options["batch_tokens"] or recipe == "pretrain"):
         raise AdvisorError("the steps follow from --tokens and --batch-tokens; leave out --max-train-steps")
@@ -133,13 +142,13 @@ def _check_options(options: Mapping[str, Any], recipe: str) -> None:
         raise AdvisorError("--batch-tokens needs --tokens, the training tokens of each trial")
 
 
-def trainer_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
+def trainer_command_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
     """Return the command-line options of a script that parses TrainingArguments. These options pass the hyperparameters `names`
     and the study's training lengths."""
     model = [] if recipe == "pretrain" else [_MODEL_OPTION]
     lengths = [name for name in placeholders.needed_placeholders(spec) if name != "seed"]
     evaluations = ["--eval-strategy steps", _transformers_option("evaluate_every")]
-    logging = [_POLICY_LOGGING] if "num_generations" in spec.parameters else []
+    logging = [_POLICY_LOGGING_OPTION] if "num_generations" in spec.parameters else []
     options = [*model, *map(_transformers_option, names), *map(_transformers_option, lengths), *evaluations, *logging]
     return " ".join([*options, _transformers_option("seed"), placeholders.TRAINER_OUTPUT_OPTION])
 
@@ -153,5 +162,5 @@ def print_hint_without_gpu() -> None:
 def _transformers_option(placeholder: str) -> str:
     """Return the option with Transformers' name for a placeholder, such as `--max-steps {max_train_steps}`."""
     option = placeholders.command_option(placeholder)
-    name = _TRAINER_NAMES.get(placeholder)
+    name = _TRAINER_ARGUMENT_NAMES.get(placeholder)
     return option if name is None else f"--{name.replace('_', '-')} {{{placeholder}}}"

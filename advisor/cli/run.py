@@ -12,20 +12,20 @@ from advisor.cli.launching import (
     Launcher,
     LaunchOptions,
     launch_options,
+    launch_progress_text,
+    print_analyze_command,
     print_commands,
-    print_next,
     print_warnings,
-    state_text,
 )
-from advisor.cli.notifying import notifying
+from advisor.cli.notifying import notifier_for_command
 from advisor.execution import LaunchPlan, Summary
 from advisor.execution.job import default_seed, trial_count
 from advisor.execution.job_env import check_command, command_warnings, study_folder
 from advisor.model.errors import AdvisorError
-from advisor.model.spec_yaml import load
+from advisor.model.spec_yaml import load_study_file
 from advisor.model.words import spelled
-from advisor.system.notifier import Notice
-from advisor.tracking.stores.location import default_for_writing, parse_tracking_uri
+from advisor.system.notifier import Notification
+from advisor.tracking.stores.location import default_location_for_writing, parse_tracking_uri
 
 
 @click.command()
@@ -88,45 +88,47 @@ def run(
     --trials adds trials to the same sequence. Trials that failed in an earlier launch and logged nothing are started again. The
     exit status is 1 if a trial failed.
     """
-    spec = load(study)
-    check_command(spec, command, append=options.append)
+    spec = load_study_file(study)
+    check_command(spec, command, append=options.appends_parameters)
     folder = study_folder(out, spec.study)
     first_seed = default_seed(spec) if seed is None else seed
     if dry_run:
-        print_commands(spec, trials, first_seed, command, folder, append=options.append)
-        print_warnings(command_warnings(spec, command, append=options.append))
+        print_commands(spec, trials, first_seed, command, folder, append=options.appends_parameters)
+        print_warnings(command_warnings(spec, command, append=options.appends_parameters))
         return
     trial_count(spec, trials)  # raises AdvisorError if the number is unknown
     if retry == "all" and (trials is not None or continued):
         raise AdvisorError("--retry all begins every trial of the study again: leave out --trials and --continue")
     uri = options.tracking_uri
-    with notifying(options.notify, spec.study, quiet=options.quiet) as notifier:
+    with notifier_for_command(options.notify, spec.study, quiet=options.quiet) as notifier:
         launcher = Launcher(
-            words=command,
-            location=parse_tracking_uri(uri) if uri else default_for_writing(),
+            command_words=command,
+            location=parse_tracking_uri(uri) if uri else default_location_for_writing(),
             experiment=options.experiment or spec.study,
             options=options,
             retry=retry or "silent",
-            continued=continued,
+            trials_to_continue=continued,
             notifier=notifier,
         )
         plan, summary = launcher.train(spec, trials, first_seed, folder)
         if notifier is not None:
-            notifier.send(Notice("ended", spec.study, None, None, _ended_text(plan, summary, first_seed)))
+            notifier.send(
+                Notification("ended", spec.study, None, None, _ended_trainings_text(plan, summary, first_seed))
+            )
     if not options.quiet:
-        _print_summary(plan, summary, first_seed)
+        _print_launch_summary(plan, summary, first_seed)
     if summary.failed:
         sys.exit(1)
 
 
-def _ended_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
-    state = state_text(plan, summary, seed)
+def _ended_trainings_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
+    state = launch_progress_text(plan, summary, seed)
     return f"{len(summary.outcomes)} of {summary.total} trainings have ended{': ' + state if state else ''}."
 
 
-def _print_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None:
+def _print_launch_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None:
     left = summary.total - len(summary.outcomes)
-    click.echo(_ended_text(plan, summary, seed))
+    click.echo(_ended_trainings_text(plan, summary, seed))
     if summary.failed:
         failed, them = spelled(summary.failed, "trial"), "it" if summary.failed == 1 else "them"
         click.echo(
@@ -136,4 +138,4 @@ def _print_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None:
         click.echo(
             f"Other launchers have {left} of the trials; run the same command again to check that all have ended."
         )
-    print_next(plan.experiment, plan.location)
+    print_analyze_command(plan.experiment, plan.location)

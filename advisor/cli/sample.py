@@ -11,10 +11,10 @@ from typing import TextIO
 
 import click
 
-from advisor.model.space import Value
-from advisor.model.spec_yaml import load
+from advisor.model.space import HyperparameterValue
+from advisor.model.spec_yaml import load_study_file
 from advisor.model.words import short_text
-from advisor.planning.sampling.halton import sample as draw
+from advisor.planning.sampling.halton import draw_trials as draw
 
 
 @click.command()
@@ -32,12 +32,14 @@ def sample(study: Path, count: int | None, skip: int, format_: str) -> None:
 
     The trials are a scrambled, shifted Halton sequence: a study file gives the same trials on every machine.
     """
-    spec = load(study)
+    spec = load_study_file(study)
     wanted = count if count is not None else (spec.trials or 10)
-    _write_trials(draw(spec, wanted, skip=skip), list(spec.parameters), format_, sys.stdout)
+    _write_sampled_trials(draw(spec, wanted, skip=skip), list(spec.parameters), format_, sys.stdout)
 
 
-def _write_trials(trials: Iterable[Mapping[str, Value]], names: Sequence[str], format_: str, out: TextIO) -> None:
+def _write_sampled_trials(
+    trials: Iterable[Mapping[str, HyperparameterValue]], names: Sequence[str], format_: str, out: TextIO
+) -> None:
     """Write the trials as JSON lines (`jsonl`), as rows with a header (`csv`), or as aligned columns (`table`)."""
     if format_ == "jsonl":
         for trial in trials:
@@ -47,10 +49,10 @@ def _write_trials(trials: Iterable[Mapping[str, Value]], names: Sequence[str], f
         writer.writerow(names)
         writer.writerows([[trial.get(name, "") for name in names] for trial in trials])
     else:
-        _write_table([{n: short_text(v) for n, v in trial.items()} for trial in trials], names, out)
+        _write_trial_table([{n: short_text(v) for n, v in trial.items()} for trial in trials], names, out)
 
 
-def _write_table(rows: Sequence[Mapping[str, str]], names: Sequence[str], out: TextIO) -> None:
+def _write_trial_table(rows: Sequence[Mapping[str, str]], names: Sequence[str], out: TextIO) -> None:
     widths = {name: max([len(short_text(name)), *(len(row.get(name, "–")) for row in rows)]) for name in names}
     out.write("  ".join(short_text(name).rjust(widths[name]) for name in names) + "\n")
     for row in rows:

@@ -14,4 +14,4 @@ from advisor.report import findings_schema
 @click.argument("what", type=click.Choice(["findings", "study"]))
 def schema(what: str) -> None:
     """Print the JSON Schema of findings.json or of a study file."""
-    click.echo(json.dumps(findings_schema() if what == "findings" else spec_yaml.schema(), indent=2))
+    click.echo(json.dumps(findings_schema() if what == "findings" else spec_yaml.study_file_schema(), indent=2))

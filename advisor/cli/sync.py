@@ -12,8 +12,8 @@ import click
 from advisor.cli.options import quiet_option
 from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
-from advisor.model.words import columns
-from advisor_logging.sync import NotDelivered, Spool, deliver, find_own_spools, find_spools, inspect_spool
+from advisor.model.words import align_columns
+from advisor_logging.sync import NotDelivered, SpoolDescription, deliver, find_own_spools, find_spools, inspect_spool
 
 
 @click.command()
@@ -44,7 +44,7 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
     except ValueError as error:
         raise AdvisorError(str(error)) from None
     if not quiet:
-        click.echo(_spool_table(found) if found else "No logs are waiting: everything was delivered.")
+        click.echo(_undelivered_logs_table(found) if found else "No logs are waiting: everything was delivered.")
     if only_list or not found:
         return
     left = _deliver_spools(found, tracking_uri, as_recorded=as_recorded, show=not quiet)
@@ -57,19 +57,19 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
 
 
 def _deliver_spools(
-    spools: Sequence[Spool], tracking_uri: str | None, *, as_recorded: bool, show: bool
-) -> list[tuple[Spool, str]]:
+    spools: Sequence[SpoolDescription], tracking_uri: str | None, *, as_recorded: bool, show: bool
+) -> list[tuple[SpoolDescription, str]]:
     """Send the spools (undelivered logs on the local disk) to MLflow. Return (spool, reason) for each spool that could not be
     sent completely."""
     left = []
     with progress_bar(enabled=show) as on_progress:
         for spool in spools:
 
-            def on_points(done: int, total: int, name: str = spool.run_name) -> None:
+            def show_delivered_points(done: int, total: int, name: str = spool.run_name) -> None:
                 on_progress(f"Delivering {name}", done, total)
 
             try:
-                if note := deliver(spool, tracking_uri, on_points, as_recorded=as_recorded):
+                if note := deliver(spool, tracking_uri, show_delivered_points, as_recorded=as_recorded):
                     click.echo(f"advisor: {spool.run_name}: {note}", err=True)
             except NotDelivered as reason:
                 left.append((spool, str(reason)))
@@ -78,23 +78,31 @@ def _deliver_spools(
     return left
 
 
-def _spool_table(spools: Sequence[Spool]) -> str:
+def _undelivered_logs_table(spools: Sequence[SpoolDescription]) -> str:
     rows = [("run", "experiment", "age", "points", "size", "to", "")]
     rows += [
-        (s.run_name, s.experiment, _age_text(s), f"{s.points:,}", _size_text(s.size), s.destination, _log_state(s))
+        (
+            s.run_name,
+            s.experiment,
+            _spool_age_text(s),
+            f"{s.points:,}",
+            _megabytes_text(s.size),
+            s.destination,
+            _spool_state_text(s),
+        )
         for s in spools
     ]
     clean = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in rows]
-    return "\n".join(columns(clean))
+    return "\n".join(align_columns(clean))
 
 
-def _log_state(spool: Spool) -> str:
+def _spool_state_text(spool: SpoolDescription) -> str:
     if spool.state != "left":
         return spool.state
     return "" if spool.end is not None else "the training was interrupted"
 
 
-def _age_text(spool: Spool) -> str:
+def _spool_age_text(spool: SpoolDescription) -> str:
     if spool.last_ms is None:
         return "?"
     seconds = max(time.time() - spool.last_ms / 1000, 0.0)
@@ -104,5 +112,5 @@ def _age_text(spool: Spool) -> str:
     return f"{seconds:.0f} s"
 
 
-def _size_text(size: int) -> str:
+def _megabytes_text(size: int) -> str:
     return f"{size / 2**20:,.1f} MB"

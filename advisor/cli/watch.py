@@ -9,21 +9,21 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.analyze import make_report, print_summary, write_report
-from advisor.cli.notifying import notifying_of_study
+from advisor.cli.analyze import make_report, print_report_summary, write_report
+from advisor.cli.notifying import notify_of_study_events
 from advisor.cli.options import AnalysisOptions, analysis_options, log_option, notify_option, study_option
 from advisor.contract.redact import redact
 from advisor.execution.guarding import GuardedStudy
-from advisor.model.errors import AdvisorError, NothingToJudge, os_errors_as
+from advisor.model.errors import AdvisorError, NothingToJudge, convert_os_errors
 from advisor.model.progress import ignore_progress
-from advisor.model.spec_yaml import load
+from advisor.model.spec_yaml import load_study_file
 from advisor.report import Report
-from advisor.report.live import LiveReport, rows
-from advisor.report.text.report_diff import report_diff
-from advisor.report.text.running import alarms, summary_line
+from advisor.report.live import LiveReport, live_trial_rows
+from advisor.report.text.report_diff import describe_report_changes
+from advisor.report.text.running import running_trials_summary, trial_alarms
 from advisor.tracking.stores.location import parse_tracking_uri
 
-INTERVAL_S = 10.0
+ANALYSIS_INTERVAL_S = 10.0
 """Minimum seconds between two analyses. The pause lasts at least as long as the last analysis took, so that the analyses keep
 the store busy at most half of the time."""
 
@@ -61,20 +61,20 @@ def watch(
     guarded = GuardedStudy(
         experiment,
         parse_tracking_uri(options.tracking_uri),
-        None if study_file is None else load(study_file),
+        None if study_file is None else load_study_file(study_file),
         objective=options.objective,
         direction=options.direction,
     )
-    with notifying_of_study(notify, guarded, quiet=options.quiet):
-        report = first_report(partial(make, show_progress=not options.quiet), echo)
+    with notify_of_study_events(notify, guarded, quiet=options.quiet):
+        report = wait_for_report(partial(make, show_progress=not options.quiet), echo)
         location = write(report)
         if not options.quiet:
-            print_summary(report, options.out, location)
+            print_report_summary(report, options.out, location)
         serve_live_report(report, analyze=partial(make, show_progress=False), write=write, port=port, echo=echo)
 
 
-def first_report(
-    analyze: Callable[[], Report], echo: Callable[[str], object], interval_s: float = INTERVAL_S
+def wait_for_report(
+    analyze: Callable[[], Report], echo: Callable[[str], object], interval_s: float = ANALYSIS_INTERVAL_S
 ) -> Report:
     """Repeat the analysis until a trial can be judged, and return the report. While no trial can be judged, print the reason."""
     reason = ""
@@ -95,30 +95,30 @@ def serve_live_report(
     write: Callable[[Report], object],
     port: int,
     echo: Callable[[str], object],
-    interval_s: float = INTERVAL_S,
+    interval_s: float = ANALYSIS_INTERVAL_S,
 ) -> None:
     """Serve the report until the user interrupts. When the experiment's data change, analyze again and serve the new report.
 
     echo: function that prints one line about each change. If an analysis fails, print the error and repeat it. Raises
     AdvisorError if the port is in use.
     """
-    with os_errors_as(f"cannot serve on port {port}", "choose another --port"):
+    with convert_os_errors(f"cannot serve on port {port}", "choose another --port"):
         live = LiveReport(port)
     known: set[tuple[str, str]] = set()
     with live:
-        _show(live, report)
+        _show_live_report(live, report)
         echo(f"Live report at {live.url} (this machine only). Ctrl+C ends it.")
-        _announce(report, known, echo)
+        _announce_alarms(report, known, echo)
         duration_s, failure = 0.0, None
         try:
             while True:
                 time.sleep(max(interval_s, duration_s))
                 began = time.monotonic()
                 try:
-                    report, failure = _update_report(report, live, analyze, write, echo), None
-                    _announce(report, known, echo)
+                    report, failure = _update_live_report(report, live, analyze, write, echo), None
+                    _announce_alarms(report, known, echo)
                 except Exception as error:
-                    if (reason := _error_in_one_line(error)) != failure:
+                    if (reason := _analysis_error_line(error)) != failure:
                         failure = reason
                         echo(f"{_clock_time()} The analysis failed and will be repeated: {failure}")
                 live.fail(failure)
@@ -127,7 +127,7 @@ def serve_live_report(
             echo("")
 
 
-def _update_report(
+def _update_live_report(
     before: Report,
     live: LiveReport,
     analyze: Callable[[], Report],
@@ -138,26 +138,26 @@ def _update_report(
     if after.provenance.data == before.provenance.data:
         return before
     write(after)
-    news = report_diff(before, after)
-    _show(live, after, news)
+    news = describe_report_changes(before, after)
+    _show_live_report(live, after, news)
     for line in news or ("More values were logged; the findings are the same.",):
         echo(f"{_clock_time()} {line}")
     return after
 
 
-def _show(live: LiveReport, report: Report, news: Sequence[str] = ()) -> None:
-    live.show(report.to_html(), _clock_time(), news, rows(report), summary_line(report))
+def _show_live_report(live: LiveReport, report: Report, news: Sequence[str] = ()) -> None:
+    live.show(report.to_html(), _clock_time(), news, live_trial_rows(report), running_trials_summary(report))
 
 
-def _announce(report: Report, announced: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
+def _announce_alarms(report: Report, announced: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
     """Print a line for each running trial about which the guard raises an alarm, once per trial and verdict. announced: pairs
     (trial, verdict) that were printed before."""
-    for key, line in alarms(report, announced):
+    for key, line in trial_alarms(report, announced):
         announced.add(key)
         echo(f"{_clock_time()} {line}")
 
 
-def _error_in_one_line(error: Exception) -> str:
+def _analysis_error_line(error: Exception) -> str:
     """Return the error message without credentials. For errors other than AdvisorError, the message starts with the name of the
     exception's class."""
     text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"

@@ -21,7 +21,11 @@ def computed(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatena
 
     @wraps(function)
     def cached(study: Study, *args: P.args, **kwargs: P.kwargs) -> T:
-        key = (function, *map(_key, args), *sorted((name, _key(value)) for name, value in kwargs.items()))
+        key = (
+            function,
+            *map(_argument_key, args),
+            *sorted((name, _argument_key(value)) for name, value in kwargs.items()),
+        )
         if key not in study.computed:
             study.computed[key] = function(study, *args, **kwargs)
         result: T = study.computed[key]
@@ -30,5 +34,5 @@ def computed(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatena
     return cast(Callable[Concatenate[Study, P], T], cached)
 
 
-def _key(argument: Any) -> Any:
+def _argument_key(argument: Any) -> Any:
     return ("trial", argument.index) if isinstance(argument, Trial) else argument

@@ -10,12 +10,13 @@ from __future__ import annotations
 SCHEMA = "1"
 """Version of all names in this module, logged as the tag `TAG_SCHEMA`."""
 
-DENSE_STEPS = 500
+DENSELY_LOGGED_STEPS = 500
 """Number of optimizer steps at the start of a training that are each logged as a point of their own. Later steps are averaged
 over windows of several steps."""
 
-# Metrics of the training loop. After the first DENSE_STEPS steps, each point of a metric NAME is a mean over a window, and
-# NAME.min and NAME.max are its extremes. The separator is a dot, because a file store cannot hold both "a" and "a/b".
+# Metrics of the training loop. After the first DENSELY_LOGGED_STEPS steps, each point of a metric NAME is a mean over a window,
+# and NAME.min and NAME.max are its extremes, all logged at the window's last step. The separator is a dot, because a file store
+# cannot hold both "a" and "a/b".
 TRAIN_LOSS = "train/loss"
 GRAD_NORM = "train/grad_norm"
 """Global L2 norm of the gradient before any clipping."""
@@ -53,7 +54,7 @@ DEVICE_MEMORY_USED = "device/memory_used_bytes"
 DEVICE_UTILISATION = "device/utilisation"
 """Share of the time since the previous logged point in which the device was computing, from 0 to 1."""
 
-FULL_SUFFIX = ".full"
+FULL_SET_SUFFIX = ".full"
 """If the metric NAME is computed on a sample of the validation set, NAME.full is its value on the whole set."""
 STD_SUFFIX = ".std"
 """If the metric NAME is a mean over validation examples, NAME.std is the standard deviation over these examples."""
@@ -77,14 +78,14 @@ TAG_MAX_TRAIN_STEPS = "advisor.max_train_steps"
 TAG_BATCH_SIZE = "advisor.batch_size"
 TAG_OPTIMIZER = "advisor.optimizer"
 """Class name of the optimizer. The tags `advisor.optimizer.<name>` hold the hyperparameters of parameter group 0, and
-`advisor.optimizer.update_rule` the update rule."""
+`advisor.optimizer.update_rule` the update rule, all under the playbook's names."""
 TAG_MODEL = "advisor.model"
 """Class name of the model, without the wrappers for distributed or compiled training."""
 TAG_PRETRAINED = "advisor.pretrained"
 """`true` if the training starts from pretrained weights; absent if it does not, or if this is unknown."""
 TAG_NORM_LAYERS = "advisor.norm_layers"
 """JSON: {class of normalisation layer: number of layers}."""
-TAG_PARAMETERS = "advisor.model_parameters"
+TAG_MODEL_PARAMETERS = "advisor.model_parameters"
 """Number of trainable parameters of the model."""
 TAG_GRAD_CLIP = "advisor.grad_clip_norm"
 TAG_GRAD_CLIP_VALUE = "advisor.grad_clip_value"
@@ -121,7 +122,7 @@ TAG_BACKENDS = "advisor.backends"
 "cpus": number of CPUs that the process may use}."""
 TAG_CLASSES = "advisor.classes"
 """Number of classes, if the task is classification."""
-TAG_CHANCE = "advisor.chance"
+TAG_CHANCE_LEVEL = "advisor.chance"
 """JSON: {metric: value that random guessing reaches}."""
 TAG_N_TRAIN = "advisor.n_train"
 TAG_N_VALID = "advisor.n_valid"
@@ -137,7 +138,7 @@ TAG_LOADER = "advisor.loader"
 TAG_EVAL_BATCH_SIZE = "advisor.eval_batch_size"
 """Number of examples per evaluation batch on one rank; to be compared with TAG_BATCH_SIZE / TAG_MICRO_BATCHES / number of
 ranks."""
-TAG_VALID_COUNTS = "advisor.valid_class_counts"
+TAG_VALID_CLASS_COUNTS = "advisor.valid_class_counts"
 """JSON: [number of validation examples of each class]; recorded if the validation set holds its class labels in memory."""
 TAG_DEVICE_MEMORY = "advisor.device_memory_bytes"
 """Memory of one device in bytes."""
@@ -147,7 +148,7 @@ value} | {"by_rank": [...]}}}; facts are seed, loader_seed, shard_examples, batc
 checkpoints, logs. In a list by rank, a rank without a report has the value null; a list that is too long for a tag is truncated
 and ends with "...".
 """
-TAG_SIDECAR = "advisor.sidecar"
+TAG_CURVE_FILES = "advisor.sidecar"
 """JSON: {"parts": [{"path": artifact with the curves at full resolution, "rows", "from_step", "to_step"}]}; see `SIDECAR_PATH`.
 
 The artifact has every point from step `from_step` to step `to_step`, which is the last step. Earlier points are only in the
@@ -178,15 +179,15 @@ TAG_RULES = "advisor.rules"
 TAG_GATE = "advisor.gate"
 """JSON: the latest answer of `advisor gate` about the run's setting: {"decision": "keep" | "discard" | "not decided", "against": id
 of a run of the incumbent, "at": seconds since 1970, "looks": number of questions about the setting so far}."""
-TAG_NOTE = "mlflow.note.content"
+TAG_DESCRIPTION = "mlflow.note.content"
 """MLflow's description of a run or an experiment, as Markdown."""
 TAG_COMMAND = "advisor.command"
 TAG_CONFIG = "advisor.config"
 """JSON: list of the configuration files that are named on the command line."""
 TAG_GIT_COMMIT = "advisor.git_commit"
 TAG_GIT_DIRTY = "advisor.git_dirty"
-TAG_CHANGE = "advisor.change"
-"""What this run changes in the code or the settings, in a few words by its author."""
+TAG_TESTED_CHANGE = "advisor.change"
+"""What this run changes in the code or the settings, in a few words by the author of the change."""
 TAG_DEVICE = "advisor.device"
 TAG_LIBRARIES = "advisor.libraries"
 """JSON: {distribution: version} of the installed libraries."""
@@ -207,12 +208,12 @@ A file that is too long for one tag is compressed and continues in the tags TAG_
 has several studies, each has its own tag, TAG_STUDY_FILE.of-<digest of the study's name>."""
 TAG_LOST_POINTS = "advisor.lost_points"
 """Number of points that could not be delivered to the tracking server; absent if all were delivered."""
-TAG_STOPPED = "advisor.stopped"
+TAG_GUARD_STOP = "advisor.stopped"
 """JSON: {"state": "doomed" | "not_finite", "step", "reason", "at": seconds since 1970, "length"}: the guard stopped the
 training at this step, or will stop it soon. The trial's status becomes `complete` if the training reached its length first,
 else `diverged` if the objective was not finite, else `pruned`. See `advisor.contract.guard_stop`."""
-TAG_CONTINUED = "advisor.continued"
-"""Former value of TAG_STOPPED, if the run continued after the guard had stopped it; the guard does not stop such a run again."""
+TAG_CONTINUED_AFTER_STOP = "advisor.continued"
+"""Former value of TAG_GUARD_STOP, if the run continued after the guard had stopped it; the guard does not stop such a run again."""
 TAG_ERROR = "advisor.error"
 """Class and message of the exception that ended a trial; the text starts with "out of memory" if memory ran out."""
 TAG_SPOOL = "advisor.spool"
@@ -227,11 +228,11 @@ without a value of the objective · running: has not ended."""
 def window_width(step: int) -> int:
     """Return the number of steps in the logging window that contains the optimizer step `step`, counted from 0.
 
-    The first `DENSE_STEPS` steps have windows of one step. After the first `DENSE_STEPS` steps, the width of the windows
-    doubles whenever the number of steps doubles. A run of n steps has about `DENSE_STEPS * (1 + log2(n / DENSE_STEPS) / 2)`
-    windows: about 1,600 for 10,000 steps, about 3,300 for a million steps.
+    The first `DENSELY_LOGGED_STEPS` steps have windows of one step. After the first `DENSELY_LOGGED_STEPS` steps, the width of
+    the windows doubles whenever the number of steps doubles. A run of n steps has about `DENSELY_LOGGED_STEPS * (1 + log2(n /
+    DENSELY_LOGGED_STEPS) / 2)` windows: about 1,600 for 10,000 steps, about 3,300 for a million steps.
     """
     width = 1
-    while step >= DENSE_STEPS * width:
+    while step >= DENSELY_LOGGED_STEPS * width:
         width *= 2
     return width

@@ -12,7 +12,7 @@ _STOP_PREDICATES = {"doomed": "could not become the best", "not_finite": "had an
 
 @dataclass(frozen=True, slots=True)
 class GuardStop:
-    """The guard's decision to stop a training, stored in the tag `contract.TAG_STOPPED`."""
+    """The guard's decision to stop a training, stored in the tag `contract.TAG_GUARD_STOP`."""
 
     state: str
     """State of the verdict: doomed or not_finite."""
@@ -31,12 +31,12 @@ class GuardStop:
         return "diverged" if self.state == "not_finite" else "pruned"
 
     @property
-    def predicate(self) -> str:
+    def stop_reason_phrase(self) -> str:
         """Reason for the stop as a phrase without numbers, such as "could not become the best"."""
         return _STOP_PREDICATES.get(self.state, "had another reason")
 
     def tag_text(self) -> str:
-        """Return the text for the tag `contract.TAG_STOPPED`. A reason that is too long for a tag is truncated."""
+        """Return the text for the tag `contract.TAG_GUARD_STOP`. A reason that is too long for a tag is truncated."""
         content = asdict(self)
         if self.length is None:
             del content["length"]
@@ -49,7 +49,7 @@ def is_last_step(step: float, length: float | None) -> bool:
 
 
 def read_guard_stop(text: str | None) -> GuardStop | None:
-    """Return the record from the text of the tag `contract.TAG_STOPPED`; None without a tag or with invalid text."""
+    """Return the record from the text of the tag `contract.TAG_GUARD_STOP`; None without a tag or with invalid text."""
     try:
         found = json.loads(text or "")
         state, step, at, length = found["state"], int(found["step"]), float(found.get("at", 0.0)), found.get("length")

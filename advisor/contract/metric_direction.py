@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
-Split = Literal["train", "valid", "test"]
+DataSplit = Literal["train", "valid", "test"]
 Direction = Literal["minimize", "maximize"]
 
-SPLITS: Mapping[str, Split] = {
+SPLIT_BY_WORD: Mapping[str, DataSplit] = {
     "train": "train",
     "training": "train",
     "valid": "valid",
@@ -51,33 +51,35 @@ _VAGUE_WORDS = frozenset("score average match".split())
 _NEGATABLE_WORDS = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
 """Words whose direction is reversed by a preceding "negative". The word "negative" does not reverse other words: "negative
 precision" may be the precision on negative examples."""
-_EFFORT_WORDS = frozenset("time seconds step steps epochs iterations updates samples examples".split())
+_TARGET_EFFORT_WORDS = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 
 
 @lru_cache(maxsize=4096)
-def words(name: str) -> tuple[str, ...]:
+def words_of_metric(name: str) -> tuple[str, ...]:
     """Return the words of a metric name in lower case: ("val", "loss") for `valLoss`, `val_loss` and `val/loss`."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return tuple(w.lower() for w in re.split(r"[^A-Za-z0-9]+", spaced) if w)
 
 
-def split_of(name: str) -> Split | None:
+def split_of_metric(name: str) -> DataSplit | None:
     """Return the data split of the metric; None if the name contains no split."""
-    return next((SPLITS[word] for word in words(name) if word in SPLITS), None)
+    return next((SPLIT_BY_WORD[word] for word in words_of_metric(name) if word in SPLIT_BY_WORD), None)
 
 
-def quantity(name: str) -> tuple[str, ...]:
+def quantity_words(name: str) -> tuple[str, ...]:
     """Return the words of a metric name without its split (such as "val") and fillers (such as "batch")."""
-    return tuple(_WORD_ALIASES.get(w, w) for w in words(name) if w not in SPLITS and w not in _FILLER_WORDS)
+    return tuple(
+        _WORD_ALIASES.get(w, w) for w in words_of_metric(name) if w not in SPLIT_BY_WORD and w not in _FILLER_WORDS
+    )
 
 
-def direction_of(name: str) -> Direction | None:
+def direction_of_metric(name: str) -> Direction | None:
     """Return the direction in which the metric improves; None if its name does not show the direction."""
     # Do not split at capital letters here, because that would cut "mAP" and "mIoU" into pieces.
-    whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLITS]
-    if "to" in whole[1:] and _EFFORT_WORDS & set(whole[: whole.index("to", 1)]):
+    whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLIT_BY_WORD]
+    if "to" in whole[1:] and _TARGET_EFFORT_WORDS & set(whole[: whole.index("to", 1)]):
         return "minimize"  # an effort to reach a target, such as time_to_accuracy
-    word = _deciding_word(whole, quantity(name))
+    word = _deciding_word(whole, quantity_words(name))
     if word is None:
         return None
     negated = bool({"neg", "negative"} & set(whole)) and (word in _NEGATABLE_WORDS or {"log", "loss"} <= set(whole))
@@ -87,13 +89,13 @@ def direction_of(name: str) -> Direction | None:
 def contradicts_direction(name: str, direction: Direction) -> bool:
     """Return True if the metric's name clearly implies the opposite direction, as "val_accuracy" does for "minimize". Vague
     words such as "score" do not contradict a direction."""
-    clear = direction_of(name)
-    return clear is not None and clear != direction and not _is_vague(name)
+    clear = direction_of_metric(name)
+    return clear is not None and clear != direction and not _is_direction_vague(name)
 
 
-def _is_vague(name: str) -> bool:
-    whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLITS]
-    return _deciding_word(whole, quantity(name)) in _VAGUE_WORDS
+def _is_direction_vague(name: str) -> bool:
+    whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLIT_BY_WORD]
+    return _deciding_word(whole, quantity_words(name)) in _VAGUE_WORDS
 
 
 def _deciding_word(whole: Sequence[str], parts: Sequence[str]) -> str | None:

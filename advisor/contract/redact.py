@@ -1,8 +1,8 @@
 """Removes passwords and other secrets from messages, tags and files, using only the standard library.
 
-`learn_address` parses every address that the user provides. From then on, `redact` hides the password of the address in every
-text, however it is quoted. Regular expressions are used only for text of unknown origin; their running time is proportional to
-the length of the text.
+`register_address_secrets` parses every address that the user provides. From then on, `redact` hides the password of the address
+in every text, however it is quoted. Regular expressions are used only for text of unknown origin; their running time is
+proportional to the length of the text.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 _USERINFO_PATTERN = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@\[]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
 """Pattern of the user and password of an address inside a text. The pattern limits the length of the password, because the
 password may contain a slash or an @."""
-_ASSIGNMENT = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
-_SECRET_VARIABLE_NAME = re.compile(
+_ASSIGNMENT_PATTERN = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
+_SECRET_VARIABLE_PATTERN = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"
 )
 """Pattern of names of environment variables with secret values, such as PGPASSWORD, MLFLOW_TRACKING_TOKEN or SSH_KEY."""
@@ -47,7 +47,7 @@ _secret_replacements: dict[str, str] = {}
 """Maps each text to hide to its replacement; the texts are the user's addresses and their passwords in every form of quoting."""
 
 
-def learn_address(address: str) -> str:
+def register_address_secrets(address: str) -> str:
     """Return an address without its secrets, and hide these secrets in all texts from now on.
 
     address: one complete address that the user provided, for example as the value of an option. `urllib` splits user and
@@ -58,10 +58,12 @@ def learn_address(address: str) -> str:
     if scheme is None:
         return address
     password = user.partition(":")[2]
-    hidden = [value for name, value in _query_items(address) if _names_secret(name) and len(value) >= _MIN_SECRET_CHARS]
-    _learn_secret(password, _MIN_PASSWORD_CHARS)
+    hidden = [
+        value for name, value in _query_parameters(address) if _is_secret_name(name) and len(value) >= _MIN_SECRET_CHARS
+    ]
+    _register_secret(password, _MIN_PASSWORD_CHARS)
     for value in hidden:
-        _learn_secret(value)
+        _register_secret(value)
     safe = f"{scheme}://{HIDDEN_TEXT}@{host}" if user else address
     safe = _hide_assigned_values(safe)
     if safe != address:
@@ -69,15 +71,15 @@ def learn_address(address: str) -> str:
     return safe
 
 
-def _learn_secret(secret: str, shortest: int = _MIN_SECRET_CHARS) -> None:
+def _register_secret(secret: str, shortest: int = _MIN_SECRET_CHARS) -> None:
     _secret_replacements.update({form: HIDDEN_TEXT for form in _forms_of_secret(secret) if len(form) >= shortest})
 
 
 def redact(text: str) -> str:
     """Return `text` with its secrets hidden.
 
-    Secrets are passwords of known addresses, assignments such as `password=...`, and environment variables whose names denote
-    secrets.
+    Secrets are passwords of known addresses, `user:password@` and `password=...` in any text, and the values of environment
+    variables whose names denote secrets.
     """
     return _hide_assigned_values(_hide_known_values_and_userinfo(text))
 
@@ -85,7 +87,7 @@ def redact(text: str) -> str:
 def redact_value(value: str) -> str:
     """Redact a whole value, such as the value of a parameter or an argument. If the value is an address, its secrets are also
     hidden from now on."""
-    return redact(learn_address(value))
+    return redact(register_address_secrets(value))
 
 
 def _hide_assigned_values(text: str) -> str:
@@ -93,9 +95,9 @@ def _hide_assigned_values(text: str) -> str:
 
     def hide(match: re.Match[str]) -> str:
         name = match["name"]
-        return f"{name}={HIDDEN_TEXT}" if _names_secret(name.lstrip("0123456789_.-")) else match.group()
+        return f"{name}={HIDDEN_TEXT}" if _is_secret_name(name.lstrip("0123456789_.-")) else match.group()
 
-    return _ASSIGNMENT.sub(hide, text)
+    return _ASSIGNMENT_PATTERN.sub(hide, text)
 
 
 def _hide_known_values_and_userinfo(text: str) -> str:
@@ -103,7 +105,7 @@ def _hide_known_values_and_userinfo(text: str) -> str:
         text = _any_text_pattern(tuple(_secret_replacements)).sub(
             lambda found: _secret_replacements[found.group()], text
         )
-    values = _environment_pattern(tuple(os.environ.items()))
+    values = _environment_secrets_pattern(tuple(os.environ.items()))
     text = values.sub(HIDDEN_TEXT, text) if values is not None else text
     return _USERINFO_PATTERN.sub(f"{HIDDEN_TEXT}@", text) if "@" in text else text
 
@@ -114,8 +116,8 @@ def _any_text_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=2)
-def _environment_pattern(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
-    """Return a pattern that matches the environment's secrets, raw or URL-quoted; None if there are no secrets."""
+def _environment_secrets_pattern(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
+    """Return a pattern that matches the environment's secrets, raw or URL-quoted, longest first; None if there are no secrets."""
     found = {form for value in _environment_secrets(environment) for form in _forms_of_secret(value)}
     longest = sorted(
         (value for value in found if len(value) >= _MIN_SECRET_CHARS), key=lambda value: (-len(value), value)
@@ -125,7 +127,7 @@ def _environment_pattern(environment: tuple[tuple[str, str], ...]) -> re.Pattern
 
 def _environment_secrets(environment: tuple[tuple[str, str], ...]) -> Iterator[str]:
     for name, value in environment:
-        if _SECRET_VARIABLE_NAME.search(name):
+        if _SECRET_VARIABLE_PATTERN.search(name):
             yield value.strip()
         else:
             yield _split_address(value)[1].partition(":")[2]
@@ -160,7 +162,7 @@ def _split_address(address: str) -> tuple[str | None, str, str]:
     return scheme, user, host + rest[len(authority) :]
 
 
-def _query_items(address: str) -> list[tuple[str, str]]:
+def _query_parameters(address: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(urlsplit(address).query)
     except ValueError:  # the address contains an invalid bracket or port
@@ -189,7 +191,7 @@ def error_reason(error: BaseException) -> str:
     return one_line_error(error)
 
 
-_SECRET_NAME = re.compile(
+_SECRET_NAME_PATTERN = re.compile(
     r"(?i)(^|[-_.\s])((?:ssl)?passwords?|passwd|passphrase|pwd|secrets?|credentials?|apikey"
     r"|(api|access|private|secret|account|auth|ssh|storage|wandb|azure|encryption|signing|client|master)[-_]?keys?"
     r"|(api|access|auth|bearer|hf|hub|wandb|github|session|refresh|id)[-_]?token"
@@ -197,26 +199,26 @@ _SECRET_NAME = re.compile(
 )
 
 
-def _names_secret(name: str) -> bool:
+def _is_secret_name(name: str) -> bool:
     return (
-        is_secret(name)
-        or (name.isupper() and _SECRET_VARIABLE_NAME.search(name) is not None)
+        denotes_secret(name)
+        or (name.isupper() and _SECRET_VARIABLE_PATTERN.search(name) is not None)
         or name in ("token", "sig", "pass")
     )
 
 
-def is_secret(name: str) -> bool:
+def denotes_secret(name: str) -> bool:
     """Return True if the name denotes a password, a key or a token."""
-    return _SECRET_NAME.search(name) is not None
+    return _SECRET_NAME_PATTERN.search(name) is not None
 
 
-_QUOTED_ASSIGNMENT = re.compile(
+_QUOTED_ASSIGNMENT_PATTERN = re.compile(
     r"""(?<![\w.-])([\w.-]++)(["']?\]?\s*+(?::\s{0,20}[\w.\[\]| ]{1,80}?\s{0,20})?[:=]\s*+[rbfuRBFU]{0,2})"""
     r"""(\"{3}|'{3}|["'])(.+?)\3""",
     re.DOTALL,
 )
 """Pattern of a quoted text that code or configuration assigns to a name, a subscript or a key."""
-_UNQUOTED_ASSIGNMENT = re.compile(
+_UNQUOTED_ASSIGNMENT_PATTERN = re.compile(
     r"(?m)^([+ -]?[ \t]*+(?:export[ \t]++)?)([\w.-]++)([ \t]*+[:=]\s{0,100}+)([^\s#'\"(){}\[\],]++)[ \t]*+$"
 )
 """Pattern of an unquoted text that a line of configuration assigns to a name."""
@@ -242,34 +244,34 @@ def redact_code(text: str) -> str:
     Code without a secret value stays unchanged, as in `def f(token=None)`, `password: str` or `key = args.key`.
     """
 
-    def hide_quoted(match: re.Match[str]) -> str:
+    def hide_quoted_secret(match: re.Match[str]) -> str:
         name, between, mark, _ = match.groups()
-        return f"{name}{between}{mark}{HIDDEN_TEXT}{mark}" if _names_secret(name) else match.group()
+        return f"{name}{between}{mark}{HIDDEN_TEXT}{mark}" if _is_secret_name(name) else match.group()
 
-    def hide_line(match: re.Match[str]) -> str:
+    def hide_unquoted_secret(match: re.Match[str]) -> str:
         start, name, between, value = match.groups()
         harmless = value in _HARMLESS_VALUES or re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)
-        return f"{start}{name}{between}{HIDDEN_TEXT}" if _names_secret(name) and not harmless else match.group()
+        return f"{start}{name}{between}{HIDDEN_TEXT}" if _is_secret_name(name) and not harmless else match.group()
 
-    return _UNQUOTED_ASSIGNMENT.sub(
-        hide_line, _QUOTED_ASSIGNMENT.sub(hide_quoted, _hide_known_values_and_userinfo(text))
+    return _UNQUOTED_ASSIGNMENT_PATTERN.sub(
+        hide_unquoted_secret, _QUOTED_ASSIGNMENT_PATTERN.sub(hide_quoted_secret, _hide_known_values_and_userinfo(text))
     )
 
 
-def learn_arguments(arguments: Iterable[str]) -> None:
+def register_argument_secrets(arguments: Iterable[str]) -> None:
     """Hide the secrets of all addresses in a command line from now on, in every text."""
     for argument in arguments:
-        learn_address(argument)
-        learn_address(argument.partition("=")[2])
+        register_address_secrets(argument)
+        register_address_secrets(argument.partition("=")[2])
 
 
-_CREDENTIAL_HEADER = re.compile(
+_CREDENTIAL_HEADER_PATTERN = re.compile(
     r"(?i)\b(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?(?:[a-z]{1,20}\s{1,9})?|bearer\s{1,9})[^\s'\"]++"
 )
 """Pattern of an HTTP header with a credential, or of the header's scheme and credential alone."""
-_KEY_ARGUMENT = re.compile(r"\b(key\s{0,9}=\s{0,9})('[^'\n]*+'|\"[^\"\n]*+\")")
+_KEY_ARGUMENT_PATTERN = re.compile(r"\b(key\s{0,9}=\s{0,9})('[^'\n]*+'|\"[^\"\n]*+\")")
 """Pattern of a quoted text as the argument `key` of a call, as in `wandb.login(key="...")`."""
-_UNQUOTED_ENTRY = re.compile(r"(?<![\w.-])([\w.-]++)([\"']?\s{0,9}+:\s{0,9}+)([^\s'\"(){}\[\],]++)")
+_UNQUOTED_ENTRY_PATTERN = re.compile(r"(?<![\w.-])([\w.-]++)([\"']?\s{0,9}+:\s{0,9}+)([^\s'\"(){}\[\],]++)")
 """Pattern of an unquoted value in JSON or YAML within one line."""
 
 
@@ -280,28 +282,30 @@ def _redact_argument(argument: str) -> str:
     def hide(match: re.Match[str]) -> str:
         name, between, value = match.groups()
         return (
-            f"{name}{between}{HIDDEN_TEXT}" if _names_secret(name) and value not in _HARMLESS_VALUES else match.group()
+            f"{name}{between}{HIDDEN_TEXT}"
+            if _is_secret_name(name) and value not in _HARMLESS_VALUES
+            else match.group()
         )
 
-    text = _UNQUOTED_ENTRY.sub(hide, redact(redact_code(argument)))
-    return _CREDENTIAL_HEADER.sub(rf"\1{HIDDEN_TEXT}", _KEY_ARGUMENT.sub(rf"\1'{HIDDEN_TEXT}'", text))
+    text = _UNQUOTED_ENTRY_PATTERN.sub(hide, redact(redact_code(argument)))
+    return _CREDENTIAL_HEADER_PATTERN.sub(rf"\1{HIDDEN_TEXT}", _KEY_ARGUMENT_PATTERN.sub(rf"\1'{HIDDEN_TEXT}'", text))
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return a command line without the values of options, variables and headers whose names denote secrets."""
-    learn_arguments(arguments)
+    """Return a command line without the values of options, variables, keywords and headers whose names denote secrets."""
+    register_argument_secrets(arguments)
     safe: list[str] = []
     hide_next = False
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if hide_next and not argument.startswith("--"):
-            _learn_secret(argument)
+            _register_secret(argument)
             safe.append(HIDDEN_TEXT)
-        elif equals and value and _names_secret(name.lstrip("-")):
-            _learn_secret(value)
+        elif equals and value and _is_secret_name(name.lstrip("-")):
+            _register_secret(value)
             safe.append(f"{name}={HIDDEN_TEXT}")
         else:
             safe.append(_redact_argument(argument))
         option = argument.lstrip("-")
-        hide_next = option != argument and not equals and (_names_secret(option) or option == "authorization")
+        hide_next = option != argument and not equals and (_is_secret_name(option) or option == "authorization")
     return safe

@@ -14,10 +14,10 @@ from functools import lru_cache
 from itertools import pairwise
 
 from advisor.engine.registry import path_of_rule_table
-from advisor.engine.relation import MIN_CONFIDENCE
+from advisor.engine.relation import MIN_CAUSE_CONFIDENCE
 from advisor.model.finding import Finding
 
-FILE = "calibration.csv"
+CALIBRATION_FILE_NAME = "calibration.csv"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CalibrationPoint:
 @lru_cache(maxsize=1)
 def table() -> dict[str, tuple[CalibrationPoint, ...]]:
     """Return the calibration map of each rule that has one, sorted by the rule's own confidence."""
-    path = path_of_rule_table(FILE)
+    path = path_of_rule_table(CALIBRATION_FILE_NAME)
     knots: dict[str, list[CalibrationPoint]] = defaultdict(list)
     if path.is_file():
         with path.open(newline="", encoding="utf-8") as lines:
@@ -46,7 +46,7 @@ def table() -> dict[str, tuple[CalibrationPoint, ...]]:
     return {rule: tuple(sorted(points, key=lambda k: k.stated)) for rule, points in knots.items()}
 
 
-def corrected(stated: float, knots: tuple[CalibrationPoint, ...]) -> float:
+def corrected_confidence(stated: float, knots: tuple[CalibrationPoint, ...]) -> float:
     """Return the corrected confidence: interpolated linearly between the points of the map, constant beyond them, and equal to
     `stated` without any points."""
     if not knots:
@@ -58,7 +58,7 @@ def corrected(stated: float, knots: tuple[CalibrationPoint, ...]) -> float:
     return knots[0].right if stated < knots[0].stated else knots[-1].right
 
 
-def calibrated(finding: Finding, *, measured: bool = True) -> Finding:
+def calibrate_finding(finding: Finding, *, measured: bool = True) -> Finding:
     """Return the finding with its confidence replaced by the probability that its advice is right.
 
     measured: True if the rule's calibration map was measured on findings of this kind; if False, the function only multiplies
@@ -66,9 +66,9 @@ def calibrated(finding: Finding, *, measured: bool = True) -> Finding:
     planning does not act on it.
     """
     knots = table().get(finding.rule, ()) if measured else ()
-    confidence = round(corrected(finding.confidence, knots) * finding.doubt, 3)
+    confidence = round(corrected_confidence(finding.confidence, knots) * finding.doubt, 3)
     update: dict[str, object] = {"confidence": confidence, "doubt": 1.0}
-    if finding.severity == "warning" and confidence < min(MIN_CONFIDENCE, finding.confidence):
+    if finding.severity == "warning" and confidence < min(MIN_CAUSE_CONFIDENCE, finding.confidence):
         update["severity"] = "note"
     return finding.model_copy(update=update)
 

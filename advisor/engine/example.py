@@ -13,7 +13,7 @@ from advisor.engine.rule import Rule
 from advisor.model.frozen import FrozenModel
 
 
-class Example(FrozenModel):
+class RuleExample(FrozenModel):
     """A one-line description of a study, the first finding of a rule on this study, and the changes that the finding makes to
     the next study."""
 
@@ -28,7 +28,7 @@ def example_path(rule: type[Rule]) -> Path:
     return Path(inspect.getfile(rule)).with_suffix(".example.yaml")
 
 
-def load_example(rule: type[Rule]) -> Example | None:
+def load_example(rule: type[Rule]) -> RuleExample | None:
     """Return the golden example of a rule; None if the rule has no example file."""
     path = example_path(rule)
-    return Example.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    return RuleExample.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else None

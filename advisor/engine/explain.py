@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from advisor.engine.links import causal_node, find_links, ranks
-from advisor.engine.relation import MIN_CONFIDENCE, Link
+from advisor.engine.links import causal_node, causal_ranks, find_causal_links
+from advisor.engine.relation import MIN_CAUSE_CONFIDENCE, CausalLink
 from advisor.engine.rule import Rule
 from advisor.model.finding import Explanation, Finding, Goal, Verdict
-from advisor.model.words import lower_first
+from advisor.model.words import lower_first_letter
 
 
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
@@ -22,8 +22,8 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
     """
     verdicts = tuple(verdicts)
     findings = [f for v in verdicts for f in v.findings]
-    links = find_links(rules)
-    order, goals = ranks(links), get_args(Goal)
+    links = find_causal_links(rules)
+    order, goals = causal_ranks(links), get_args(Goal)
 
     def explained(effect: Finding) -> Finding:
         causes = [
@@ -37,7 +37,7 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
         *_, link, cause = min(causes, key=lambda c: c[:4])
         return effect.model_copy(update={"explained_by": _build_explanation(link, cause)})
 
-    critical = {f.rule for f in findings if f.severity == "critical" and f.confidence >= MIN_CONFIDENCE}
+    critical = {f.rule for f in findings if f.severity == "critical" and f.confidence >= MIN_CAUSE_CONFIDENCE}
     blind = {k.effect: k.relation.because for k in links if k.relation.blinds and k.cause in critical}
 
     def assessed(verdict: Verdict) -> Verdict:
@@ -45,13 +45,13 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
             return verdict.model_copy(update={"findings": tuple(map(explained, verdict.findings))})
         if verdict.status == "quiet" and verdict.rule in blind:
             reason = blind[verdict.rule].rstrip(".")
-            return verdict.model_copy(update={"status": "not-assessed", "reason": lower_first(reason)})
+            return verdict.model_copy(update={"status": "not-assessed", "reason": lower_first_letter(reason)})
         return verdict
 
     return tuple(map(assessed, verdicts))
 
 
-def _build_explanation(link: Link, cause: Finding) -> Explanation:
+def _build_explanation(link: CausalLink, cause: Finding) -> Explanation:
     return Explanation(
         rule=cause.rule,
         subject=cause.subject,
@@ -61,7 +61,7 @@ def _build_explanation(link: Link, cause: Finding) -> Explanation:
     )
 
 
-def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
+def find_cause(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
     """Return the finding that explains `effect`, among `findings`; None if there is none."""
     explanation = effect.explained_by
     if explanation is None:
@@ -72,6 +72,6 @@ def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
 
 def find_first_cause(finding: Finding, findings: Sequence[Finding]) -> Finding:
     """Return the first cause in the causal chain of `finding`; return `finding` itself if no other finding explains it."""
-    while (cause := cause_of(finding, findings)) is not None:
+    while (cause := find_cause(finding, findings)) is not None:
         finding = cause
     return finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Ground = Literal["mechanism", "count", "test", "literature"]
+EvidenceKind = Literal["mechanism", "count", "test", "literature"]
 """The kind of evidence for a claim:
 
 - mechanism: it follows from the formula of an algorithm
@@ -13,7 +13,7 @@ Ground = Literal["mechanism", "count", "test", "literature"]
 - test: a statistical test on the study
 - literature: publications report it; the analysed study does not show it
 """
-GROUND_TEXTS: dict[Ground, str] = {
+EVIDENCE_KIND_TEXTS: dict[EvidenceKind, str] = {
     "mechanism": "how the algorithm works",
     "count": "a number in the logs",
     "test": "a statistical test on the study",
@@ -25,12 +25,12 @@ GROUND_TEXTS: dict[Ground, str] = {
 class Grounds:
     """The kinds of evidence that support the finding and the advice of a rule, and the source of this evidence."""
 
-    finding: Ground
-    advice: Ground
+    finding: EvidenceKind
+    advice: EvidenceKind
     source: str
     """Papers or documentation that support the rule, such as "arXiv 2309.14322"."""
 
-    def sentence(self) -> str:
+    def evidence_sentence(self) -> str:
         """Return a sentence that describes the evidence, for the documentation page of the rule."""
-        finding, advice = GROUND_TEXTS[self.finding], GROUND_TEXTS[self.advice]
+        finding, advice = EVIDENCE_KIND_TEXTS[self.finding], EVIDENCE_KIND_TEXTS[self.advice]
         return f"The finding rests on {finding}. The advice rests on {advice}. Source: {self.source}."

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from advisor.computed.pipeline.ties import tie
+from advisor.computed.pipeline.ties import reason_settings_tie
 from advisor.contract.redact import redact
-from advisor.engine.calibration import calibrated
+from advisor.engine.calibration import calibrate_finding
 from advisor.engine.explain import explain
-from advisor.engine.limit import TooLongError, limited
-from advisor.engine.pages import chapter
-from advisor.engine.registry import chapters
+from advisor.engine.limit import TooLongError, run_with_limits
+from advisor.engine.pages import chapter_of_rule
+from advisor.engine.registry import rule_chapters
 from advisor.engine.rule import Rule
 from advisor.model.finding import Finding, MissingData, Verdict
-from advisor.model.reading import Kind
+from advisor.model.reading import WorkloadKind
 from advisor.model.study import Study
 from advisor.model.words import number
 
 NON_NETWORK_CHAPTERS = ("space", "decision")
 """Folders of built-in rules that also apply to models other than neural networks."""
-_REASONS: Mapping[Kind, str] = {
+_WORKLOAD_MISMATCH_REASONS: Mapping[WorkloadKind, str] = {
     "reinforcement-learning": "the runs train a policy, to which this rule does not apply",
     "gan": "the runs train adversarial networks, to which this rule does not apply",
     "diffusion": "the runs train a diffusion model, to which this rule does not apply",
@@ -50,20 +50,20 @@ def judge(
     for rule in rules:
         if on_rule is not None:
             on_rule(rule.rule_id())
-        verdict = _verdict(study, rule)
+        verdict = _judge_rule(study, rule)
         if calibrate and verdict.findings:
-            findings = tuple(calibrated(f, measured=f.subject not in rule.unmeasured) for f in verdict.findings)
+            findings = tuple(calibrate_finding(f, measured=f.subject not in rule.unmeasured) for f in verdict.findings)
             verdict = verdict.model_copy(update={"findings": findings})
         verdicts.append(verdict)
     return explain(verdicts, rules)
 
 
-def _verdict(study: Study, rule: Rule) -> Verdict:
+def _judge_rule(study: Study, rule: Rule) -> Verdict:
     if study.probe is not None and study.probe not in rule.probes:
         reason = f"the runs are a {study.probe} probe, which cannot show this problem"
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     if not _applies_to_workload(rule, study.kind):
-        reason = f"{_REASONS.get(study.kind, f'the workload is {study.kind}')}; pass --kind if that is wrong"
+        reason = f"{_WORKLOAD_MISMATCH_REASONS.get(study.kind, f'the workload is {study.kind}')}; pass --kind if that is wrong"
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     if study.target is not None and rule.compares_results:
         reason = (
@@ -72,8 +72,8 @@ def _verdict(study: Study, rule: Rule) -> Verdict:
         )
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     try:
-        findings = limited(rule.rule_id(), lambda: _check(rule, study))
-        if not findings and rule.needs_order and (tied := tie(study)) is not None:
+        findings = run_with_limits(rule.rule_id(), lambda: _findings_of_rule(rule, study))
+        if not findings and rule.needs_order and (tied := reason_settings_tie(study)) is not None:
             return Verdict(rule=rule.rule_id(), status="not-assessed", reason=f"the results tie: {tied}")
     except MissingData as missing:
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=str(missing), needs=missing.needs)
@@ -84,15 +84,19 @@ def _verdict(study: Study, rule: Rule) -> Verdict:
     return Verdict(rule=rule.rule_id(), status="fired" if findings else "quiet", findings=findings)
 
 
-def _check(rule: Rule, study: Study) -> tuple[Finding, ...]:
+def _findings_of_rule(rule: Rule, study: Study) -> tuple[Finding, ...]:
     findings = tuple(islice(rule.check(study), MAX_FINDINGS + 1))
     if len(findings) > MAX_FINDINGS:
         raise TooLongError(f"yielded more than {MAX_FINDINGS:,} findings")
     return findings
 
 
-def _applies_to_workload(rule: Rule, kind: Kind) -> bool:
+def _applies_to_workload(rule: Rule, kind: WorkloadKind) -> bool:
     """Return True if the rule applies to this kind of workload."""
-    if kind == "no-network" and chapter(rule) not in NON_NETWORK_CHAPTERS and chapter(rule) in chapters():
+    if (
+        kind == "no-network"
+        and chapter_of_rule(rule) not in NON_NETWORK_CHAPTERS
+        and chapter_of_rule(rule) in rule_chapters()
+    ):
         return False
     return kind not in rule.not_for

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-MAX_CPU_S = 300.0
+MAX_RULE_CPU_S = 300.0
 """Maximum processor time of one rule, in seconds. docs/decisions.md explains this limit."""
 MAX_WAIT_S = 1800
 """Maximum wall-clock time of one rule, in seconds; it limits rules that wait, for example for a server."""
@@ -19,14 +19,14 @@ MAX_STOP_WAIT_S = 2.0
 """Maximum time, in seconds, to wait until a stopped rule ends. After this time, the rule's thread continues in the background,
 and its result is ignored."""
 
-_stopped: set[str] = set()
+_stopped_rules: set[str] = set()
 """Ids of the rules that were stopped in this process. Stopped rules are not started again; otherwise, each refresh of a live
 page would take the full time limit."""
 
 
-def forget() -> None:
+def forget_stopped_rules() -> None:
     """Forget which rules were stopped, so that they can run again."""
-    _stopped.clear()
+    _stopped_rules.clear()
 
 
 class TooLongError(Exception):
@@ -38,7 +38,7 @@ class _RuleTimeout(SystemExit):
     ends with it prints no traceback."""
 
 
-class _Call(threading.Thread, Generic[T]):
+class _ThreadedCall(threading.Thread, Generic[T]):
     """A function call in its own thread, with its result or error."""
 
     def __init__(self, work: Callable[[], T]) -> None:
@@ -105,14 +105,14 @@ class _Call(threading.Thread, Generic[T]):
             self._end_lock.release()
 
 
-def limited(rule: str, work: Callable[[], T]) -> T:
+def run_with_limits(rule: str, work: Callable[[], T]) -> T:
     """Run a rule by calling `work`, and return its result or raise its error. Raises TooLongError if the call exceeds a time limit.
 
     A rule that was stopped is not started again in this process.
     """
-    if rule in _stopped:
+    if rule in _stopped_rules:
         raise TooLongError("was stopped in an earlier analysis and is not started again")
-    call = _Call(work)
+    call = _ThreadedCall(work)
     try:
         call.start()
     except RuntimeError:  # the system cannot start more threads
@@ -120,20 +120,20 @@ def limited(rule: str, work: Callable[[], T]) -> T:
     try:
         _wait_for_call(call)
     except TooLongError:
-        _stopped.add(rule)
+        _stopped_rules.add(rule)
         raise
     finally:
         call.stop()
         if call.is_alive():  # the wait ended early, for example after Ctrl+C in a notebook
-            _stopped.add(rule)
+            _stopped_rules.add(rule)
     return call.result()
 
 
-def _wait_for_call(call: _Call[T]) -> None:
+def _wait_for_call(call: _ThreadedCall[T]) -> None:
     for _ in range(MAX_WAIT_S):  # count short waits instead of elapsed time, because the process may be suspended
         call.join(1.0)
         if not call.is_alive():
             return
-        if call.cpu_s() > MAX_CPU_S:
-            raise TooLongError(f"took more than {MAX_CPU_S:.0f} s of processor time")
+        if call.cpu_s() > MAX_RULE_CPU_S:
+            raise TooLongError(f"took more than {MAX_RULE_CPU_S:.0f} s of processor time")
     raise TooLongError(f"took more than {MAX_WAIT_S / 60:.0f} min")

@@ -8,21 +8,21 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from typing import TypeAlias, get_args
 
-from advisor.engine.relation import Link, Place, Relation, finding_place
+from advisor.engine.relation import CausalLink, FindingPlace, Relation, finding_place
 from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding, Severity
 
-Node: TypeAlias = tuple[str, Place, Severity]
+CausalNode: TypeAlias = tuple[str, FindingPlace, Severity]
 """A node of the causal graph: all findings of one rule that have the same severity and the same place ("somewhere" or
 "everywhere")."""
 
 
-def causal_node(finding: Finding) -> Node:
+def causal_node(finding: Finding) -> CausalNode:
     return finding.rule, finding_place(finding), finding.severity
 
 
-def find_links(rules: Iterable[Rule]) -> tuple[Link, ...]:
+def find_causal_links(rules: Iterable[Rule]) -> tuple[CausalLink, ...]:
     """Return all causal links between these rules. A link may be declared by the rule of the cause or by the rule of the effect."""
     rules = tuple(rules)
     known_ids = {rule.rule_id() for rule in rules}
@@ -30,12 +30,12 @@ def find_links(rules: Iterable[Rule]) -> tuple[Link, ...]:
 
 
 @lru_cache(maxsize=8)
-def ranks(links: tuple[Link, ...]) -> Mapping[Node, int]:
+def causal_ranks(links: tuple[CausalLink, ...]) -> Mapping[CausalNode, int]:
     """Return the rank of each node of the causal graph, with causes before effects. Raises CycleError if the links form a
     cycle."""
-    sorter: TopologicalSorter[Node] = TopologicalSorter()
+    sorter: TopologicalSorter[CausalNode] = TopologicalSorter()
     for link in links:
-        places = product(_places(link.relation.cause_at), _places(link.relation.effect_at))
+        places = product(_allowed_places(link.relation.cause_at), _allowed_places(link.relation.effect_at))
         for (at_cause, at_effect), cause, effect in product(places, get_args(Severity), get_args(Severity)):
             if link.allows(cause, effect):
                 sorter.add((link.effect, at_effect, effect), (link.cause, at_cause, cause))
@@ -53,21 +53,21 @@ def check_relations(rules: Iterable[Rule]) -> None:
                     f"the rule {other!r} has a relation to {rule!r}, which does not exist; `advisor rules` lists them"
                 )
     try:
-        ranks(find_links(rules))
+        causal_ranks(find_causal_links(rules))
     except CycleError as error:
         circle = " → ".join(dict.fromkeys(node[0] for node in reversed(error.args[1])))
         raise AdvisorError(f"these rules explain each other in a circle: {circle}; drop one of the relations") from None
 
 
-def _declared_links(rules: Iterable[Rule]) -> Iterator[Link]:
+def _declared_links(rules: Iterable[Rule]) -> Iterator[CausalLink]:
     rules = tuple(rules)
     needing = tuple(rule.rule_id() for rule in rules if rule.needs_learning)
     for rule in rules:
         own = rule.rule_id()
         for relation in _as_tuple(rule.explains):
-            yield from (Link(own, effect, relation) for effect in _ids(relation, needing))
+            yield from (CausalLink(own, effect, relation) for effect in _ids(relation, needing))
         for relation in _as_tuple(rule.explained_by):
-            yield from (Link(cause, own, relation) for cause in _ids(relation, needing))
+            yield from (CausalLink(cause, own, relation) for cause in _ids(relation, needing))
 
 
 def _ids(relation: Relation, needing_learning: tuple[str, ...]) -> tuple[str, ...]:
@@ -78,5 +78,5 @@ def _as_tuple(relations: Relation | tuple[Relation, ...]) -> tuple[Relation, ...
     return (relations,) if isinstance(relations, Relation) else relations
 
 
-def _places(place: Place | None) -> tuple[Place, ...]:
-    return get_args(Place) if place is None else (place,)
+def _allowed_places(place: FindingPlace | None) -> tuple[FindingPlace, ...]:
+    return get_args(FindingPlace) if place is None else (place,)

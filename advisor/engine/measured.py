@@ -10,10 +10,10 @@ from functools import lru_cache
 
 from advisor.engine.registry import path_of_rule_table
 
-FILE = "measured.csv"
-SIZES: Sequence[tuple[int, str]] = ((1, "1"), (8, "2 to 8"), (32, "9 to 32"), (10**9, "over 32"))
+MEASURED_FILE_NAME = "measured.csv"
+STUDY_SIZE_GROUPS: Sequence[tuple[int, str]] = ((1, "1"), (8, "2 to 8"), (32, "9 to 32"), (10**9, "over 32"))
 """Groups of study sizes for which rates are computed separately: (maximum number of trials, group name)."""
-MIN_STUDIES = 10
+MIN_STUDIES_FOR_RATE = 10
 """Minimum number of studies to state a rate; a rate from fewer studies, such as 1 of 1, says almost nothing."""
 
 
@@ -35,7 +35,7 @@ class MeasuredCounts:
     not_assessed: float
     """Number of labelled studies that lack the data that the rule needs."""
 
-    def row(self) -> tuple[str, ...]:
+    def csv_row(self) -> tuple[str, ...]:
         """Return the counts as a row of the CSV file."""
         values = [getattr(self, f.name) for f in fields(self)]
         return tuple(v if isinstance(v, str) else f"{v:.4g}" for v in values)
@@ -43,12 +43,12 @@ class MeasuredCounts:
 
 def size(trials: int) -> str:
     """Return the name of the size group of a study with this number of trials."""
-    return next(words for limit, words in SIZES if trials <= limit)
+    return next(words for limit, words in STUDY_SIZE_GROUPS if trials <= limit)
 
 
 @lru_cache(maxsize=1)
-def _all() -> dict[str, tuple[MeasuredCounts, ...]]:
-    path = path_of_rule_table(FILE)
+def _all_measured_counts() -> dict[str, tuple[MeasuredCounts, ...]]:
+    path = path_of_rule_table(MEASURED_FILE_NAME)
     if not path.is_file():
         return {}
     table: dict[str, list[MeasuredCounts]] = {}
@@ -59,9 +59,9 @@ def _all() -> dict[str, tuple[MeasuredCounts, ...]]:
     return {rule: tuple(rows) for rule, rows in table.items()}
 
 
-def measured(rule: str) -> tuple[MeasuredCounts, ...]:
+def measured_counts(rule: str) -> tuple[MeasuredCounts, ...]:
     """Return the counts of a rule for each size group, smallest studies first; empty if no labelled study tests the rule."""
-    return _all().get(rule, ())
+    return _all_measured_counts().get(rule, ())
 
 
 def describe_measured_rates(rows: Iterable[MeasuredCounts]) -> str | None:
@@ -69,9 +69,9 @@ def describe_measured_rates(rows: Iterable[MeasuredCounts]) -> str | None:
     rows = list(rows)
     positives, detected = sum(r.positives for r in rows), sum(r.detected for r in rows)
     negatives, alarms = sum(r.negatives for r in rows), sum(r.false_alarms for r in rows)
-    positives, negatives = (n if n >= MIN_STUDIES else 0 for n in (positives, negatives))
-    hits = f"{_count(detected)} of {_count(positives)} labelled studies with the problem"
-    errors = f"{_count(alarms)} of {_count(negatives)}"
+    positives, negatives = (n if n >= MIN_STUDIES_FOR_RATE else 0 for n in (positives, negatives))
+    hits = f"{_count_text(detected)} of {_count_text(positives)} labelled studies with the problem"
+    errors = f"{_count_text(alarms)} of {_count_text(negatives)}"
     if positives and negatives:
         return f"fired in {hits} and in {errors} without it"
     if negatives:
@@ -79,5 +79,5 @@ def describe_measured_rates(rows: Iterable[MeasuredCounts]) -> str | None:
     return f"fired in {hits}" if positives else None
 
 
-def _count(weight: float) -> str:
+def _count_text(weight: float) -> str:
     return f"{round(weight, 1):g}"

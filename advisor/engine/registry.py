@@ -18,20 +18,20 @@ from advisor.engine.links import check_relations
 from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
 
-BUILT_IN = "advisor_rules"
+BUILT_IN_RULES_PACKAGE = "advisor_rules"
 """Name of the package that contains the built-in rules."""
 ENTRY_POINT_GROUP = "advisor.rules"
 
-Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
+ThresholdSettings: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Thresholds that the user has overridden: {rule id: {threshold: value}}."""
 
 
 def path_of_rule_table(file: str) -> Path:
     """Return the path of a table of counts or confidences in the folder of the built-in rules."""
-    return Path(importlib.import_module(BUILT_IN).__path__[0]) / file
+    return Path(importlib.import_module(BUILT_IN_RULES_PACKAGE).__path__[0]) / file
 
 
-def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] = ()) -> tuple[Rule, ...]:
+def load_rules(*, settings: ThresholdSettings | None = None, directories: Iterable[Path] = ()) -> tuple[Rule, ...]:
     """Return all rules with the user's thresholds applied. Built-in rules come first, in the declared order of their folders.
 
     Raises AdvisorError if a rule file cannot be loaded, two rules have the same id, `settings` names an unknown rule or
@@ -47,31 +47,31 @@ def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] 
     for rule_id in settings:
         if rule_id not in classes:
             raise AdvisorError(f"settings name the rule {rule_id!r}, which does not exist; `advisor rules` lists them")
-    rules = tuple(_configure(cls, settings.get(rule_id, {})) for rule_id, cls in classes.items())
+    rules = tuple(_configure_rule(cls, settings.get(rule_id, {})) for rule_id, cls in classes.items())
     check_relations(rules)
     return rules
 
 
-def chapters() -> tuple[str, ...]:
+def rule_chapters() -> tuple[str, ...]:
     """Return the names of the folders of the built-in rules. Folders with a declared order come first, followed by all other
     folders of rules."""
-    package = importlib.import_module(BUILT_IN)
+    package = importlib.import_module(BUILT_IN_RULES_PACKAGE)
     folders = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.ispkg)
     declared: tuple[str, ...] = package.CHAPTERS
     return tuple(sorted(folders, key=lambda name: declared.index(name) if name in declared else len(declared)))
 
 
 def _discover_rules(directories: Iterable[Path]) -> Iterator[type[Rule]]:
-    for chapter in chapters():
-        package = importlib.import_module(f"{BUILT_IN}.{chapter}")
+    for chapter in rule_chapters():
+        package = importlib.import_module(f"{BUILT_IN_RULES_PACKAGE}.{chapter}")
         for name in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
             if not name.startswith("_"):
-                yield from _classes(importlib.import_module(f"{package.__name__}.{name}"))
+                yield from _rule_classes(importlib.import_module(f"{package.__name__}.{name}"))
     for directory in directories:
         if not directory.is_dir():
             raise AdvisorError(f"the rules folder {str(directory)!r} does not exist")
         for path in sorted(directory.rglob("[!_]*.py")):
-            yield from _classes(_load_file(path))
+            yield from _rule_classes(_load_file(path))
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         try:
             rules = entry.load()
@@ -79,7 +79,7 @@ def _discover_rules(directories: Iterable[Path]) -> Iterator[type[Rule]]:
             raise AdvisorError(
                 f"the rules of {entry.value!r} cannot be loaded: {type(error).__name__}: {error}"
             ) from error
-        yield from _classes(rules) if isinstance(rules, ModuleType) else [rules]
+        yield from _rule_classes(rules) if isinstance(rules, ModuleType) else [rules]
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -101,12 +101,12 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _classes(module: ModuleType) -> list[type[Rule]]:
+def _rule_classes(module: ModuleType) -> list[type[Rule]]:
     rules = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Rule)]
     return [cls for cls in rules if cls.__module__ == module.__name__ and not cls.__name__.startswith("_")]
 
 
-def _configure(cls: type[Rule], settings: Mapping[str, Any]) -> Rule:
+def _configure_rule(cls: type[Rule], settings: Mapping[str, Any]) -> Rule:
     try:
         return cls(**settings)
     except ValidationError as error:

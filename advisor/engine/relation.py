@@ -24,10 +24,10 @@ SharedProperty = Literal["study", "trials", "a trial", "subject", "end", "axis",
   rates only
 """
 
-Place = Literal["somewhere", "everywhere"]
+FindingPlace = Literal["somewhere", "everywhere"]
 """"somewhere" if a finding has a subject in the search space, "everywhere" if it concerns the whole space."""
 
-MIN_CONFIDENCE = 0.5
+MIN_CAUSE_CONFIDENCE = 0.5
 """Minimum confidence of a finding that may explain other findings."""
 
 
@@ -44,9 +44,9 @@ class Relation:
     waits: bool = True
     """True if changes for the effect must wait until the cause is fixed; False if they help to fix the cause or are useful in
     any case."""
-    cause_at: Place | None = None
+    cause_at: FindingPlace | None = None
     """Place that a finding must have to be a cause; None for any place."""
-    effect_at: Place | None = None
+    effect_at: FindingPlace | None = None
     """Place that a finding must have to be an effect; None for any place."""
     min_severity: Severity = "note"
     """Minimum severity of the cause."""
@@ -58,7 +58,7 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Link:
+class CausalLink:
     """A causal relation from one rule (the cause) to another rule (the effect)."""
 
     cause: str
@@ -74,7 +74,7 @@ class Link:
         )
         return (
             fits
-            and cause.confidence >= MIN_CONFIDENCE
+            and cause.confidence >= MIN_CAUSE_CONFIDENCE
             and self.allows(cause.severity, effect.severity)
             and _share_property(effect, cause, self.relation.shares)
         )
@@ -86,7 +86,7 @@ class Link:
         return explains and order.index(cause) <= order.index(self.relation.min_severity)
 
 
-def finding_place(finding: Finding) -> Place:
+def finding_place(finding: Finding) -> FindingPlace:
     """Return "somewhere" if the subject of the finding is a hyperparameter of the search space, else "everywhere"."""
     return "everywhere" if finding.subject is None else "somewhere"
 

@@ -19,9 +19,9 @@ from advisor.model.change import Change
 from advisor.model.evidence import AnyEvidence
 from advisor.model.finding import Finding, Goal, Severity
 from advisor.model.frozen import FrozenModel
-from advisor.model.message import Message, message_of
-from advisor.model.reading import Kind
-from advisor.model.space import Side
+from advisor.model.message import Message, convert_to_message
+from advisor.model.reading import WorkloadKind
+from advisor.model.space import RangeSide
 from advisor.model.study import Study, Trial
 
 __all__ = ["Count", "Expectation", "Factor", "Grounds", "Relation", "Rule", "Settled", "Share"]
@@ -75,7 +75,7 @@ class Rule(BaseModel):
     probes: ClassVar[frozenset[str]] = frozenset()
     """Kinds of probes (short diagnostic runs) that the rule can analyse in addition to normal studies; see
     `advisor.contract.TAG_PROBE`."""
-    not_for: ClassVar[frozenset[Kind]] = frozenset()
+    not_for: ClassVar[frozenset[WorkloadKind]] = frozenset()
     """Kinds of workload to which the rule does not apply. `judge.NON_NETWORK_CHAPTERS` lists the rules for models other than neural
     networks."""
     compares_results: ClassVar[bool] = False
@@ -141,7 +141,7 @@ class Rule(BaseModel):
         severity: Severity,
         confidence: float,
         subject: str | None = None,
-        side: Side | None = None,
+        side: RangeSide | None = None,
         trials: Sequence[Trial] = (),
         evidence: AnyEvidence | Sequence[AnyEvidence] = (),
         changes: Sequence[Change] = (),
@@ -155,8 +155,8 @@ class Rule(BaseModel):
             subject=subject,
             side=side,
             trials=tuple(t.id for t in trials),
-            message=message_of(message),
-            action=message_of(action),
+            message=convert_to_message(message),
+            action=convert_to_message(action),
             playbook=self.playbook,
             evidence=(evidence,) if isinstance(evidence, FrozenModel) else tuple(evidence),
             changes=tuple(changes),

@@ -6,13 +6,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from advisor.engine.registry import Settings
+from advisor.engine.registry import ThresholdSettings
 from advisor.model.errors import AdvisorError
 
-_KEYS = ("rules",)
+_SETTINGS_KEYS = ("rules",)
 
 
-def find_settings(folder: Path) -> Settings:
+def find_settings(folder: Path) -> ThresholdSettings:
     """Return {rule id: thresholds} from the nearest settings file in `folder` or its parents; empty if there is no settings file.
 
     Raises AdvisorError if the file is not valid TOML or contains any key other than `rules`.
@@ -20,12 +20,12 @@ def find_settings(folder: Path) -> Settings:
     for home in (folder, *folder.parents):
         own = home / "advisor.toml"
         if own.is_file():
-            return _rules(_read(own), own)
+            return _rule_settings(_read(own), own)
         project = home / "pyproject.toml"
         if project.is_file():
             tools = _read(project).get("tool")
             if isinstance(tools, dict) and "advisor" in tools:
-                return _rules(tools["advisor"], project)
+                return _rule_settings(tools["advisor"], project)
     return {}
 
 
@@ -38,11 +38,11 @@ def _read(path: Path) -> dict[str, Any]:
         raise AdvisorError(f"cannot read the settings {str(path)!r}: {error.strerror or error}") from None
 
 
-def _rules(table: object, path: Path) -> Settings:
+def _rule_settings(table: object, path: Path) -> ThresholdSettings:
     if not isinstance(table, dict):
         raise AdvisorError(f"{path}: `advisor` must be a table of settings")
     for key in table:
-        if key not in _KEYS:
+        if key not in _SETTINGS_KEYS:
             raise AdvisorError(f"{path}: advisor has no setting {key!r}; thresholds go under [rules.<rule id>]")
     rules = table.get("rules", {})
     if not isinstance(rules, dict) or not all(isinstance(v, dict) for v in rules.values()):

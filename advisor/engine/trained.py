@@ -16,7 +16,7 @@ FILE = "trained.csv"
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedCounts:
     """Counts of one rule's findings in the studies of small real training runs of one benchmark script."""
 
     rule: str
@@ -30,28 +30,30 @@ class Trained:
     """Number of studies without the problem that the rule detects."""
     false_alarms: int
 
-    def rates(self) -> tuple[str, str]:
+    def rate_texts(self) -> tuple[str, str]:
         """Return, as text, in how many studies with and without the problem the rule fired."""
         return f"{self.detected} of {self.positives}", f"{self.false_alarms} of {self.negatives}"
 
 
-def table() -> tuple[Trained, ...]:
+def table() -> tuple[TrainedCounts, ...]:
     """Return all rows of the table of counts; empty if its file is missing."""
     if not path_of_rule_table(FILE).is_file():
         return ()
     with path_of_rule_table(FILE).open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
-    return tuple(Trained(row.pop("rule"), row.pop("script"), **{k: int(v) for k, v in row.items()}) for row in rows)
+    return tuple(
+        TrainedCounts(row.pop("rule"), row.pop("script"), **{k: int(v) for k, v in row.items()}) for row in rows
+    )
 
 
-def trained(rule: str) -> tuple[Trained, ...]:
+def trained_counts(rule: str) -> tuple[TrainedCounts, ...]:
     """Return the rows of the table of counts for one rule."""
     return tuple(row for row in table() if row.rule == rule)
 
 
-def write(script: str, rows: Iterable[Trained]) -> None:
+def replace_script_rows(script: str, rows: Iterable[TrainedCounts]) -> None:
     """Replace the rows of a benchmark script in the table of counts."""
-    names = [f.name for f in fields(Trained)]
+    names = [f.name for f in fields(TrainedCounts)]
     kept = [row for row in table() if row.script != script]
     with path_of_rule_table(FILE).open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")

@@ -22,19 +22,29 @@ from advisor.execution.guarding import GuardedStudy, RunVerdict, StudyGuard
 from advisor.execution.job import Job, default_seed, trial_count
 from advisor.execution.job_env import job_environment, study_folder
 from advisor.execution.ledger import Ledger
-from advisor.execution.ledger.claims import HEARTBEAT_S
+from advisor.execution.ledger.claims import HEARTBEAT_INTERVAL_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import BLOCKED_STATES
-from advisor.execution.ledger.record import CallRejectedError, Outcome, StoreUnreachableError, retry_while_unreachable
+from advisor.execution.ledger.record import (
+    CallRejectedError,
+    JobOutcome,
+    StoreUnreachableError,
+    retry_while_unreachable,
+)
 from advisor.execution.queue import JobQueue, make_queue
 from advisor.model.errors import AdvisorError, UnansweredError
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
-from advisor.model.spec_yaml import load
-from advisor.tracking.stores.location import Location, absolute_uri, default_for_writing, parse_tracking_uri
+from advisor.model.spec_yaml import load_study_file
+from advisor.tracking.stores.location import (
+    StoreLocation,
+    absolute_uri,
+    default_location_for_writing,
+    parse_tracking_uri,
+)
 
 _MAX_ERROR_CHARS = 500
-GUARD_POLL_S = 1.0
+GUARD_POLL_INTERVAL_S = 1.0
 """Seconds between two checks for a new verdict on the running trial. A check reads only the output of the early-stopping guard,
 not the tracking store."""
 
@@ -63,8 +73,8 @@ def open_study(
     Raises: AdvisorError: the file is invalid, the tracking store is unreachable, or the experiment has trials of another search
     space under the same study name.
     """
-    spec = study if isinstance(study, StudySpec) else load(Path(study))
-    location = parse_tracking_uri(tracking_uri) if tracking_uri else default_for_writing()
+    spec = study if isinstance(study, StudySpec) else load_study_file(Path(study))
+    location = parse_tracking_uri(tracking_uri) if tracking_uri else default_location_for_writing()
     name = experiment or spec.study
     records = ExitRecords(study_folder(None if out is None else Path(out), spec.study), location, name)
 
@@ -83,7 +93,7 @@ class OpenStudy:
         spec: StudySpec,
         ledger: Ledger,
         records: ExitRecords,
-        location: Location,
+        location: StoreLocation,
         environment: Callable[[Job, str], dict[str, str]],
         guarded: GuardedStudy | None = None,
     ) -> None:
@@ -118,7 +128,10 @@ class OpenStudy:
         retry_while_unreachable(lambda: self._ledger.deliver_left_records(self._records))
         first_seed = default_seed(self.spec) if seed is None else seed
         queue = make_queue(
-            self.spec, count, first_seed=first_seed, read_earlier=lambda: retry_while_unreachable(self._ledger.earlier)
+            self.spec,
+            count,
+            first_seed=first_seed,
+            read_earlier=lambda: retry_while_unreachable(self._ledger.preceding_trials),
         )
         done = {entry.key for entry in retry_while_unreachable(self._ledger.entries) if entry.state == "done"}
         while (job := self._next_job(queue)) is not None:
@@ -161,9 +174,9 @@ class Trial:
     """
 
     def __init__(self, job: Job, run_id: str, spec: StudySpec, ledger: Ledger, records: ExitRecords) -> None:
-        self.params: Mapping[str, Value] = job.params
+        self.params: Mapping[str, HyperparameterValue] = job.params
         self.seed, self.number, self.name, self.run_id = job.seed, job.number, job.name, run_id
-        self.outcome: Outcome | None = None
+        self.outcome: JobOutcome | None = None
         """Outcome of the trial; None until it has been reported."""
         self.should_stop = False
         """True if the early-stopping guard asks the trial to end early; see `open_study`. A trial that ends early for this
@@ -183,7 +196,7 @@ class Trial:
             return False  # Ctrl-C ends the loop; the next loop restarts this trial
         if not self._ended:
             report_trial(self, error=error)
-            warnings.warn(f"{self.name} failed: {_error_text(error)}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{self.name} failed: {_recorded_error_text(error)}", RuntimeWarning, stacklevel=2)
         return True
 
     def log(self, points: Mapping[int, float]) -> None:
@@ -243,7 +256,7 @@ def report_trial(
     *,
     status: str | None = None,
     error: BaseException | str | None = None,
-) -> Outcome | None:
+) -> JobOutcome | None:
     """Record the result of a trial, and return the recorded outcome. If the trial was already reported, do nothing.
 
     Args:
@@ -261,11 +274,11 @@ def report_trial(
         trial.log(trial.curve(value))
     if error is not None:
         status = status or "infeasible"
-    trial.record(Exit(int(status == "infeasible")), status, None if error is None else _error_text(error))
+    trial.record(Exit(int(status == "infeasible")), status, None if error is None else _recorded_error_text(error))
     return trial.outcome
 
 
-def _error_text(error: BaseException | str) -> str:
+def _recorded_error_text(error: BaseException | str) -> str:
     """Return the text to record for an exception: its class and message, with a prefix if memory ran out."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip(": ")
     line = " ".join(redact(text).split())[:_MAX_ERROR_CHARS]
@@ -313,7 +326,7 @@ def _forward_guard_verdicts(guard: StudyGuard | None, trial: Trial) -> Iterator[
         for verdict in () if reading is None else reading.running:
             trial.judge(verdict)
 
-    with _repeat_in_background(GUARD_POLL_S, follow, "advisor-verdicts", waits=True):
+    with _repeat_in_background(GUARD_POLL_INTERVAL_S, follow, "advisor-verdicts", waits=True):
         yield
 
 
@@ -321,7 +334,9 @@ def _forward_guard_verdicts(guard: StudyGuard | None, trial: Trial) -> Iterator[
 def _send_heartbeats(ledger: Ledger, run_id: str) -> Iterator[None]:
     """While the block runs, a background thread sends heartbeats for the MLflow run."""
     ledger.send_heartbeat_from_thread(run_id)
-    with _repeat_in_background(HEARTBEAT_S, lambda: ledger.send_heartbeat_from_thread(run_id), "advisor-heartbeat"):
+    with _repeat_in_background(
+        HEARTBEAT_INTERVAL_S, lambda: ledger.send_heartbeat_from_thread(run_id), "advisor-heartbeat"
+    ):
         yield
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from advisor.model.errors import AdvisorError
 from advisor.model.placeholders import SCHEDULE, command_option
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 
 BUILT_IN_PLACEHOLDERS = (
     "trial",
@@ -29,15 +29,15 @@ BUILT_IN_PLACEHOLDERS = (
 )
 """Placeholders in commands that do not stand for hyperparameters. A hyperparameter with the same name as one of these
 placeholders takes precedence."""
-_COLLECTIVE_PLACEHOLDERS = {"json", "args"}
+_ALL_HYPERPARAMETERS_PLACEHOLDERS = {"json", "args"}
 """Placeholders that stand for all hyperparameters together."""
-_MAX_FILE_BYTES = 1_000_000
+_MAX_FINGERPRINTED_FILE_BYTES = 1_000_000
 """Maximum size in bytes of a file that the command names and whose content is part of the command's fingerprint. Larger files
 are assumed to be data."""
 _PLACEHOLDER_PATTERN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
-def placeholders(words: Iterable[str]) -> set[str]:
+def placeholder_names(words: Iterable[str]) -> set[str]:
     """Return the names in braces that occur in the words of a command."""
     return {m.group(1) for word in words for m in _PLACEHOLDER_PATTERN.finditer(word) if m.group(1)}
 
@@ -46,7 +46,7 @@ def check_placeholders(words: Sequence[str], parameters: Iterable[str], availabl
     """Raise AdvisorError if the command contains an unknown placeholder. available: names of built-in placeholders that have a
     value in this study."""
     known = {*parameters, *available}
-    for name in sorted(placeholders(words) - known):
+    for name in sorted(placeholder_names(words) - known):
         if name.partition(".")[0] in BUILT_IN_PLACEHOLDERS:
             raise AdvisorError(
                 f"the command asks for {{{name}}}, which the study does not say; add it to the study file"
@@ -62,8 +62,8 @@ def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], par
     searched: maps each searched hyperparameter to a derived hyperparameter that the command may pass instead; a hyperparameter
     without such a substitute is mapped to itself.
     """
-    names = placeholders(words)
-    if must_append(words, parameters) or "{args}" in words or "json" in names:
+    names = placeholder_names(words)
+    if must_append_hyperparameters(words, parameters) or "{args}" in words or "json" in names:
         return
     missing = [substitute for name, substitute in searched.items() if not {name, substitute} & names]
     if missing:
@@ -74,37 +74,37 @@ def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], par
         )
 
 
-def must_append(words: Sequence[str], parameters: Iterable[str]) -> bool:
+def must_append_hyperparameters(words: Sequence[str], parameters: Iterable[str]) -> bool:
     """Return True if the command has no placeholder for any hyperparameter, so that all hyperparameters must be appended."""
-    names = {n.partition(".")[0] if n.startswith(f"{SCHEDULE}.") else n for n in placeholders(words)}
-    return names <= set(BUILT_IN_PLACEHOLDERS) - _COLLECTIVE_PLACEHOLDERS - set(parameters)
+    names = {n.partition(".")[0] if n.startswith(f"{SCHEDULE}.") else n for n in placeholder_names(words)}
+    return names <= set(BUILT_IN_PLACEHOLDERS) - _ALL_HYPERPARAMETERS_PLACEHOLDERS - set(parameters)
 
 
 def fill_placeholders(
-    words: Sequence[str], params: Mapping[str, Value], built_in: Mapping[str, str], *, append: bool = True
+    words: Sequence[str], params: Mapping[str, HyperparameterValue], built_in: Mapping[str, str], *, append: bool = True
 ) -> list[str]:
     """Return the command line of a job. append: append all hyperparameters if the command has no placeholder for any of them.
 
     If the trial has no value of a hyperparameter, omit the word with its placeholder and the option before this word. For
     example, both words of `--momentum {momentum}` are omitted.
     """
-    values = {**built_in, **{name: as_text(value) for name, value in params.items()}}
-    if append and must_append(words, params):
-        return [*(_replace_placeholders(word, values) for word in words), *option_words(params)]
+    values = {**built_in, **{name: command_line_value(value) for name, value in params.items()}}
+    if append and must_append_hyperparameters(words, params):
+        return [*(_replace_placeholders(word, values) for word in words), *hyperparameter_option_words(params)]
     out: list[str] = []
     for word in words:
         if word == "{args}" and "args" not in params:
-            out += option_words(params)
-        elif placeholders([word]) <= set(values):
+            out += hyperparameter_option_words(params)
+        elif placeholder_names([word]) <= set(values):
             out.append(_replace_placeholders(word, values))
         elif out and re.fullmatch(r"\{[^{}]+\}", word) and re.fullmatch(r"--?[A-Za-z][^=\s]*", out[-1]):
             out.pop()
     return out
 
 
-def option_words(params: Mapping[str, Value]) -> list[str]:
+def hyperparameter_option_words(params: Mapping[str, HyperparameterValue]) -> list[str]:
     """Return the words `--name value` for each hyperparameter, as part of a command."""
-    return [word for name, value in params.items() for word in (f"--{name}", as_text(value))]
+    return [word for name, value in params.items() for word in (f"--{name}", command_line_value(value))]
 
 
 def command_fingerprint(words: Sequence[str]) -> str:
@@ -113,12 +113,12 @@ def command_fingerprint(words: Sequence[str]) -> str:
     for part in (part for word in words for part in word.split("=")):
         with suppress(OSError, ValueError):  # the word of the command is not a path
             path = Path(part)
-            if path.is_file() and path.stat().st_size <= _MAX_FILE_BYTES:
+            if path.is_file() and path.stat().st_size <= _MAX_FINGERPRINTED_FILE_BYTES:
                 digest.update(b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def as_text(value: Value) -> str:
+def command_line_value(value: HyperparameterValue) -> str:
     """Format a value for a command line: a number as its shortest text, a bool as "true" or "false"."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

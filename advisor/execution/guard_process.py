@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from typing import TextIO
 
-from advisor.execution.guarding import GuardedStudy, pause_between_readings_s, reading_to_json
+from advisor.execution.guarding import GuardedStudy, reading_to_json, store_read_pause_s
 from advisor.model.spec import StudySpec
 from advisor.tracking.stores.location import parse_tracking_uri
 
@@ -33,7 +33,7 @@ def main() -> None:
         time.sleep(pause)
         began = time.monotonic()
         line = reading_to_json(guarded.read())
-        pause = pause_between_readings_s(time.monotonic() - began, guarded.interval_s)
+        pause = store_read_pause_s(time.monotonic() - began, guarded.interval_s)
         with suppress(BrokenPipeError):
             print(line, file=output, flush=True)
 

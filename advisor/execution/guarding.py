@@ -22,18 +22,18 @@ from typing import Any
 from advisor.contract.guard_stop import GuardStop, is_last_step, read_guard_stop
 from advisor.contract.redact import redact
 from advisor.engine.guard import running_verdicts
-from advisor.execution.ledger.record import CallRejectedError, StoreUnreachableError, attempt_once
+from advisor.execution.ledger.record import CallRejectedError, StoreUnreachableError, call_mlflow_once
 from advisor.history.pool import add_earlier_trials
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.tracking import read_rounds, read_study
 from advisor.tracking.stores.client import open_client
-from advisor.tracking.stores.location import Location, absolute_uri, require_local
+from advisor.tracking.stores.location import StoreLocation, absolute_uri, require_local
 
-INTERVAL_S = 10.0
+STORE_READ_INTERVAL_S = 10.0
 """Minimum seconds between two reads of the tracking store."""
-IDLE_FACTOR = 10.0
+MIN_PAUSE_TO_READ_TIME = 10.0
 """Minimum pause between two reads of the tracking store, as a multiple of the duration of one read. The pause limits reads to
 about a tenth of the process's time."""
 MAX_RESTART_PAUSE_S = 300.0
@@ -75,10 +75,10 @@ class Reading:
     """Reason why the tracking store could not be read, in one line; None if it was read."""
 
 
-def pause_between_readings_s(reading_s: float, interval_s: float = INTERVAL_S) -> float:
+def store_read_pause_s(reading_s: float, interval_s: float = STORE_READ_INTERVAL_S) -> float:
     """Return the number of seconds to wait before the next read of the tracking store, if the last read took `reading_s`
     seconds."""
-    return max(interval_s, IDLE_FACTOR * reading_s)
+    return max(interval_s, MIN_PAUSE_TO_READ_TIME * reading_s)
 
 
 def judge(study: Study) -> tuple[RunVerdict, ...]:
@@ -102,14 +102,14 @@ class GuardedStudy:
     """A study whose running trials are judged, and the settings with which to read the study."""
 
     experiment: str
-    location: Location
+    location: StoreLocation
     spec: StudySpec | None = None
     """Study file; None for the one stored in the MLflow experiment."""
     earlier_rounds: bool = False
     """True if trials of earlier rounds also count as data, as in a search over several rounds."""
     objective: str | None = None
     direction: Any = None
-    interval_s: float = INTERVAL_S
+    interval_s: float = STORE_READ_INTERVAL_S
     """Minimum seconds between two reads of the tracking store."""
 
     def read(self) -> Reading:
@@ -134,7 +134,7 @@ class GuardedStudy:
         if not self.earlier_rounds:
             return read_study(self.experiment, tracking_uri=uri, **named)
         rounds = read_rounds(self.experiment, tracking_uri=uri, **named)
-        return add_earlier_trials(rounds.own, rounds.earlier).study
+        return add_earlier_trials(rounds.own, rounds.earlier_studies).study
 
     def to_json(self) -> str:
         """Return the fields as one line of JSON, without the URI of the tracking store, which may hold a password."""
@@ -150,7 +150,7 @@ class StudyGuard:
     def __init__(self, guarded: GuardedStudy) -> None:
         self._guarded = guarded
         # Copy the environment variables now, because other threads may change them later.
-        self._environment = {**os.environ, **_environment(guarded.location)}
+        self._environment = {**os.environ, **_guard_environment(guarded.location)}
         self._readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._start_at, self._pause = 0.0, max(guarded.interval_s, 1.0)
@@ -217,7 +217,7 @@ class StudyGuard:
                     stream.close()
 
 
-def _environment(location: Location) -> dict[str, str]:
+def _guard_environment(location: StoreLocation) -> dict[str, str]:
     return {"MLFLOW_TRACKING_URI": absolute_uri(location), "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
@@ -246,7 +246,7 @@ class WatchedRun:
         if self._location.path is not None:
             require_local(self._location)
         with suppress(StoreUnreachableError):
-            run = attempt_once(self._read)
+            run = call_mlflow_once(self._read)
             experiment = self._client.get_experiment(run.info.experiment_id)
             if self._experiment not in (experiment.name, experiment.experiment_id):
                 raise AdvisorError(
@@ -256,7 +256,7 @@ class WatchedRun:
     def has_ended(self) -> bool:
         """Return whether the MLflow run has ended or was deleted; False while the tracking store is unreachable."""
         try:
-            info = attempt_once(self._read).info
+            info = call_mlflow_once(self._read).info
         except StoreUnreachableError:
             return False
         except CallRejectedError:

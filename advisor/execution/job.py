@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from advisor.model.errors import AdvisorError
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 
 Key: TypeAlias = tuple[int, int]
 """Identity of a job within its study: (trial number, repeat number)."""
@@ -26,7 +26,7 @@ class Job:
     repeat: int
     """Repeat number: 0 for the first run of the trial; 1, 2, ... for repeats with other seeds."""
     seed: int
-    params: Mapping[str, Value]
+    params: Mapping[str, HyperparameterValue]
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ class Job:
 
 def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> tuple[Job, ...]:
     """Return all jobs of the study. trials: number of trials; None for the number in the study file."""
-    drawn = list(sample(spec, trial_count(spec, trials)))
+    drawn = list(draw_trials(spec, trial_count(spec, trials)))
     return tuple(
         Job(number, repeat, job_seed(spec, (number, repeat), first_seed), params)
         for repeat in range(spec.seeds or 1)

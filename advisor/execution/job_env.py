@@ -15,10 +15,10 @@ from advisor.execution.job import Job
 from advisor.model import formula, placeholders
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
-from advisor.tracking.stores.location import Location, absolute_uri
+from advisor.tracking.stores.location import StoreLocation, absolute_uri
 
 DEFAULT_OUTPUT_FOLDER = Path("advisor-runs")
-_NUMBER_PLACEHOLDERS = ("max_train_steps", "evaluate_every")
+_NUMERIC_PLACEHOLDERS = ("max_train_steps", "evaluate_every")
 
 
 def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
@@ -27,14 +27,14 @@ def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True)
     append: False if the training script reads hyperparameters from environment variables, so that the command need not pass
     them.
     """
-    if any("\0" in text for text in _study_texts(spec)):
+    if any("\0" in text for text in _command_texts_of_study(spec)):
         raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove it")
     command.check_placeholders(
-        words, spec.parameters, {*placeholders.values(spec), "trial", "seed", "json", "args", "run_id"}
+        words, spec.parameters, {*placeholders.placeholder_values(spec), "trial", "seed", "json", "args", "run_id"}
     )
     if append:
-        command.check_passes_searched(words, _derived_substitutes(spec), spec.parameters)
-        if "seed" in unpassed_placeholders(spec, words):
+        command.check_passes_searched(words, _derived_hyperparameters(spec), spec.parameters)
+        if "seed" in unpassed_study_settings(spec, words):
             raise AdvisorError(
                 f"the study repeats each trial with {spec.seeds} seeds, and the command does not pass them; add --seed {{seed}}, "
                 "or pass --no-args if the training reads ADVISOR_SEED from its environment"
@@ -44,10 +44,10 @@ def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True)
 def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> list[str]:
     """Return a list with one warning if the study sets a training length or a schedule that the command does not pass; else an
     empty list."""
-    missing = [name for name in unpassed_placeholders(spec, words) if name != "seed"] if append else []
+    missing = [name for name in unpassed_study_settings(spec, words) if name != "seed"] if append else []
     if not missing:
         return []
-    values = placeholders.values(spec)
+    values = placeholders.placeholder_values(spec)
     named = ", ".join(f"{name} {values[name]}" for name in missing)
     variables = " and ".join(dict.fromkeys(f"ADVISOR_{name.partition('.')[0].upper()}" for name in missing))
     return [
@@ -57,21 +57,21 @@ def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = Tr
     ]
 
 
-def passes_seed(spec: StudySpec, words: Sequence[str]) -> bool:
+def command_passes_seed(spec: StudySpec, words: Sequence[str]) -> bool:
     """Return whether the command passes the seed of the trial to the training script."""
-    return "seed" not in unpassed_placeholders(spec.model_copy(update={"seeds": 2}), words)
+    return "seed" not in unpassed_study_settings(spec.model_copy(update={"seeds": 2}), words)
 
 
-def unpassed_placeholders(spec: StudySpec, words: Sequence[str]) -> list[str]:
+def unpassed_study_settings(spec: StudySpec, words: Sequence[str]) -> list[str]:
     """Return the names of study settings, such as `max_train_steps`, that the command passes neither by placeholder nor as a
     literal value.
     """
-    values, passed = placeholders.values(spec), command.placeholders(words)
+    values, passed = placeholders.placeholder_values(spec), command.placeholder_names(words)
     stated = {part for word in words for part in re.split(r"[=\s]", word)}
     return [n for n in placeholders.needed_placeholders(spec) if n not in passed and values.get(n) not in stated]
 
 
-def _study_texts(spec: StudySpec) -> Iterator[str]:
+def _command_texts_of_study(spec: StudySpec) -> Iterator[str]:
     """Yield all texts in the study that a command line may contain."""
     yield spec.study
     for name, parameter in spec.parameters.items():
@@ -79,7 +79,7 @@ def _study_texts(spec: StudySpec) -> Iterator[str]:
         yield from (v for v in (parameter.value, *parameter.options) if isinstance(v, str))
 
 
-def _derived_substitutes(spec: StudySpec) -> dict[str, str]:
+def _derived_hyperparameters(spec: StudySpec) -> dict[str, str]:
     """Map each searched hyperparameter to the derived hyperparameter with the most similar name, or to itself if none is
     derived from it.
 
@@ -87,7 +87,7 @@ def _derived_substitutes(spec: StudySpec) -> dict[str, str]:
     """
     substitutes = {name: name for name in spec.searched}
     for derived, parameter in spec.parameters.items():
-        inputs = formula.parse(parameter.formula).names if parameter.formula is not None else frozenset()
+        inputs = formula.parse_formula(parameter.formula).names if parameter.formula is not None else frozenset()
         free = [name for name in substitutes if name in inputs and substitutes[name] == name]
         if free:
             substitutes[max(free, key=lambda n: SequenceMatcher(None, n, derived).ratio())] = derived
@@ -99,10 +99,12 @@ def job_command(
 ) -> list[str]:
     """Return the command line of a job. file: path of the file that contains the job's hyperparameters."""
     job_values = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
-    return command.fill_placeholders(words, job.params, {**placeholders.values(spec), **job_values}, append=append)
+    return command.fill_placeholders(
+        words, job.params, {**placeholders.placeholder_values(spec), **job_values}, append=append
+    )
 
 
-def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, experiment: str) -> dict[str, str]:
+def job_environment(spec: StudySpec, job: Job, run_id: str, location: StoreLocation, experiment: str) -> dict[str, str]:
     """Return the environment variables that make MLflow and our training hook log to the run of the job."""
     return {
         "MLFLOW_TRACKING_URI": absolute_uri(location),
@@ -114,14 +116,14 @@ def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, 
         "ADVISOR_PARAMS": job.params_json(),
         **{
             f"ADVISOR_{name.upper()}": value
-            for name in _NUMBER_PLACEHOLDERS
-            if (value := placeholders.values(spec).get(name))
+            for name in _NUMERIC_PLACEHOLDERS
+            if (value := placeholders.placeholder_values(spec).get(name))
         },
         **({"ADVISOR_SCHEDULE": json.dumps(dict(spec.schedule))} if spec.schedule else {}),
     }
 
 
-_RESERVED_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
+_WINDOWS_RESERVED_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 """Pattern of the file names that Windows reserves for devices."""
 
 
@@ -129,13 +131,13 @@ def study_folder(base: Path | None, study: str) -> Path:
     """Return the output folder of the study in `base`; None means `DEFAULT_OUTPUT_FOLDER`. Studies with different names get
     different folders."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
-    if _RESERVED_NAMES.fullmatch(name):
+    if _WINDOWS_RESERVED_NAMES.fullmatch(name):
         name = f"study-{name}"
     suffix = "" if name == study else f"-{hashlib.sha256(study.encode()).hexdigest()[:6]}"
     return (DEFAULT_OUTPUT_FOLDER if base is None else base) / f"{name}{suffix}"
 
 
-def make_private(folder: Path) -> None:
+def create_private_folder(folder: Path) -> None:
     """Create the folder if necessary, and deny access to other users, because training output may contain passwords."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # The folder may belong to another user, or the file system may lack permissions.

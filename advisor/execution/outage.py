@@ -20,7 +20,7 @@ class StoreOutage:
         """Earliest time of the next call to the tracking store, on the clock of `time.monotonic`."""
 
     @property
-    def lasts(self) -> bool:
+    def is_ongoing(self) -> bool:
         """True if the tracking store did not answer the last call."""
         return self._since is not None
 

@@ -11,12 +11,12 @@ from typing import Protocol
 from advisor.execution.engines import Engine
 from advisor.execution.guarding import GuardedStudy
 from advisor.execution.job import Key
-from advisor.execution.ledger.record import Outcome
+from advisor.execution.ledger.record import JobOutcome
 from advisor.execution.ledger.retries import FAILED_STATUSES
 from advisor.execution.queue import JobQueue
 from advisor.model.spec import StudySpec
 from advisor.system.notifier import Notifier
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LaunchPlan:
     queue: JobQueue
     words: Sequence[str]
     """Words of the command, with placeholders."""
-    location: Location
+    location: StoreLocation
     experiment: str
     folder: Path
     """Folder for the output and the hyperparameter file of each job."""
@@ -50,7 +50,7 @@ class Summary:
     """Outcomes of the jobs of a study that have ended by now."""
 
     total: int
-    outcomes: dict[Key, Outcome] = field(default_factory=dict)
+    outcomes: dict[Key, JobOutcome] = field(default_factory=dict)
     maximize: bool = False
 
     @property
@@ -77,7 +77,7 @@ class Summary:
         return Counter(outcome.status for outcome in self.outcomes.values())
 
 
-class OnUpdate(Protocol):
+class SummaryCallback(Protocol):
     """Callback that receives the summary and one line about the latest event; the line may be empty."""
 
     def __call__(self, summary: Summary, news: str, /) -> None:

@@ -6,7 +6,7 @@ from advisor.execution.job import Key, job_name
 from advisor.execution.plan import Summary
 
 
-class EndedTrials:
+class EndedRunLines:
     """Produces a line of text for each run that ended with a result. Failed runs are reported elsewhere."""
 
     def __init__(self, metric: str, first_seed: int) -> None:

@@ -10,17 +10,17 @@ from statistics import fmean
 from typing import Protocol
 
 from advisor.execution.job import Job, Key, job_seed, jobs, trial_count
-from advisor.execution.ledger.record import JobEntry, Outcome, logged_text
-from advisor.model.space import Value, equal_values
+from advisor.execution.ledger.record import JobEntry, JobOutcome, mlflow_param_text
+from advisor.model.space import HyperparameterValue, equal_values
 from advisor.model.spec import Parameter, StudySpec
 from advisor.planning.sampling import adaptive
 from advisor.planning.sampling.adaptive import Observation
 from advisor.tracking.study.inference import parse_value
 
-_RETRY_INTERVAL_S = 15.0
+_SILENT_JOB_RETRY_S = 15.0
 """Seconds before a job is retried if the launcher that claimed it sends no heartbeat."""
 
-ReadEntries = Callable[[], Sequence[JobEntry]]
+JobEntryReader = Callable[[], Sequence[JobEntry]]
 
 
 class JobQueue(Protocol):
@@ -29,7 +29,7 @@ class JobQueue(Protocol):
     total: int
     """Total number of jobs in the queue."""
 
-    def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:
+    def next(self, read_entries: JobEntryReader, limit: int = 1) -> Sequence[Job]:
         """Return up to `limit` jobs to begin now. read_entries: function that reads all jobs begun so far."""
 
     def refused(self, job: Job, *, silent: bool) -> None:
@@ -52,7 +52,7 @@ def make_queue(
     """
     if spec.sampler.kind != "adaptive":
         return ListedQueue(jobs(spec, trials, first_seed=first_seed))
-    return AdaptiveQueue(spec, trial_count(spec, trials), first_seed, as_observations(spec, read_earlier()))
+    return AdaptiveQueue(spec, trial_count(spec, trials), first_seed, entries_as_observations(spec, read_earlier()))
 
 
 class ListedQueue:
@@ -63,7 +63,7 @@ class ListedQueue:
         self._waiting = deque(all_jobs)
         self._silent: deque[tuple[float, Job]] = deque()
 
-    def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
+    def next(self, read_entries: JobEntryReader, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
         """Return the next jobs of the list, and then the jobs to retry because other launchers claimed them but send no
         heartbeat."""
         if not self._waiting:
@@ -75,7 +75,7 @@ class ListedQueue:
     def refused(self, job: Job, *, silent: bool) -> None:
         """Remove the job from the queue, or retry it later if the launcher that claimed it sends no heartbeat."""
         if silent:
-            self._silent.append((time.monotonic() + _RETRY_INTERVAL_S, job))
+            self._silent.append((time.monotonic() + _SILENT_JOB_RETRY_S, job))
 
     def requeue(self, job: Job) -> None:
         """Put the job at the front of the queue, because it must be begun again."""
@@ -96,7 +96,7 @@ class AdaptiveQueue:
         self.total = trials * self._repeats
         self._retry_at, self._silent, self._again = 0.0, False, False
 
-    def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
+    def next(self, read_entries: JobEntryReader, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
         """Return the first job that has not ended and is not claimed by any launcher. All repeats of a trial come before the
         next trial, each with another seed."""
         if time.monotonic() < self._retry_at:
@@ -107,7 +107,7 @@ class AdaptiveQueue:
         free = ((n, r) for n in range(self._trials) for r in range(self._repeats) if (n, r) not in taken)
         key = next(free, None)
         if key is None:
-            self._retry_at = time.monotonic() + _RETRY_INTERVAL_S
+            self._retry_at = time.monotonic() + _SILENT_JOB_RETRY_S
             return ()
         number, repeat = key
         continued = key in begun and bool(begun[key].continued)
@@ -115,7 +115,7 @@ class AdaptiveQueue:
         params = self._first_params(number, begun) if params is None and repeat else params
         if params is None:
             history = [*self._earlier, *self._observations(begun, number)]
-            params = adaptive.suggest(self._spec, history, number=len(self._earlier) + number)
+            params = adaptive.suggest_trial(self._spec, history, number=len(self._earlier) + number)
         return (Job(number, repeat, job_seed(self._spec, key, self._seed), params),)
 
     def refused(self, job: Job, *, silent: bool) -> None:
@@ -129,7 +129,7 @@ class AdaptiveQueue:
         """Return True if a launcher sends no heartbeat, or if a job to be begun again has not been returned yet."""
         return self._silent or self._again
 
-    def _first_params(self, number: int, begun: Mapping[Key, JobEntry]) -> dict[str, Value] | None:
+    def _first_params(self, number: int, begun: Mapping[Key, JobEntry]) -> dict[str, HyperparameterValue] | None:
         first = begun.get((number, 0))
         return None if first is None else parse_params(self._spec, first.params)
 
@@ -145,7 +145,7 @@ class AdaptiveQueue:
             yield Observation(params, _mean_objective(outcomes), running=len(outcomes) < self._repeats)
 
 
-def as_observations(spec: StudySpec, entries: Iterable[JobEntry]) -> list[Observation]:
+def entries_as_observations(spec: StudySpec, entries: Iterable[JobEntry]) -> list[Observation]:
     """Return trials of other studies as observations for the sampler, including trials outside this study's ranges."""
     parsed = ((parse_params(spec, entry.params, anywhere=True), entry.outcome) for entry in entries)
     return [
@@ -155,7 +155,7 @@ def as_observations(spec: StudySpec, entries: Iterable[JobEntry]) -> list[Observ
     ]
 
 
-def _mean_objective(outcomes: Sequence[Outcome]) -> float | None:
+def _mean_objective(outcomes: Sequence[JobOutcome]) -> float | None:
     """Return the mean, over the runs of a trial, of the best objective value of each run; None if a run failed, because the
     setting of the trial is then unsuitable.
 
@@ -165,14 +165,16 @@ def _mean_objective(outcomes: Sequence[Outcome]) -> float | None:
     return fmean(values) if values and len(values) == len(outcomes) else None
 
 
-def parse_params(spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = False) -> dict[str, Value] | None:
+def parse_params(
+    spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = False
+) -> dict[str, HyperparameterValue] | None:
     """Parse the hyperparameters of a trial from the texts that MLflow stores. Return None if a value is outside the study's
     search space.
 
     anywhere: also accept numbers outside their ranges, settings in forbidden regions, and other values of fixed
     hyperparameters.
     """
-    params: dict[str, Value] = {}
+    params: dict[str, HyperparameterValue] = {}
     for name, parameter in spec.parameters.items():
         if name not in texts:
             continue
@@ -180,23 +182,25 @@ def parse_params(spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = 
         if value is None:
             return None
         params[name] = value
-    required = (n for n, p in spec.parameters.items() if p.role != "derived" and _is_active(p, params))
+    required = (n for n, p in spec.parameters.items() if p.role != "derived" and _is_parameter_active(p, params))
     if any(n not in params for n in required):
         return None
-    return params if anywhere or spec.forbids(params) is None else None
+    return params if anywhere or spec.forbidden_region_of(params) is None else None
 
 
-def _is_active(parameter: Parameter, params: Mapping[str, Value]) -> bool:
+def _is_parameter_active(parameter: Parameter, params: Mapping[str, HyperparameterValue]) -> bool:
     return all(params.get(parent) == value for parent, value in (parameter.when or {}).items())
 
 
-def _parse_value(parameter: Parameter, text: str, *, anywhere: bool) -> Value | None:
+def _parse_value(parameter: Parameter, text: str, *, anywhere: bool) -> HyperparameterValue | None:
     """Parse the value of a hyperparameter from text. Return None if the hyperparameter cannot have this value. `parse_params`
     documents `anywhere`."""
     allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
     parsed = parse_value(text)
     if allowed:
-        matches = (v for v in allowed if logged_text(v) == text or (parsed is not None and equal_values(parsed, v)))
+        matches = (
+            v for v in allowed if mlflow_param_text(v) == text or (parsed is not None and equal_values(parsed, v))
+        )
         match = next(matches, None)
         return parsed if match is None and anywhere and parameter.role == "fixed" else match
     if parsed is None or isinstance(parsed, bool | str) or (parameter.type == "int" and not isinstance(parsed, int)):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class StopSignals:
@@ -18,14 +18,14 @@ class StopSignals:
         self.count = 0
 
     @contextmanager
-    def counting(self) -> Iterator[None]:
+    def count_stop_signals(self) -> Iterator[None]:
         """While the block runs, count stop signals instead of letting them end the program. Call this method only in the main
         thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         # A signal that was ignored when the process started (by `nohup`, for example) stays ignored.
-        used = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        used = [number for number in _STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         before: dict[int, Any] = {number: signal.signal(number, self._count_signal) for number in used}
         if signal.SIGINT not in before:
             # In a script, the shell starts `advisor run … &` with SIGINT ignored. Training processes would inherit the ignored

@@ -12,25 +12,25 @@ from advisor.contract.guard_stop import GuardStop
 from advisor.execution.engines import Exit, Task, Training
 from advisor.execution.guarding import StudyGuard
 from advisor.execution.job import Job, Key
-from advisor.execution.job_env import check_command, job_command, job_environment, make_private
+from advisor.execution.job_env import check_command, create_private_folder, job_command, job_environment
 from advisor.execution.ledger import Ledger
-from advisor.execution.ledger.claims import HEARTBEAT_S
+from advisor.execution.ledger.claims import HEARTBEAT_INTERVAL_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import BLOCKED_STATES
 from advisor.execution.ledger.record import (
-    DELIVERY_POLL_S,
+    DELIVERY_POLL_INTERVAL_S,
     MAX_STORE_WAIT_S,
     CallRejectedError,
     DataPendingError,
-    Outcome,
+    JobOutcome,
     StoreUnreachableError,
 )
 from advisor.execution.ledger.retries import FAILED_STATUSES
 from advisor.execution.outage import StoreOutage
-from advisor.execution.plan import LaunchPlan, OnUpdate, Summary
+from advisor.execution.plan import LaunchPlan, Summary, SummaryCallback
 from advisor.execution.stop_signals import StopSignals
-from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError, write_errors_to
-from advisor.system.notifier import NOTIFICATION_EVENTS, Notice
+from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError, convert_write_errors
+from advisor.system.notifier import NOTIFICATION_EVENTS, Notification
 
 _POLL_S = 0.1
 """Maximum seconds between two checks whether a training process has ended."""
@@ -40,24 +40,24 @@ process ends, so that short runs follow each other without long gaps."""
 MAX_FIRST_FAILURES = 3
 """Number of first trials that must all fail, or all log nothing, before the launch ends with an error; the launch continues if
 an earlier trial has a result."""
-MAX_RESTARTS_AFTER_LOSS = 3
+MAX_RESTARTS_OF_LOST_JOB = 3
 """Maximum number of times that a job is restarted because its machine was lost. After one more loss, the job is recorded as
 stopped."""
 
 
-def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
+def launch(plan: LaunchPlan, ledger: Ledger, on_update: SummaryCallback) -> Summary:
     """Train all jobs of a study that have not ended. Call the function again to resume, even after a `kill -9`.
 
     Raises KeyboardInterrupt after a stop request, once all jobs are stopped. Raises AdvisorError if further trials would fail
     as well.
     """
     check_command(plan.spec, plan.words, append=plan.append)
-    with write_errors_to(plan.folder):
-        make_private(plan.folder)
+    with convert_write_errors(plan.folder):
+        create_private_folder(plan.folder)
     summary = Summary(plan.queue.total, maximize=plan.spec.objective.direction == "maximize")
-    worker = _Worker(plan, ledger, summary, on_update)
+    worker = _JobLauncher(plan, ledger, summary, on_update)
     signals = StopSignals()
-    with signals.counting():
+    with signals.count_stop_signals():
         try:
             worker.read_record()
             worker.run(signals)
@@ -76,26 +76,26 @@ class _BegunJob:
     run_id: str
     training: Training
     log: Path
-    until: float | None
+    deadline: float | None
     """Time limit of the job, in seconds since 1970; None if it has no limit."""
     exit: Exit | None = None
     ended_at: float = 0.0
-    retry_at: float = 0.0
+    record_retry_at: float = 0.0
     stop: GuardStop | None = None
     """The decision to stop the trial early, if this launcher has carried it out; else None."""
 
 
-class _Worker:
+class _JobLauncher:
     """The state of a launch, with its running jobs."""
 
-    def __init__(self, plan: LaunchPlan, ledger: Ledger, summary: Summary, on_update: OnUpdate) -> None:
+    def __init__(self, plan: LaunchPlan, ledger: Ledger, summary: Summary, on_update: SummaryCallback) -> None:
         self._plan, self._ledger, self._summary, self._on_update = plan, ledger, summary, on_update
         self._records = ExitRecords(plan.folder, plan.location, plan.experiment)
         self._begun: list[_BegunJob] = []
-        self._next_beat = time.monotonic() + HEARTBEAT_S
+        self._next_beat = time.monotonic() + HEARTBEAT_INTERVAL_S
         self._outage = StoreOutage(self._report_news)
         self._lost: dict[Key, int] = {}
-        self._new_outcomes: list[Outcome] = []
+        self._new_outcomes: list[JobOutcome] = []
         self._guard = None if plan.guard is None else StudyGuard(plan.guard)
         self._guard_error: str | None = None
 
@@ -250,21 +250,21 @@ class _Worker:
 
     def _notify(self, event: str, trial: str, step: int | None, message: str) -> None:
         if self._plan.notifier is not None and event in NOTIFICATION_EVENTS:
-            self._plan.notifier.send(Notice(event, self._plan.spec.study, trial, step, message))
+            self._plan.notifier.send(Notification(event, self._plan.spec.study, trial, step, message))
 
     # --- keeping the record -----------------------------------------------------------------------------------------------------
 
     def _send_due_heartbeats(self) -> None:
         if time.monotonic() < max(self._next_beat, self._outage.retry_at):
             return
-        self._next_beat = time.monotonic() + HEARTBEAT_S
+        self._next_beat = time.monotonic() + HEARTBEAT_INTERVAL_S
         for item in self._begun:
             if item.exit is None and not self._send_heartbeat(item):
                 return
 
     def _send_heartbeat(self, item: _BegunJob) -> bool:
         """Send a job's heartbeat. Send a heartbeat for the job. Return True if the tracking store responded."""
-        details = {**item.training.note(), **({} if item.until is None else {"until": item.until})}
+        details = {**item.training.note(), **({} if item.deadline is None else {"until": item.deadline})}
         try:
             self._ledger.send_heartbeat(item.run_id, details)
             self._outage.end()
@@ -288,7 +288,7 @@ class _Worker:
                     OSError
                 ):  # disk full: the exit record is only lost if this launcher is killed before MLflow has the record
                     self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit, stop=item.stop))
-            if time.monotonic() >= max(item.retry_at, self._outage.retry_at):
+            if time.monotonic() >= max(item.record_retry_at, self._outage.retry_at):
                 self._record_end(item, item.exit)
         return len(self._begun) < before
 
@@ -296,14 +296,14 @@ class _Worker:
         lost, since = self._lost.get(item.job.key, 0), time.monotonic() - item.ended_at
         try:
             outcome = self._ledger.end(
-                item.run_id, exit, since_s=since, final=lost >= MAX_RESTARTS_AFTER_LOSS, stop=item.stop
+                item.run_id, exit, since_s=since, final=lost >= MAX_RESTARTS_OF_LOST_JOB, stop=item.stop
             )
             self._outage.end()
         except CallRejectedError as error:
             self._report_news(f"{item.job.name} cannot be recorded; the next launch begins it again: {error}")
             outcome, exit = None, Exit(1, interrupted=True)
         except DataPendingError:
-            item.retry_at = time.monotonic() + DELIVERY_POLL_S
+            item.record_retry_at = time.monotonic() + DELIVERY_POLL_INTERVAL_S
             return
         except StoreUnreachableError:
             self._outage.note()
@@ -321,8 +321,8 @@ class _Worker:
             self._report_news(f"{item.job.name}: {exit.reason}; we begin it again.")
             self._plan.queue.requeue(item.job)
 
-    def _notify_of_end(self, item: _BegunJob, outcome: Outcome) -> None:
-        if _was_stopped(item, outcome) and item.stop is not None:
+    def _notify_of_end(self, item: _BegunJob, outcome: JobOutcome) -> None:
+        if _early_stop_ended_job(item, outcome) and item.stop is not None:
             self._notify("stopped", item.job.name, item.stop.step, _describe_failure(item, outcome))
         elif outcome.status in FAILED_STATUSES:
             self._notify("failed", item.job.name, None, _describe_failure(item, outcome))
@@ -357,7 +357,7 @@ class _Worker:
         """Stop all running jobs. The next launch begins the unfinished jobs again."""
         self._stop_trainings(kill=False)
         handled = signals.count
-        while any(item.exit is None for item in self._begun) or (self._begun and not self._outage.lasts):
+        while any(item.exit is None for item in self._begun) or (self._begun and not self._outage.is_ongoing):
             if signals.count > max(handled, 1):
                 handled = signals.count
                 self._stop_trainings(kill=True)
@@ -376,16 +376,16 @@ class _Worker:
                 item.training.stop()
 
 
-def _was_stopped(item: _BegunJob, outcome: Outcome) -> bool:
+def _early_stop_ended_job(item: _BegunJob, outcome: JobOutcome) -> bool:
     """Return whether the early stop ended the job; False if the training process had just ended by itself."""
     return item.stop is not None and outcome.status == item.stop.status
 
 
-def _describe_failure(item: _BegunJob, outcome: Outcome) -> str:
+def _describe_failure(item: _BegunJob, outcome: JobOutcome) -> str:
     """Return one line about a failed job, or an empty string if the job did not fail."""
     if outcome.status == "complete":
         return ""
-    if item.stop is not None and _was_stopped(item, outcome):
+    if item.stop is not None and _early_stop_ended_job(item, outcome):
         return f"{item.job.name} was stopped at step {item.stop.step:,}: {item.stop.reason}"
     reason = f": {outcome.error}" if outcome.error else ""
     verbs = {"infeasible": "failed", "no_data": "gave no result", "stopped": "was stopped", "pruned": "was stopped"}

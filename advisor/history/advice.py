@@ -13,15 +13,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from advisor.history.lineages import read_studies
+from advisor.history.lineages import read_studies_of_lineage
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
 from advisor.model.study import Study
-from advisor.tracking.lineage import Reader, lineages
+from advisor.tracking.lineage import StudyReader, lineages
 
-MIN_FOLLOWED = 3
+MIN_STUDIES_FOLLOWED = 3
 """Minimum number of studies that followed the advice of a rule before we report their gains; fewer studies are weak evidence."""
-MAX_STUDIES = 100
+MAX_STUDIES_READ = 100
 """Maximum number of studies to read."""
 
 
@@ -38,24 +38,26 @@ class AdviceRecord(FrozenModel):
 
 
 def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
-    """Return one record for each rule whose advice was followed at least `MIN_FOLLOWED` times; empty if the tracking store cannot
-    be read.
+    """Return one record for each rule whose advice was followed at least `MIN_STUDIES_FOLLOWED` times; empty if the tracking
+    store cannot be read.
     """
     try:
-        reader = Reader(tracking_uri)
-        groups = [g for g in lineages(reader.places) if any(p.spec is not None and p.spec.predictions for p in g)]
-        if sum(p.spec is not None and bool(p.spec.predictions) for g in groups for p in g) < MIN_FOLLOWED:
+        reader = StudyReader(tracking_uri)
+        groups = [
+            g for g in lineages(reader.studies_in_store) if any(p.spec is not None and p.spec.predictions for p in g)
+        ]
+        if sum(p.spec is not None and bool(p.spec.predictions) for g in groups for p in g) < MIN_STUDIES_FOLLOWED:
             return ()
         gains: list[tuple[str, float]] = []
         number = 0
         for group in reversed(groups):
             number += len(group)
-            if number > MAX_STUDIES:
+            if number > MAX_STUDIES_READ:
                 break
-            gains += gains_by_rule(read_studies(group, reader)[0])
+            gains += gains_by_rule(read_studies_of_lineage(group, reader)[0])
     except AdvisorError:
         return ()
-    return records_of(gains)
+    return summarise_gains(gains)
 
 
 def gains_by_rule(studies: Sequence[Study]) -> list[tuple[str, float]]:
@@ -74,19 +76,19 @@ def gains_by_rule(studies: Sequence[Study]) -> list[tuple[str, float]]:
     return gains
 
 
-def records_of(gains: Iterable[tuple[str, float]]) -> tuple[AdviceRecord, ...]:
-    """Return one record for each rule whose advice was followed at least `MIN_FOLLOWED` times, sorted by rule id."""
+def summarise_gains(gains: Iterable[tuple[str, float]]) -> tuple[AdviceRecord, ...]:
+    """Return one record for each rule whose advice was followed at least `MIN_STUDIES_FOLLOWED` times, sorted by rule id."""
     by_rule: dict[str, list[float]] = defaultdict(list)
     for rule, gain in gains:
         by_rule[rule].append(gain)
     return tuple(
-        _record(rule, outcomes_of_rule)
+        _advice_record(rule, outcomes_of_rule)
         for rule, outcomes_of_rule in sorted(by_rule.items())
-        if len(outcomes_of_rule) >= MIN_FOLLOWED
+        if len(outcomes_of_rule) >= MIN_STUDIES_FOLLOWED
     )
 
 
-def _record(rule: str, gains: Sequence[float]) -> AdviceRecord:
+def _advice_record(rule: str, gains: Sequence[float]) -> AdviceRecord:
     positive = [g for g in gains if g > 0]
     median = float(np.median(positive)) if positive else None
     return AdviceRecord(rule=rule, followed=len(gains), gained=len(positive), median_gain=median)

@@ -11,7 +11,7 @@ from advisor.history.proposals import Decision
 from advisor.model.frozen import FrozenModel
 from advisor.model.words import count, listed, number, plain_number, shorten
 
-MAX_NAME = 80
+MAX_NAME_CHARS = 80
 """Maximum number of characters of a name that comes from the tracking store and appears in an answer."""
 
 
@@ -104,7 +104,7 @@ def quote_name(name: str) -> str:
     return f'"{text.replace(chr(34), chr(39))}"' if " " in text else text
 
 
-def describe_runs(addition: MoreRuns) -> str:
+def describe_further_runs(addition: MoreRuns) -> str:
     """Return text about further runs, such as "2 more seeds of wide (seeds 1 and 2)", where "wide" is the name of a run."""
     seeds = (
         f" ({'seed' if len(addition.seeds) == 1 else 'seeds'} {listed(map(str, addition.seeds), limit=8)})"
@@ -114,7 +114,7 @@ def describe_runs(addition: MoreRuns) -> str:
     return f"{count(addition.runs, 'more seed')} of {quote_name(addition.setting)}{seeds}"
 
 
-def describe_cost(additions: Sequence[MoreRuns]) -> str:
+def describe_runs_cost(additions: Sequence[MoreRuns]) -> str:
     """Return the cost of all further runs as text that starts with a colon, or an empty text if the cost is unknown."""
     steps = sum(m.steps for m in additions if m.steps is not None)
     hours = sum(m.hours for m in additions if m.hours is not None)
@@ -123,14 +123,14 @@ def describe_cost(additions: Sequence[MoreRuns]) -> str:
     return f": {', '.join(parts)}" if parts else ""
 
 
-def describe_limit(limit: Limit) -> str:
+def describe_violated_limit(limit: Limit) -> str:
     """Return text about a violated limit on a metric, with the metric's value for the candidate."""
     bound = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
     value = f"is {number(limit.value)}" if limit.value is not None else "was not logged"
     return f"the limit on {quote_name(limit.metric)}: {bound}; the value {value}"
 
 
-def describe_excess(excess: BudgetExcess) -> str:
+def describe_budget_excess(excess: BudgetExcess) -> str:
     """Return text that compares the budgets of candidate and incumbent, such as "800 steps against 400"."""
     return f"{number(excess.candidate, 3)} {excess.kind} against {number(excess.incumbent, 3)}"
 

@@ -7,18 +7,26 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from advisor.history import fairness
-from advisor.history.answer import MAX_NAME, Answer, MoreRuns, Side, describe_cost, describe_runs, quote_name
+from advisor.history.answer import (
+    MAX_NAME_CHARS,
+    Answer,
+    MoreRuns,
+    Side,
+    describe_further_runs,
+    describe_runs_cost,
+    quote_name,
+)
 from advisor.history.fairness import BudgetExcess, Limit
 from advisor.history.proposals import (
     Decision,
     ProposedSetting,
     default_incumbent,
-    describe_differences,
-    find_setting,
+    describe_setting_differences,
     noise_floor,
-    proposals,
-    recorded_tags,
+    proposed_settings,
+    recorded_tag_names,
     setting_key_with_tags,
+    setting_of_trials,
 )
 from advisor.history.selection import find_trials, parse_filters
 from advisor.model.errors import AdvisorError
@@ -26,7 +34,7 @@ from advisor.model.study import Study
 from advisor.model.words import listed, shorten
 from advisor.stats.sequential import NoiseFloor
 
-MAX_SEEDS = 40
+MAX_RUNS_PER_SETTING = 40
 """Maximum number of runs per setting for one decision. Our choice."""
 
 
@@ -46,7 +54,7 @@ class GateQuestion:
     alone: bool = False
     """True if no other question is asked about the experiment, so that significance levels need no correction for multiple
     tests."""
-    max_seeds: int = MAX_SEEDS
+    max_seeds: int = MAX_RUNS_PER_SETTING
 
 
 @dataclass
@@ -55,7 +63,7 @@ class Case:
 
     study: Study
     question: GateQuestion
-    every: list[ProposedSetting]
+    all_settings: list[ProposedSetting]
     candidate: ProposedSetting
     incumbent: ProposedSetting
     incumbent_is: str
@@ -65,16 +73,18 @@ class Case:
     budget: tuple[BudgetExcess, ...]
     notes: list[str] = field(default_factory=list)
 
-    def answer(self, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object) -> Answer:
+    def build_answer(
+        self, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object
+    ) -> Answer:
         """Return the answer, including facts about both settings. figures: results of the statistical test, if one was run."""
-        objective, record = self.study.spec.objective, self.candidate.record
+        objective, record = self.study.spec.objective, self.candidate.gate_record
         data = {
             "action": self._choose_action(decision, reason, further_runs),
             "decision": decision,
             "reason": reason,
             "run": further_runs,
-            "candidate": _side(self.study, self.candidate),
-            "incumbent": _side(self.study, self.incumbent),
+            "candidate": _describe_side(self.study, self.candidate),
+            "incumbent": _describe_side(self.study, self.incumbent),
             "incumbent_is": self.incumbent_is,
             "metric": objective.metric,
             "direction": objective.direction,
@@ -84,7 +94,7 @@ class Case:
             "kept_at": self.candidate.kept_at,
             "kept_against": record.kept_against if record is not None else "",
             "tags": self.tags,
-            "changed": describe_differences(self.candidate, self.incumbent),
+            "changed": describe_setting_differences(self.candidate, self.incumbent),
             "notes": tuple(self.notes),
             **figures,
         }
@@ -98,8 +108,8 @@ class Case:
             return f"Discard {own}. {reason}"
         if not further_runs:
             return f"Not decided. {reason}"
-        runs = listed(describe_runs(m) for m in further_runs)
-        return f"Not decided: run {runs}{describe_cost(further_runs)}, and ask again after each run. {reason}"
+        runs = listed(describe_further_runs(m) for m in further_runs)
+        return f"Not decided: run {runs}{describe_runs_cost(further_runs)}, and ask again after each run. {reason}"
 
     def runs_to_add(self, runs: tuple[int, int]) -> tuple[MoreRuns, ...]:
         """Return the next runs of both settings, with their cost and with seeds that no earlier run used. runs: (number of
@@ -111,11 +121,11 @@ class Case:
                 continue
             used = {t.seed for t in side.trials}
             free = [s for s in range(len(used) + n + 1) if s not in used][:n] if seeds_logged else []
-            measured_runs = side.results or self.incumbent.results
+            measured_runs = side.runs_with_result or self.incumbent.runs_with_result
             steps, seconds = (fairness.median_budget(self.study, measured_runs, kind) for kind in ("steps", "seconds"))
             additions.append(
                 MoreRuns(
-                    setting=shorten(side.name, MAX_NAME),
+                    setting=shorten(side.name, MAX_NAME_CHARS),
                     run=side.trials[0].id,
                     runs=n,
                     seeds=tuple(free),
@@ -130,12 +140,15 @@ def build_case(study: Study, question: GateQuestion, experiment: str) -> Case:
     """Collect the settings that a question names, and the data to answer it. Raises AdvisorError if the question about a change
     is ambiguous or invalid."""
     named_tags = {n for text in (question.candidate, question.against or "") for n in parse_filters(text)}
-    tags = (named_tags | recorded_tags(study)) & {n for t in study.trials for n in t.tags}
+    tags = (named_tags | recorded_tag_names(study)) & {n for t in study.trials for n in t.tags}
     key = setting_key_with_tags(tags)
-    every = proposals(study, key)
-    candidate = find_setting(every, find_trials(study, question.candidate, experiment, key))
+    every = proposed_settings(study, key)
+    candidate = setting_of_trials(every, find_trials(study, question.candidate, experiment, key))
     if question.against is not None:
-        incumbent, incumbent_is = find_setting(every, find_trials(study, question.against, experiment, key)), "as asked"
+        incumbent, incumbent_is = (
+            setting_of_trials(every, find_trials(study, question.against, experiment, key)),
+            "as asked",
+        )
     else:
         incumbent, incumbent_is = default_incumbent(every, candidate)
     if incumbent is candidate:
@@ -144,13 +157,13 @@ def build_case(study: Study, question: GateQuestion, experiment: str) -> Case:
             "as a parameter or commit it, or name them by a tag (NAME=VALUE)"
         )
     limits = [
-        fairness.parse_limit(study, candidate.results or candidate.trials, text, at_most=is_maximum)
+        fairness.parse_metric_limit(study, candidate.runs_with_result or candidate.trials, text, at_most=is_maximum)
         for texts, is_maximum in ((question.at_most, True), (question.at_least, False))
         for text in texts
     ]
     budget: list[BudgetExcess] = []
-    if candidate.results and incumbent.results:
-        budget = fairness.budget_excesses(study, candidate.results, incumbent.results)
+    if candidate.runs_with_result and incumbent.runs_with_result:
+        budget = fairness.budget_excesses(study, candidate.runs_with_result, incumbent.runs_with_result)
     return Case(
         study,
         question,
@@ -162,11 +175,11 @@ def build_case(study: Study, question: GateQuestion, experiment: str) -> Case:
         noise_floor(every),
         tuple(limits),
         tuple(b for b in budget if b.kind not in question.allow),
-        _notes(candidate, incumbent),
+        _uncommitted_code_notes(candidate, incumbent),
     )
 
 
-def _notes(candidate: ProposedSetting, incumbent: ProposedSetting) -> list[str]:
+def _uncommitted_code_notes(candidate: ProposedSetting, incumbent: ProposedSetting) -> list[str]:
     notes = []
     for side in (candidate, incumbent):
         if any(t.facts.get("git_dirty") == "true" for t in side.trials):
@@ -176,9 +189,9 @@ def _notes(candidate: ProposedSetting, incumbent: ProposedSetting) -> list[str]:
     return notes
 
 
-def _side(study: Study, proposal: ProposedSetting) -> Side:
+def _describe_side(study: Study, proposal: ProposedSetting) -> Side:
     return Side(
-        name=shorten(proposal.name, MAX_NAME),
+        name=shorten(proposal.name, MAX_NAME_CHARS),
         run=proposal.trials[0].id,
         commit=shorten(proposal.trials[0].commit),
         runs=len(proposal.costs),

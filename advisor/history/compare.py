@@ -26,7 +26,7 @@ from advisor.model.words import share
 from advisor.stats import difference
 from advisor.stats.search_comparison import compare_searches
 
-FIRST_SEEDS = 5
+N_FIRST_SEEDS = 5
 """Number of seeds to run if the standard deviation between seeds is unknown. We chose 5 as the smallest number of seeds that
 shows variation."""
 
@@ -34,7 +34,7 @@ Decision = Literal["adopt", "do not adopt", "run more seeds"]
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedTrials:
     """The candidate or the incumbent of a comparison."""
 
     name: str
@@ -100,8 +100,8 @@ class Comparison(FrozenModel):
 
 
 def compare(
-    candidate: Side,
-    incumbent: Side,
+    candidate: ComparedTrials,
+    incumbent: ComparedTrials,
     *,
     complexity: float | None = None,
     level: float = 0.05,
@@ -111,31 +111,33 @@ def compare(
     """Decide whether the candidate should be adopted in place of the incumbent.
 
     Runs that were used to select a setting do not count (see `repeats`). complexity: minimum improvement, in units of the
-    objective, that justifies the candidate's complexity; by default, the smallest difference that matters (`repeats.MATERIAL`).
-    level: probability that one of two equally good settings is adopted in place of the other. The test is two-sided, as in the
-    rule `adopt`, because users often call the better setting the candidate. power: probability that the advised number of seeds
-    shows a true improvement of the observed size. max_seeds: maximum number of seeds per setting to advise. Raises AdvisorError
-    if candidate and incumbent cannot be compared.
+    objective, that justifies the candidate's complexity; by default, the smallest difference that matters
+    (`repeats.MIN_RELATIVE_DIFFERENCE`). level: probability that one of two equally good settings is adopted in place of the
+    other. The test is two-sided, as in the rule `adopt`, because users often call the better setting the candidate. power:
+    probability that the advised number of seeds shows a true improvement of the observed size. max_seeds: maximum number of
+    seeds per setting to advise. Raises AdvisorError if candidate and incumbent cannot be compared.
     """
     _require_comparable(candidate, incumbent)
-    tried, best = _tried_and_best(candidate, incumbent)
+    tried, best = _settings_and_best(candidate, incumbent)
     studies = {id(side.study): side.study for side in (candidate, incumbent)}.values()
-    trial_variance = repeats.trial_variance([s for study in studies for s in repeats.settings(study)])
-    result = difference.difference(best[0].fresh, best[1].fresh, trial_variance)
+    trial_variance = repeats.variance_between_seeds(
+        [s for study in studies for s in repeats.full_length_settings(study)]
+    )
+    result = difference.difference(best[0].costs_after_selection, best[1].costs_after_selection, trial_variance)
     if complexity is None:
-        complexity = repeats.material(incumbent.study.objective_value(best[1].mean))
+        complexity = repeats.min_relevant_difference(incumbent.study.objective_value(best[1].mean))
     trial = _trial_variance(result, best, complexity)
     study = _study_variance(tried, complexity) if max(map(len, tried)) > 1 else None
     data = _data_variance((candidate, incumbent), best, result.gain, complexity)
     refusal = _reason_to_reject(result.gain, complexity, data, study, level / 2)
-    decision, more_seeds, reason = _decide(
+    decision, more_seeds, reason = _decide_adoption(
         result, trial, best, complexity, refusal, level=level / 2, power=power, max_seeds=max_seeds
     )
     return Comparison(
         metric=candidate.study.spec.objective.metric,
         direction=candidate.study.spec.objective.direction,
-        candidate=_summary(candidate, best[0], tried[0]),
-        incumbent=_summary(incumbent, best[1], tried[1]),
+        candidate=_summarise_side(candidate, best[0], tried[0]),
+        incumbent=_summarise_side(incumbent, best[1], tried[1]),
         gain=result.gain,
         interval=None if math.isnan(result.error) else result.interval(0.95),
         complexity=complexity,
@@ -148,7 +150,7 @@ def compare(
     )
 
 
-def _require_comparable(candidate: Side, incumbent: Side) -> None:
+def _require_comparable(candidate: ComparedTrials, incumbent: ComparedTrials) -> None:
     objectives = [side.study.spec.objective for side in (candidate, incumbent)]
     if objectives[0] != objectives[1]:
         one, other = (f"{o.metric} ({o.direction})" for o in objectives)
@@ -159,13 +161,15 @@ def _require_comparable(candidate: Side, incumbent: Side) -> None:
         raise AdvisorError(f"{candidate.name} and {incumbent.name} have trials in common; there is nothing to compare")
 
 
-def _tried_and_best(candidate: Side, incumbent: Side) -> tuple[list[list[repeats.Setting]], list[repeats.Setting]]:
+def _settings_and_best(
+    candidate: ComparedTrials, incumbent: ComparedTrials
+) -> tuple[list[list[repeats.Setting]], list[repeats.Setting]]:
     """Return (all settings, setting to compare), each as a pair for candidate and incumbent."""
     tried = [repeats.group_into_settings(side.study, side.trials) for side in (candidate, incumbent)]
     for side, settings in zip((candidate, incumbent), tried, strict=True):
         if not settings:
             raise AdvisorError(f"no run of {side.name} ended with a result")
-    best = [_choose_setting(settings) for settings in tried]
+    best = [_choose_best_setting(settings) for settings in tried]
     if repeats.key(best[0].trials[0]) == repeats.key(best[1].trials[0]) and candidate.study is incumbent.study:
         raise AdvisorError(
             f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare"
@@ -173,19 +177,19 @@ def _tried_and_best(candidate: Side, incumbent: Side) -> tuple[list[list[repeats
     return tried, best
 
 
-def _choose_setting(tried: Sequence[repeats.Setting]) -> repeats.Setting:
+def _choose_best_setting(tried: Sequence[repeats.Setting]) -> repeats.Setting:
     """Return the best setting that has repeats, because users repeat the settings that they want to adopt. If no setting has
     repeats, return the best setting."""
     repeated = [s for s in tried if len(s.costs) > 1]
     return min(repeated or tried, key=lambda s: s.mean)
 
 
-def _summary(side: Side, best: repeats.Setting, tried: Sequence[repeats.Setting]) -> Summary:
+def _summarise_side(side: ComparedTrials, best: repeats.Setting, tried: Sequence[repeats.Setting]) -> Summary:
     return Summary(
         name=side.name,
         value=side.study.objective_value(best.mean),
         trial=best.trials[0].id,
-        runs=len(best.fresh),
+        runs=len(best.costs_after_selection),
         failed=len(best.failed),
         settings=len(tried),
     )
@@ -195,19 +199,21 @@ def _summary(side: Side, best: repeats.Setting, tried: Sequence[repeats.Setting]
 
 
 def _trial_variance(result: difference.Difference, best: Sequence[repeats.Setting], complexity: float) -> Variance:
-    runs = f"{len(best[0].fresh)} and {len(best[1].fresh)} seeds"
+    runs = f"{len(best[0].costs_after_selection)} and {len(best[1].costs_after_selection)} seeds"
     if math.isnan(result.error):
         return Variance(sd=None, sure=None, note=f"{runs}: unknown, because no setting has a second seed")
-    single = min(len(s.fresh) for s in best) == 1
+    single = min(len(s.costs_after_selection) for s in best) == 1
     note = runs + (", with the variance of all repeated settings" if single else "")
-    return Variance(sd=result.sd, sure=result.chance_above(complexity), note=note)
+    return Variance(sd=result.repeat_sd, sure=result.chance_above(complexity), note=note)
 
 
 def _study_variance(tried: Sequence[Sequence[repeats.Setting]], complexity: float) -> Variance:
     comparison = compare_searches([s.costs for s in tried[0]], [s.costs for s in tried[1]])
     draws = len(comparison.gains)
-    note = f"{len(tried[0])} and {len(tried[1])} settings; the best of {comparison.budget} each, drawn {draws:,} times"
-    return Variance(sd=max(comparison.sd), sure=comparison.chance_above(complexity), note=note)
+    note = (
+        f"{len(tried[0])} and {len(tried[1])} settings; the best of {comparison.half_size} each, drawn {draws:,} times"
+    )
+    return Variance(sd=max(comparison.best_cost_sds), sure=comparison.chance_above(complexity), note=note)
 
 
 def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
@@ -217,10 +223,12 @@ def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
     Raises MissingData if the standard deviation cannot be computed.
     """
     errors = [float(np.sqrt(np.mean(validation.standard_errors(study, trials) ** 2))) for study, trials in sides]
-    return math.hypot(*errors) * math.sqrt(1 - validation.AGREEMENT)
+    return math.hypot(*errors) * math.sqrt(1 - validation.ERROR_CORRELATION)
 
 
-def _data_variance(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, complexity: float) -> Variance:
+def _data_variance(
+    sides: Sequence[ComparedTrials], best: Sequence[repeats.Setting], gain: float, complexity: float
+) -> Variance:
     try:
         sd = validation_sd([(side.study, s.trials) for side, s in zip(sides, best, strict=True)])
     except MissingData as missing:
@@ -233,7 +241,7 @@ def _data_variance(sides: Sequence[Side], best: Sequence[repeats.Setting], gain:
 # --- the decision ---------------------------------------------------------------------------------------------------------------
 
 
-def _required_gain(complexity: float) -> str:
+def _required_gain_text(complexity: float) -> str:
     return f"the {complexity:.3g} that its complexity requires" if complexity > 0 else "zero"
 
 
@@ -244,7 +252,7 @@ def _reason_to_reject(
     if gain <= 0:
         return "The candidate is not better on average."
     if gain <= complexity:
-        return f"The gain of {gain:.3g} is less than {_required_gain(complexity)}."
+        return f"The gain of {gain:.3g} is less than {_required_gain_text(complexity)}."
     if data.sure is not None and data.sure < 1 - level:
         return (
             f"On other validation sets of this size the gain would vary by {data.sd:.2g}. More validation examples can settle it, "
@@ -258,7 +266,7 @@ def _reason_to_reject(
     return None
 
 
-def _decide(
+def _decide_adoption(
     result: difference.Difference,
     trial: Variance,
     best: Sequence[repeats.Setting],
@@ -278,22 +286,22 @@ def _decide(
         return "do not adopt", (0, 0), refusal
     if trial.sure is None:
         reason = "The variation between seeds is unknown and may exceed the gain."
-        return "run more seeds", _further_seeds(FIRST_SEEDS, best), reason
+        return "run more seeds", _further_seed_counts(N_FIRST_SEEDS, best), reason
     probability_text = (
-        f"The probability that the gain exceeds {_required_gain(complexity)} is {min(trial.sure, 0.999):.1%}"
+        f"The probability that the gain exceeds {_required_gain_text(complexity)} is {min(trial.sure, 0.999):.1%}"
     )
     if trial.sure >= 1 - level:
         return "adopt", (0, 0), f"{probability_text}, given the variation between seeds."
     needed = difference.repeats_needed(
-        result.gain - complexity, result.sd, level=level, power=power, max_repeats=max_seeds
+        result.gain - complexity, result.repeat_sd, level=level, power=power, max_repeats=max_seeds
     )
     if needed > max_seeds:
-        reason = f"Seeds vary by {result.sd:.2g}, so {max_seeds} seeds each would not show a gain this small."
+        reason = f"Seeds vary by {result.repeat_sd:.2g}, so {max_seeds} seeds each would not show a gain this small."
         return "do not adopt", (0, 0), reason
     reason = f"{probability_text}. With {needed} seeds each, a gain of this size shows with {share(power)} probability."
-    return "run more seeds", _further_seeds(needed, best), reason
+    return "run more seeds", _further_seed_counts(needed, best), reason
 
 
-def _further_seeds(needed: int, best: Sequence[repeats.Setting]) -> tuple[int, int]:
-    one, other = (max(needed - len(s.fresh), 0) for s in best)
+def _further_seed_counts(needed: int, best: Sequence[repeats.Setting]) -> tuple[int, int]:
+    one, other = (max(needed - len(s.costs_after_selection), 0) for s in best)
     return (one, other) if one or other else (1, 1)

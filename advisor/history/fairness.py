@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from advisor.contract import TAG_PARAMETERS, TAG_PREFIX
+from advisor.contract import TAG_MODEL_PARAMETERS, TAG_PREFIX
 from advisor.history.proposals import ProposedSetting
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
-from advisor.model.space import as_number, words_of
+from advisor.model.space import as_number, words_of_name
 from advisor.model.study import Study, Trial
 from advisor.model.words import count
 
-TOLERANCE: Mapping[str, float] = {
+BUDGET_TOLERANCES: Mapping[str, float] = {
     "steps": 0.02,
     "examples": 0.02,
     "tokens": 0.02,
@@ -26,16 +26,16 @@ TOLERANCE: Mapping[str, float] = {
 }
 """For each kind of budget, the share by which the candidate may exceed the incumbent. Times need a larger tolerance than steps,
 because they vary even between equal runs."""
-_MIN_SECONDS = 1.0
+_MIN_RUN_SECONDS = 1.0
 """Minimum duration of a training run, in seconds. We assume that a shorter run was copied from another tracking store, so that
 its times are meaningless."""
-_MAX_TIME_RATIO = 0.25
+_MAX_TIME_RANGE_RATIO = 0.25
 """Training time counts as fixed if its relative range over the runs is at most this share of the relative range of step counts.
 The ratio of the two ranges is about 1 if all steps take equally long. Our choice."""
-_USUAL_TIME_RANGE = 0.03
-"""Usual relative range of training times between equal runs. If training times vary by no more than this, `_MAX_TIME_RATIO` is
-doubled."""
-_FREE_AT_FIXED_TIME = ("steps", "examples", "tokens", "evaluations")
+_USUAL_RELATIVE_TIME_RANGE = 0.03
+"""Usual relative range of training times between equal runs. If training times vary by no more than this,
+`_MAX_TIME_RANGE_RATIO` is doubled."""
+_BUDGETS_FREE_AT_FIXED_TIME = ("steps", "examples", "tokens", "evaluations")
 """Kinds of budget that may differ between settings if all runs have the same training time."""
 
 
@@ -56,7 +56,7 @@ class Limit(FrozenModel):
     value: float | None = None
 
     @property
-    def met(self) -> bool:
+    def is_met(self) -> bool:
         """True if the candidate's value respects the limit; False if the value violates it or is unknown."""
         if self.value is None:
             return False
@@ -76,9 +76,9 @@ def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequenc
     If all runs of the study took the same time with different numbers of steps, time is the budget, and more steps do not count
     as an excess.
     """
-    ignored = _FREE_AT_FIXED_TIME if _is_time_fixed(study) else ()
+    ignored = _BUDGETS_FREE_AT_FIXED_TIME if _is_time_fixed(study) else ()
     larger = []
-    for kind, tolerance in TOLERANCE.items():
+    for kind, tolerance in BUDGET_TOLERANCES.items():
         amount_of_candidate, amount_of_incumbent = (
             median_budget(study, trials, kind) for trials in (candidate, incumbent)
         )
@@ -94,16 +94,16 @@ def lost_runs_clause(candidate: ProposedSetting, incumbent: ProposedSetting) -> 
     """
     sides = candidate, incumbent
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
-    failed_count, short_count = (len(runs) for runs in (candidate.failed, candidate.short))
+    failed_count, short_count = (len(runs) for runs in (candidate.failed, candidate.runs_ended_early))
     parts = [f"{count(failed_count, 'run')} of the candidate failed"] if shares[0] > shares[1] else []
-    if short_count > len(incumbent.short):
+    if short_count > len(incumbent.runs_ended_early):
         parts.append(
-            f"{count(short_count, 'run')} of it ended before full length ({len(incumbent.short)} of the incumbent)"
+            f"{count(short_count, 'run')} of it ended before full length ({len(incumbent.runs_ended_early)} of the incumbent)"
         )
     return " and ".join(parts)
 
 
-def parse_limit(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool) -> Limit:
+def parse_metric_limit(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool) -> Limit:
     """Parse a limit of the form METRIC=VALUE, and add the mean of the metric's last values over the trials. Raises AdvisorError if
     no run logged the metric.
     """
@@ -114,12 +114,12 @@ def parse_limit(study: Study, trials: Sequence[Trial], text: str, *, at_most: bo
     known_names = sorted({*study.metrics, *(n for t in study.trials for n in t.facts if math.isfinite(t.fact(n)))})
     if name not in known_names:
         raise AdvisorError(f"no run logged {name!r}, which {option} limits; logged are: {', '.join(known_names[:12])}")
-    values = [v for t in trials if math.isfinite(v := _last_value(study, t, name))]
+    values = [v for t in trials if math.isfinite(v := _last_metric_value(study, t, name))]
     mean = float(np.mean(values)) if values else None
     return Limit(metric=name, value=mean, **({"at_most": value} if at_most else {"at_least": value}))
 
 
-def _last_value(study: Study, trial: Trial, name: str) -> float:
+def _last_metric_value(study: Study, trial: Trial, name: str) -> float:
     values = study.metric(trial, name).finite.values
     return float(values[-1]) if len(values) else trial.fact(name)
 
@@ -130,57 +130,63 @@ def _is_time_fixed(study: Study) -> bool:
     Training times that are proportional to step counts are not fixed, even if both differ little between runs.
     """
     trials = [t for t in study.trials if study.comparable[t.index]]
-    times, steps = (np.array([m(study, t) for t in trials]) for m in (_seconds, _steps))
+    times, steps = (np.array([m(study, t) for t in trials]) for m in (_seconds, _trained_steps))
     if len(trials) < 2 or not np.isfinite(times).all() or not np.isfinite(steps).all() or not np.median(times) > 0:
         return False
     time_range, step_range = (float(np.ptp(v) / max(np.median(v), 1e-300)) for v in (times, steps))
-    share = _MAX_TIME_RATIO if time_range > _USUAL_TIME_RANGE else 2 * _MAX_TIME_RATIO
-    return time_range <= TOLERANCE["seconds"] and step_range > TOLERANCE["steps"] and time_range < share * step_range
+    share = _MAX_TIME_RANGE_RATIO if time_range > _USUAL_RELATIVE_TIME_RANGE else 2 * _MAX_TIME_RANGE_RATIO
+    return (
+        time_range <= BUDGET_TOLERANCES["seconds"]
+        and step_range > BUDGET_TOLERANCES["steps"]
+        and time_range < share * step_range
+    )
 
 
 # --- budgets of one run ---------------------------------------------------------------------------------------------------------
 
 
-def _steps(study: Study, trial: Trial) -> float:
+def _trained_steps(study: Study, trial: Trial) -> float:
     steps = study.cost_curve(trial).steps
     return float(steps[-1]) if len(steps) else math.nan
 
 
-def _examples(study: Study, trial: Trial) -> float:
-    return _steps(study, trial) * trial.fact("batch_size") if study.unit == "step" else math.nan
+def _training_examples(study: Study, trial: Trial) -> float:
+    return _trained_steps(study, trial) * trial.fact("batch_size") if study.unit == "step" else math.nan
 
 
 def _training_tokens(study: Study, trial: Trial) -> float:
     names = [
-        n for n in study.metrics if "tokens" in words_of(n) and not {"per", "second", "s", "sec"} & set(words_of(n))
+        n
+        for n in study.metrics
+        if "tokens" in words_of_name(n) and not {"per", "second", "s", "sec"} & set(words_of_name(n))
     ]
-    values = [v for n in names if math.isfinite(v := _last_value(study, trial, n))]
+    values = [v for n in names if math.isfinite(v := _last_metric_value(study, trial, n))]
     return max(values, default=math.nan)
 
 
-def _evaluations(study: Study, trial: Trial) -> float:
+def _evaluation_count(study: Study, trial: Trial) -> float:
     return float(len(study.cost_curve(trial)))
 
 
-def _parameters(_study: Study, trial: Trial) -> float:
-    return trial.fact(TAG_PARAMETERS.removeprefix(TAG_PREFIX))
+def _parameter_count(_study: Study, trial: Trial) -> float:
+    return trial.fact(TAG_MODEL_PARAMETERS.removeprefix(TAG_PREFIX))
 
 
 def _seconds(study: Study, trial: Trial) -> float:
     """Return the seconds from the start of the run to its last evaluation, or to its end if it has no evaluations. Return NaN
-    if the duration is below `_MIN_SECONDS`."""
+    if the duration is below `_MIN_RUN_SECONDS`."""
     times = study.cost_curve(trial).finite.times
     duration = float(times[-1]) if len(times) and math.isfinite(times[-1]) else math.nan
     if math.isnan(duration) and trial.ended is not None and trial.started is not None:
         duration = trial.ended - trial.started
-    return duration if duration >= _MIN_SECONDS else math.nan
+    return duration if duration >= _MIN_RUN_SECONDS else math.nan
 
 
 _BUDGET_MEASURES: Mapping[str, Callable[[Study, Trial], float]] = {
-    "steps": _steps,
-    "examples": _examples,
+    "steps": _trained_steps,
+    "examples": _training_examples,
     "tokens": _training_tokens,
-    "evaluations": _evaluations,
-    "parameters": _parameters,
+    "evaluations": _evaluation_count,
+    "parameters": _parameter_count,
     "seconds": _seconds,
 }

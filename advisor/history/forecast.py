@@ -9,11 +9,11 @@ from advisor.model.errors import AdvisorError
 from advisor.model.prediction import BestBeyond
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 from advisor.stats import surface
 from advisor.stats.ranks import choose_evenly_by_rank
 
-MAX_POINTS = 200
+MAX_FORECAST_SETTINGS = 200
 """Maximum number of trials of the next study whose results are forecast. The computing time grows with the cube of the number
 of trials."""
 
@@ -24,19 +24,19 @@ def chance_of_best_beyond(study: Study, after: StudySpec, expectation: BestBeyon
 
     The sampler seed of the next study determines the settings whose results are forecast. High costs are compressed, so that a
     few bad trials do not hide how results change towards the end of the range. If there are many trials, the model is fitted to
-    a sample of trials that are evenly spaced in rank. Only results of the first `MAX_POINTS` settings of the next study are
-    forecast.
+    a sample of trials that are evenly spaced in rank. Only results of the first `MAX_FORECAST_SETTINGS` settings of the next
+    study are forecast.
     """
-    tried = settings.read(study)
+    tried = settings.read_settings(study)
     succeeded = ~tried.failed
     if not succeeded.any():
         return None
     try:
-        points = list(sample(after, min(after.trials or len(tried), MAX_POINTS)))
+        points = list(draw_trials(after, min(after.trials or len(tried), MAX_FORECAST_SETTINGS)))
     except AdvisorError:  # an adaptive sampler chooses settings by results, so the settings are not known yet
         return None
     names = [*tried.numeric, *tried.choices]
-    new_positions = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]
+    new_positions = [study.spec.parameters[n].to_positions([p.get(n, "") for p in points]) for n in names]
     chosen = np.flatnonzero(succeeded)[choose_evenly_by_rank(tried.costs[succeeded])]
     columns = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
     threshold = [] if expectation.than is None else [expectation.than if study.minimize else -expectation.than]

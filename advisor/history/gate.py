@@ -14,17 +14,24 @@ import math
 import time
 
 from advisor.history import fairness
-from advisor.history.answer import Answer, MoreRuns, describe_excess, describe_limit, percent_text, quote_name
+from advisor.history.answer import (
+    Answer,
+    MoreRuns,
+    describe_budget_excess,
+    describe_violated_limit,
+    percent_text,
+    quote_name,
+)
 from advisor.history.case import Case, GateQuestion, build_case
 from advisor.history.compare import validation_sd
-from advisor.history.proposals import Decision, Record, loop_positions
+from advisor.history.proposals import Decision, GateRecord, positions_in_loop
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
 from advisor.model.study import Study
 from advisor.model.words import count, listed, number
-from advisor.stats.sequential import NoiseFloor, RunSample, SequentialTest, SignificanceLevels, half_width
+from advisor.stats.sequential import NoiseFloor, RunSample, SequentialTest, SignificanceLevels, interval_half_width
 
-ERROR = 0.05
+MAX_WRONGLY_KEPT_SHARE = 0.05
 """Maximum expected share of kept candidates, over a loop of proposals, that are no better than the setting that they replaced."""
 MAX_MISS_PROBABILITY = 0.2
 """Maximum probability of discarding a candidate with a worthwhile improvement; it corresponds to the usual power of 80 %."""
@@ -35,7 +42,7 @@ MAX_WORTHWHILE_FACTOR = 1000
 """The smallest worthwhile improvement must lie within this factor of the standard deviation between seeds. Our choice."""
 NORMAL_QUANTILE_95 = 1.96
 """Half-width of a normal 95 % confidence interval, in standard errors."""
-FIRST_SEEDS = (2, 3)
+FIRST_RUN_COUNTS = (2, 3)
 """(Candidate runs, incumbent runs) for a first estimate of the standard deviation between seeds. We chose these numbers as the
 minimum to start a loop of proposals."""
 
@@ -50,10 +57,10 @@ def answer_for_study(study: Study, question: GateQuestion, experiment: str) -> A
         return early_answer
     assert case.floor is not None
     worthwhile = _worthwhile_gain(question.worthwhile, case)
-    test = _build_test(case, case.floor, worthwhile)
+    test = _build_sequential_test(case, case.floor, worthwhile)
     lead = test.lead
-    half_interval = half_width(lead.error, lead.freedom, worthwhile, 0.95)
-    question_number, _ = loop_positions(case.every, case.candidate)
+    half_interval = interval_half_width(lead.error, lead.freedom, worthwhile, 0.95)
+    question_number, _ = positions_in_loop(case.all_settings, case.candidate)
     figures = {
         "gain": lead.gain,
         "interval": (lead.gain - half_interval, lead.gain + half_interval) if math.isfinite(half_interval) else None,
@@ -61,34 +68,34 @@ def answer_for_study(study: Study, question: GateQuestion, experiment: str) -> A
         "noise_freedom": case.floor.freedom,
         "worthwhile": worthwhile,
         "chance": lead.chance_above(worthwhile),
-        "evidence_to_keep": test.keep,
-        "evidence_to_discard": test.discard,
+        "evidence_to_keep": test.evidence_to_keep,
+        "evidence_to_discard": test.evidence_to_discard,
         "question": 1 if question.alone else question_number,
-        "kept_before": 0 if question.alone else _number_kept(case),
+        "kept_before": 0 if question.alone else _count_kept_settings(case),
     }
-    decision, reason, next_runs = _decide(case, test)
+    decision, reason, next_runs = _decide_with_test(case, test)
     if decision != "discard":
-        case.notes += _evaluation_note(case, lead.gain)
-    return case.answer(decision, reason, next_runs, **figures)
+        case.notes += _validation_noise_note(case, lead.gain)
+    return case.build_answer(decision, reason, next_runs, **figures)
 
 
-def make_record(answer: Answer) -> Record:
+def make_gate_record(answer: Answer) -> GateRecord:
     """Return the record of an answer, to be stored with the runs of the candidate. If the candidate was kept before, the record
     preserves that decision."""
     now = time.time()
     kept_at, replaced = answer.kept_at, answer.kept_against
     if answer.decision == "keep" and replaced != answer.incumbent.run:
         kept_at, replaced = now, answer.incumbent.run
-    return Record(
+    return GateRecord(
         answer.decision, answer.incumbent.run, now, answer.looks, answer.metric, answer.tags, kept_at, replaced
     )
 
 
-def _evaluation_note(case: Case, gain: float) -> list[str]:
+def _validation_noise_note(case: Case, gain: float) -> list[str]:
     """Return a list with one note if the finite size of the validation set could explain the improvement, which more seeds
     cannot change; else an empty list."""
     try:
-        error = validation_sd((case.study, p.results) for p in (case.candidate, case.incumbent))
+        error = validation_sd((case.study, p.runs_with_result) for p in (case.candidate, case.incumbent))
     except MissingData:
         return []
     if gain <= 0 or gain > NORMAL_QUANTILE_95 * error:
@@ -98,8 +105,8 @@ def _evaluation_note(case: Case, gain: float) -> list[str]:
     ]
 
 
-def _number_kept(case: Case) -> int:
-    return sum(p.kept_at is not None for p in case.every if p is not case.candidate)
+def _count_kept_settings(case: Case) -> int:
+    return sum(p.kept_at is not None for p in case.all_settings if p is not case.candidate)
 
 
 def _worthwhile_gain(text: str | None, case: Case) -> float:
@@ -124,22 +131,25 @@ def _worthwhile_gain(text: str | None, case: Case) -> float:
     return gain
 
 
-def _build_test(case: Case, floor: NoiseFloor, worthwhile_gain: float) -> SequentialTest:
+def _build_sequential_test(case: Case, floor: NoiseFloor, worthwhile_gain: float) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
-        levels = SignificanceLevels.alone(error=ERROR, miss=MAX_MISS_PROBABILITY)
+        levels = SignificanceLevels.single_question_levels(error=MAX_WRONGLY_KEPT_SHARE, miss=MAX_MISS_PROBABILITY)
     else:
         levels = SignificanceLevels.levels_in_loop(
-            *loop_positions(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MAX_MISS_PROBABILITY
+            *positions_in_loop(case.all_settings, case.candidate),
+            _count_kept_settings(case),
+            error=MAX_WRONGLY_KEPT_SHARE,
+            miss=MAX_MISS_PROBABILITY,
         )
     # Leave out the first run of a setting, even if it has no result, because the setting may have been selected because of this
     # run.
-    fresh = costs[1:] if case.candidate.results[0] is case.candidate.trials[0] else costs
+    fresh = costs[1:] if case.candidate.runs_with_result[0] is case.candidate.trials[0] else costs
     fresh = fresh if len(case.candidate.trials) > 1 else fresh[:0]
     return SequentialTest(
-        RunSample.of(costs),
-        RunSample.of(fresh) if len(fresh) else None,
-        RunSample.of(case.incumbent.costs),
+        RunSample.from_costs(costs),
+        RunSample.from_costs(fresh) if len(fresh) else None,
+        RunSample.from_costs(case.incumbent.costs),
         floor,
         worthwhile_gain,
         levels,
@@ -154,45 +164,49 @@ def _decide_without_test(case: Case) -> Answer | None:
     between seeds is unknown; else None."""
     candidate, incumbent = case.candidate, case.incumbent
     name = quote_name(candidate.name)
-    if not candidate.results:
+    if not candidate.runs_with_result:
         if candidate.running:
-            return case.answer("not decided", f"{name} is still running; ask again when it has ended.", ())
+            return case.build_answer("not decided", f"{name} is still running; ask again when it has ended.", ())
         if candidate.failed:
-            return case.answer(
+            return case.build_answer(
                 "discard", f"{count(len(candidate.failed), 'run')} of it failed, and none has a result.", ()
             )
-        return case.answer("not decided", f"No run of {name} has a result at full length.", case.runs_to_add((1, 0)))
+        return case.build_answer(
+            "not decided", f"No run of {name} has a result at full length.", case.runs_to_add((1, 0))
+        )
     unknown = [limit.metric for limit in case.limits if limit.value is None]
     if unknown:
-        return case.answer(
+        return case.build_answer(
             "not decided", f"The candidate did not log {listed(map(quote_name, unknown))}, which a limit needs.", ()
         )
-    violated = [limit for limit in case.limits if not limit.met]
+    violated = [limit for limit in case.limits if not limit.is_met]
     if violated:
-        return case.answer("discard", f"The candidate violates {listed(describe_limit(b) for b in violated)}.", ())
-    if not incumbent.results:
-        return case.answer(
+        return case.build_answer(
+            "discard", f"The candidate violates {listed(describe_violated_limit(b) for b in violated)}.", ()
+        )
+    if not incumbent.runs_with_result:
+        return case.build_answer(
             "not decided", f"No run of {quote_name(incumbent.name)} has a result.", case.runs_to_add((0, 1))
         )
     if case.floor is None:
-        has_repeats = any(len(p.costs) > 1 for p in case.every)
+        has_repeats = any(len(p.costs) > 1 for p in case.all_settings)
         why = (
             "Runs of the same setting have identical results, so the seed seems to have no effect; vary the seed."
             if has_repeats
             else "No setting was run twice, so the variation between seeds is unknown."
         )
         if has_repeats:
-            return case.answer("not decided", why, ())
-        runs = [max(n - len(p.costs), 0) for n, p in zip(FIRST_SEEDS, (candidate, incumbent), strict=True)]
-        return case.answer("not decided", why, case.runs_to_add((runs[0] or 1, runs[1])))
+            return case.build_answer("not decided", why, ())
+        runs = [max(n - len(p.costs), 0) for n, p in zip(FIRST_RUN_COUNTS, (candidate, incumbent), strict=True)]
+        return case.build_answer("not decided", why, case.runs_to_add((runs[0] or 1, runs[1])))
     return None
 
 
-def _decide(case: Case, test: SequentialTest) -> tuple[Decision, str, tuple[MoreRuns, ...]]:
+def _decide_with_test(case: Case, test: SequentialTest) -> tuple[Decision, str, tuple[MoreRuns, ...]]:
     lead = test.lead
-    worth, chance = number(test.worthwhile, 3), lead.chance_above(test.worthwhile)
+    worth, chance = number(test.min_worthwhile_gain, 3), lead.chance_above(test.min_worthwhile_gain)
     if test.decision == "keep" and case.budget:
-        which = listed((describe_excess(b) for b in case.budget), limit=len(case.budget))
+        which = listed((describe_budget_excess(b) for b in case.budget), limit=len(case.budget))
         return (
             "discard",
             f"It is better, but it had a larger budget: {which}. Propose it again with the incumbent's budget.",
@@ -207,22 +221,20 @@ def _decide(case: Case, test: SequentialTest) -> tuple[Decision, str, tuple[More
         return "discard", f"A gain of {worth} or more is improbable ({percent_text(chance)}).", ()
     if test.next_run(case.question.max_seeds) == (0, 0):
         return "discard", f"After {case.question.max_seeds} runs of each setting, the data still show no gain.", ()
-    plan = _next_runs(test, case.question.max_seeds)
+    plan = _count_next_runs(test, case.question.max_seeds)
     runs = f"{count(test.candidate.size, 'run')} against {test.incumbent.size}"
-    reason = (
-        f"{runs} do not show whether the gain of {number(lead.gain, 3)} is chance: seeds vary by {number(lead.sd, 2)}."
-    )
+    reason = f"{runs} do not show whether the gain of {number(lead.gain, 3)} is chance: seeds vary by {number(lead.repeat_sd, 2)}."
     return "not decided", reason, case.runs_to_add(plan)
 
 
-def _next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
+def _count_next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
     """Return the number of runs to do next: (of the candidate, of the incumbent).
 
     The total is the smallest number of runs that may lead to a decision, but at most the number of runs of both settings so
     far.
     """
     runs, step = (0, 0), test.next_run(max_runs)
-    needed = test.plan(max_runs)
+    needed = test.plan_runs(max_runs)
     limit = min(sum(needed) if needed is not None else max_runs, test.candidate.size + test.incumbent.size)
     while step != (0, 0) and sum(runs) < limit:
         runs = runs[0] + step[0], runs[1] + step[1]

@@ -27,22 +27,22 @@ from advisor.model.words import share, short_text
 
 MIN_ENDED_SHARE = 0.5
 """Minimum share of a study's trials that must have ended before we judge predictions about it."""
-MIN_CONFIDENCE = 0.9
+MIN_LEAD_CONFIDENCE = 0.9
 """Minimum confidence that the lead of the best trial is not due to its seed. The minimum confidence applies only if the
 standard deviation between seeds is known."""
 
 JudgementWithReason = tuple[Judgement, str]
-FindVerdict = Callable[[str], Verdict | None]
+VerdictFinder = Callable[[str], Verdict | None]
 """Function that returns the verdict of the rule with a given id on the study; None if the rule does not exist."""
 
 
-def outcomes(study: Study, verdict_of: FindVerdict) -> tuple[Outcome, ...]:
+def outcomes(study: Study, verdict_of: VerdictFinder) -> tuple[Outcome, ...]:
     """Judge each prediction about a study by the study's own trials."""
-    return tuple(_outcome(study, p, verdict_of) for p in study.spec.predictions)
+    return tuple(_outcome_of_prediction(study, p, verdict_of) for p in study.spec.predictions)
 
 
-def _outcome(study: Study, prediction: Prediction, verdict_of: FindVerdict) -> Outcome:
-    judgement, observed = _reason_too_early(study) or _judge(study, prediction, verdict_of)
+def _outcome_of_prediction(study: Study, prediction: Prediction, verdict_of: VerdictFinder) -> Outcome:
+    judgement, observed = _reason_too_early(study) or _judge_prediction(study, prediction, verdict_of)
     predicted = describe_prediction(prediction, study.spec.objective)
     return Outcome(prediction=prediction, judged=judgement, predicted=predicted, observed=observed)
 
@@ -54,33 +54,33 @@ def _reason_too_early(study: Study) -> JudgementWithReason | None:
     return None
 
 
-def _judge(study: Study, prediction: Prediction, verdict_of: FindVerdict) -> JudgementWithReason:
+def _judge_prediction(study: Study, prediction: Prediction, verdict_of: VerdictFinder) -> JudgementWithReason:
     expects = prediction.expects
     if isinstance(expects, Settled):
-        return _judge_settled(prediction, expects, verdict_of(prediction.rule))
+        return _judge_problem_settled(prediction, expects, verdict_of(prediction.rule))
     if isinstance(expects, ShareOfTrials):
-        return _judge_share(study, expects)
+        return _judge_trial_share(study, expects)
     if not study.feasible.any():
         return "cannot tell", "no trial has a result"
     if isinstance(expects, BestBeyond):
-        return _judge_beyond(study, expects)
+        return _judge_best_beyond(study, expects)
     if isinstance(expects, BestNear):
-        return _judge_near(study, expects)
+        return _judge_best_near(study, expects)
     return _judge_value_reached(study, expects)
 
 
-def _judgement_text(is_true: bool) -> Judgement:
+def _to_judgement(is_true: bool) -> Judgement:
     return "kept" if is_true else "not kept"
 
 
-def _judge_beyond(study: Study, expectation: BestBeyond) -> JudgementWithReason:
+def _judge_best_beyond(study: Study, expectation: BestBeyond) -> JudgementWithReason:
     """Judge a prediction that the best trial beyond the old end of a range is better than the best trial inside the old range.
     The best result of earlier studies counts as a result inside the old range.
     """
     parameter = study.spec.parameters.get(expectation.parameter)
     if parameter is None or not parameter.numeric:
         return "cannot tell", f"the study does not search {expectation.parameter}"
-    end, *_ = parameter.to_unit([expectation.end])
+    end, *_ = parameter.to_positions([expectation.end])
     best_first = study.ranked()
     positions = study.positions(expectation.parameter, best_first)
     beyond = positions > end if expectation.side == "high" else positions < end
@@ -90,19 +90,21 @@ def _judge_beyond(study: Study, expectation: BestBeyond) -> JudgementWithReason:
     within = [float(study.costs[t.index]) for t, out in zip(best_first, beyond, strict=True) if not out][:1]
     if expectation.than is not None:
         within.append(expectation.than if study.minimize else -expectation.than)
-    result = f"{expectation.parameter} {short_text(best.params[expectation.parameter])} gave {_value_text(study, best)}"
+    result = (
+        f"{expectation.parameter} {short_text(best.params[expectation.parameter])} gave {_objective_text(study, best)}"
+    )
     if not within:
         return "kept", f"{result}; all trials lie beyond {short_text(expectation.end)}"
     rival = min(within)
     lead = rival - float(study.costs[best.index])
     observed = f"{result}, the best within the old range gave {short_text(study.objective_value(rival))}"
-    noise = float(stats.norm.ppf(MIN_CONFIDENCE)) * math.sqrt(2) * expectation.noise
+    noise = float(stats.norm.ppf(MIN_LEAD_CONFIDENCE)) * math.sqrt(2) * expectation.noise
     if abs(lead) <= noise:
         return "cannot tell", f"{observed}; seeds alone differ by up to {short_text(noise)}"
-    return _judgement_text(lead > 0), observed
+    return _to_judgement(lead > 0), observed
 
 
-def _judge_near(study: Study, expects: BestNear) -> JudgementWithReason:
+def _judge_best_near(study: Study, expects: BestNear) -> JudgementWithReason:
     """Judge a prediction that the best trial lies near a given hyperparameter value; "cannot tell" if no trial with a result is
     near it."""
     low, high = expects.ends
@@ -111,30 +113,33 @@ def _judge_near(study: Study, expects: BestNear) -> JudgementWithReason:
     if not near:
         return "cannot tell", f"no trial with a result has {expects.parameter} near {short_text(expects.value)}"
     best, value = valued[0]
-    result = f"{expects.parameter} {short_text(value)} gave {_value_text(study, best)}"
+    result = f"{expects.parameter} {short_text(value)} gave {_objective_text(study, best)}"
     if best in near:
         return "kept", result
     ratio = max(value / expects.value, expects.value / value) if value > 0 else math.inf
     away = f"{short_text(ratio)} times {'higher' if value > expects.value else 'lower'}"
-    return "not kept", f"{result}, {away}; the best near {short_text(expects.value)} gave {_value_text(study, near[0])}"
+    return (
+        "not kept",
+        f"{result}, {away}; the best near {short_text(expects.value)} gave {_objective_text(study, near[0])}",
+    )
 
 
 def _judge_value_reached(study: Study, expectation: BestReaches) -> JudgementWithReason:
     best = study.ranked()[0]
     target_cost = expectation.value if study.minimize else -expectation.value
-    return _judgement_text(
+    return _to_judgement(
         float(study.costs[best.index]) <= target_cost + 1e-9 * abs(target_cost)
-    ), f"the best is {_value_text(study, best)}"
+    ), f"the best is {_objective_text(study, best)}"
 
 
-def _judge_share(study: Study, expectation: ShareOfTrials) -> JudgementWithReason:
+def _judge_trial_share(study: Study, expectation: ShareOfTrials) -> JudgementWithReason:
     """Judge a prediction that the share of trials is above or below a bound; "cannot tell" if the observed share would also be
     likely if the true share had not changed."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if not ended_trials:
         return "cannot tell", "no trial has ended"
     if expectation.of == "failed":
-        has_failed = failures.failures(study).any
+        has_failed = failures.failure_masks(study).any
         count, what = sum(bool(has_failed[t.index]) for t in ended_trials), "failed"
     else:
         limit = (expectation.value or 0.0) * (1 if study.minimize else -1)
@@ -156,19 +161,21 @@ def _judge_share(study: Study, expectation: ShareOfTrials) -> JudgementWithReaso
             "cannot tell",
             f"{observed}; even without any change, so few trials would show such a share more than half of the time",
         )
-    return _judgement_text(
+    return _to_judgement(
         (high is None or observed_share <= high + 1e-9) and (low is None or observed_share >= low - 1e-9)
     ), observed
 
 
-def _judge_settled(prediction: Prediction, expectation: Settled, verdict: Verdict | None) -> JudgementWithReason:
+def _judge_problem_settled(
+    prediction: Prediction, expectation: Settled, verdict: Verdict | None
+) -> JudgementWithReason:
     if verdict is None:
         return "cannot tell", f"the rule {prediction.rule} no longer exists"
     if verdict.status not in ("fired", "quiet"):
         return "cannot tell", verdict.reason or "the rule could not judge the study"
     repeated = [f for f in verdict.findings if (f.subject, f.side) == (prediction.subject, expectation.side)]
-    return _judgement_text(not repeated), f"found again: {repeated[0].message}" if repeated else "not found again"
+    return _to_judgement(not repeated), f"found again: {repeated[0].message}" if repeated else "not found again"
 
 
-def _value_text(study: Study, trial: Trial) -> str:
+def _objective_text(study: Study, trial: Trial) -> str:
     return short_text(study.objective_value(float(study.costs[trial.index])))

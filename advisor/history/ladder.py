@@ -16,32 +16,32 @@ from typing import Literal
 import numpy as np
 
 from advisor.computed.space import failures
-from advisor.history.ladder_runs import FurtherRuns, further_runs
+from advisor.history.ladder_runs import FurtherRuns, propose_further_runs
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import FloatArray, as_number, is_learning_rate
 from advisor.model.study import Study, Trial
 from advisor.model.words import clean, count, listed
-from advisor.stats.extrapolation import Trend, cost_trend, rate_trend
-from advisor.stats.optimum import Optimum, optima
+from advisor.stats.extrapolation import Trend, cost_trend, learning_rate_trend
+from advisor.stats.optimum import Optimum, estimate_optima
 
 MODEL_SIZE_FACT = "model_parameters"
 """Name of the logged fact with a trial's number of trainable parameters; our training hook logs it
 (`advisor.contract.TAG_PARAMETERS`)."""
-MIN_RATES = 4
+MIN_RATES_PER_SIZE = 4
 """Minimum number of different learning rates with a result per model size; fewer rates do not show which one is best."""
 MIN_SIZES_FOR_VALUE = 3
 """Minimum number of model sizes to predict an objective value; two sizes do not show how fast improvements shrink."""
-COVERAGE = 0.9
+INTERVAL_COVERAGE = 0.9
 """Probability that the stated intervals of best learning rates, best objective values and predictions contain the true value."""
-FALSE_ALARMS = 0.05
+TRANSFER_TEST_LEVEL = 0.05
 """Significance level of the test whether the best learning rate changes with the model size."""
-SAME = 2.0
+MAX_EQUAL_RATE_RATIO = 2.0
 """Maximum ratio of two best learning rates that count as equal; sweeps usually try rates a factor of 2 apart."""
-MAX_P_AT_SWEEP_END = 0.1
+MAX_SWEEP_END_PROBABILITY = 0.1
 """The best learning rate counts as unknown if the probability that it lies at an end of the sweep exceeds this value."""
 
-Transfer = Literal["stays", "moves", "cannot be told"]
+RateTransfer = Literal["stays", "moves", "cannot be told"]
 PredictionResult = Literal["kept", "not kept", "cannot be told"]
 
 
@@ -90,12 +90,12 @@ class Ladder(FrozenModel):
     """Results of each model size, smallest size first."""
     factor: Estimate
     """Ratio of the best learning rates of the largest and the smallest model size, with a 95 % interval."""
-    transfer: Transfer
+    transfer: RateTransfer
     next: SizePrediction
     last: SizePrediction | None
     """Prediction for the largest model size from the smaller sizes; None if there are only two sizes."""
     last_rate: PredictionResult = "cannot be told"
-    """Judgement whether the best learning rate of the largest model size confirms the prediction `last`."""
+    """Judgement of whether the best learning rate of the largest model size confirms the prediction `last`."""
     last_value: PredictionResult = "cannot be told"
     runs: tuple[FurtherRuns, ...]
     """Further runs that help to show whether the best learning rate changes with the model size; empty if the present runs show
@@ -104,7 +104,7 @@ class Ladder(FrozenModel):
 
 
 @dataclass(frozen=True)
-class Sweep:
+class LearningRateSweep:
     """The study and trials of one model size."""
 
     size: float
@@ -124,33 +124,41 @@ def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: fl
     objective = studies[0].spec.objective
     if any(s.spec.objective != objective for s in studies):
         raise AdvisorError("the studies differ in their objective; pass --objective and --direction")
-    rate = _rate_name(studies)
+    rate = _learning_rate_name(studies)
     groups = _find_sweeps(studies, rate, size)
-    sweeps = [s for s in groups if _count_rates(s, rate) >= MIN_RATES]
-    few = [f"{s.size:,.10g} ({_count_rates(s, rate)})" for s in groups if s not in sweeps]
+    sweeps = [s for s in groups if _count_learning_rates(s, rate) >= MIN_RATES_PER_SIZE]
+    few = [f"{s.size:,.10g} ({_count_learning_rates(s, rate)})" for s in groups if s not in sweeps]
     if len(sweeps) < 2:
         found = f"; too few rates with a result at {listed(few, 6)}" if few else ""
-        raise AdvisorError(f"a ladder takes two sizes with at least {MIN_RATES} learning rates each{found}")
+        raise AdvisorError(f"a ladder takes two sizes with at least {MIN_RATES_PER_SIZE} learning rates each{found}")
     if next_size is not None and next_size <= sweeps[-1].size:
         raise AdvisorError(f"--next must exceed the largest size of the ladder, {sweeps[-1].size:,.10g}")
     following = next_size or sweeps[-1].size ** 2 / sweeps[-2].size
-    notes = [f"Left out, because fewer than {MIN_RATES} rates have a result: size {listed(few, 6)}."] if few else []
-    return _LadderAnalysis(sweeps, rate).ladder(size or "parameters", following, (*notes, *_notes(sweeps, rate, size)))
+    notes = (
+        [f"Left out, because fewer than {MIN_RATES_PER_SIZE} rates have a result: size {listed(few, 6)}."]
+        if few
+        else []
+    )
+    return _LadderAnalysis(sweeps, rate).build_ladder(
+        size or "parameters", following, (*notes, *_ladder_notes(sweeps, rate, size))
+    )
 
 
 class _LadderAnalysis:
     """Estimates the optimum of each sweep, and its trend over the model sizes."""
 
-    def __init__(self, sweeps: Sequence[Sweep], rate: str) -> None:
+    def __init__(self, sweeps: Sequence[LearningRateSweep], rate: str) -> None:
         self.sweeps, self.rate, self.study = sweeps, rate, sweeps[-1].study
         self.points = [_rates_and_costs(s, rate) for s in sweeps]
-        self.optima = optima(self.points)
-        self.ends = [_find_open_end(*pair, rate) for pair in zip(sweeps, self.optima, strict=True)]
+        self.optima = estimate_optima(self.points)
+        self.ends = [_find_open_sweep_end(*pair, rate) for pair in zip(sweeps, self.optima, strict=True)]
 
-    def ladder(self, size: str, following: float, notes: Sequence[str]) -> Ladder:
+    def build_ladder(self, size: str, following: float, notes: Sequence[str]) -> Ladder:
         rates, _ = self._fit_trends(self.optima, following)
-        factor = _estimate(np.exp(rates.known[:, -1] - rates.known[:, 0]), 1 - FALSE_ALARMS)
-        transfer = self._transfer(factor)
+        factor = _median_and_interval(
+            np.exp(rates.at_known_sizes[:, -1] - rates.at_known_sizes[:, 0]), 1 - TRANSFER_TEST_LEVEL
+        )
+        transfer = self._rate_transfer(factor)
         last, kept_rate, kept_value = self._check_largest_size()
         objective = self.study.spec.objective
         return Ladder(
@@ -161,20 +169,20 @@ class _LadderAnalysis:
             rungs=tuple(map(self._size_result, range(len(self.sweeps)))),
             factor=factor,
             transfer=transfer,
-            next=self._predicted(self.optima, following),
+            next=self._predict_size(self.optima, following),
             last=last,
             last_rate=kept_rate,
             last_value=kept_value,
-            runs=further_runs([s.size for s in self.sweeps], self.points, self.ends)
+            runs=propose_further_runs([s.size for s in self.sweeps], self.points, self.ends)
             if transfer == "cannot be told"
             else (),
             notes=tuple(notes),
         )
 
-    def _transfer(self, factor: Estimate) -> Transfer:
+    def _rate_transfer(self, factor: Estimate) -> RateTransfer:
         if any(self.ends):
             return "cannot be told"
-        if factor.low > 1 / SAME and factor.high < SAME:
+        if factor.low > 1 / MAX_EQUAL_RATE_RATIO and factor.high < MAX_EQUAL_RATE_RATIO:
             return "stays"
         return "moves" if factor.low > 1 or factor.high < 1 else "cannot be told"
 
@@ -183,32 +191,38 @@ class _LadderAnalysis:
         return SizeResult(
             size=sweep.size,
             trials=len(sweep.trials),
-            rate=_estimate(np.exp(optimum.positions), COVERAGE),
-            value=self._value(optimum.costs),
+            rate=_median_and_interval(np.exp(optimum.positions), INTERVAL_COVERAGE),
+            value=self._objective_estimate(optimum.costs),
             open=self.ends[at],
         )
 
-    def _value(self, costs: FloatArray) -> Estimate:
-        return _estimate(costs if self.study.minimize else -costs, COVERAGE)
+    def _objective_estimate(self, costs: FloatArray) -> Estimate:
+        return _median_and_interval(costs if self.study.minimize else -costs, INTERVAL_COVERAGE)
 
     def _fit_trends(self, known_sizes: Sequence[Optimum], new: float) -> tuple[Trend, Trend | None]:
         sizes = np.log([s.size for s in self.sweeps[: len(known_sizes)]])
-        rates = rate_trend(sizes, *_mean_and_variance([o.positions for o in known_sizes]), math.log(new))
+        rates = learning_rate_trend(sizes, *_mean_and_variance([o.positions for o in known_sizes]), math.log(new))
         if len(known_sizes) < MIN_SIZES_FOR_VALUE:
             return rates, None
         return rates, cost_trend(sizes, *_mean_and_variance([o.costs for o in known_sizes]), math.log(new))
 
-    def _predicted(self, known_sizes: Sequence[Optimum], new: float) -> SizePrediction:
+    def _predict_size(self, known_sizes: Sequence[Optimum], new: float) -> SizePrediction:
         rates, costs = self._fit_trends(known_sizes, new)
-        rate = None if any(self.ends[: len(known_sizes)]) else _estimate(np.exp(rates.new), COVERAGE)
-        return SizePrediction(size=new, rate=rate, value=None if costs is None else self._value(costs.new))
+        rate = (
+            None
+            if any(self.ends[: len(known_sizes)])
+            else _median_and_interval(np.exp(rates.at_new_size), INTERVAL_COVERAGE)
+        )
+        return SizePrediction(
+            size=new, rate=rate, value=None if costs is None else self._objective_estimate(costs.at_new_size)
+        )
 
     def _check_largest_size(self) -> tuple[SizePrediction | None, PredictionResult, PredictionResult]:
         """Return (prediction for the largest size from the smaller sizes, judgement of the predicted learning rate, judgement
         of the predicted objective value)."""
         if len(self.sweeps) < 3:
             return None, "cannot be told", "cannot be told"
-        last = self._predicted(optima(self.points[:-1]), self.sweeps[-1].size)
+        last = self._predict_size(estimate_optima(self.points[:-1]), self.sweeps[-1].size)
         own = self._size_result(len(self.sweeps) - 1)
         kept_rate: PredictionResult = (
             "cannot be told" if own.open or last.rate is None else _judge_prediction(last.rate, own.rate)
@@ -228,7 +242,7 @@ def _mean_and_variance(draws: Sequence[FloatArray]) -> tuple[FloatArray, FloatAr
     return np.array([d.mean() for d in draws]), np.array([d.var() for d in draws])
 
 
-def _estimate(draws: FloatArray, coverage: float) -> Estimate:
+def _median_and_interval(draws: FloatArray, coverage: float) -> Estimate:
     low, value, high = np.quantile(draws, [(1 - coverage) / 2, 0.5, (1 + coverage) / 2])
     return Estimate(value=float(value), low=float(low), high=float(high))
 
@@ -236,7 +250,7 @@ def _estimate(draws: FloatArray, coverage: float) -> Estimate:
 # --- the sizes ------------------------------------------------------------------------------------------------------------------
 
 
-def _rate_name(studies: Sequence[Study]) -> str:
+def _learning_rate_name(studies: Sequence[Study]) -> str:
     names = [{n for n, p in s.searched.items() if is_learning_rate(n) and p.numeric} for s in studies]
     shared = set.intersection(*names)
     if len(shared) == 1:
@@ -248,11 +262,11 @@ def _rate_name(studies: Sequence[Study]) -> str:
     raise AdvisorError(f"a ladder compares sweeps of one learning rate, but {several}")
 
 
-def _find_sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[Sweep]:
+def _find_sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[LearningRateSweep]:
     """Return the sweep of each model size, smallest size first. Raises AdvisorError if two studies have the same model size."""
-    found: dict[float, Sweep] = {}
+    found: dict[float, LearningRateSweep] = {}
     for study in studies:
-        bad = failures.failures(study).any
+        bad = failures.failure_masks(study).any
         by_size: dict[float, list[Trial]] = {}
         for trial in study.trials:
             at = trial.fact(MODEL_SIZE_FACT) if size is None else as_number(trial.params.get(size, ""))
@@ -266,37 +280,37 @@ def _find_sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[
             if at in found:
                 raise AdvisorError(f"two studies have the size {at:,.10g}; pass only one of them")
             good = tuple(t for t in trials if study.comparable[t.index] and not bad[t.index])
-            found[at] = Sweep(at, study, good, tuple(t for t in trials if bad[t.index]))
+            found[at] = LearningRateSweep(at, study, good, tuple(t for t in trials if bad[t.index]))
     return [found[at] for at in sorted(found)]
 
 
-def _rates_and_costs(sweep: Sweep, rate: str) -> tuple[FloatArray, FloatArray]:
+def _rates_and_costs(sweep: LearningRateSweep, rate: str) -> tuple[FloatArray, FloatArray]:
     """Return (logarithms of learning rates, costs) of the sweep's trials."""
     rates = np.log([as_number(t.params[rate]) for t in sweep.trials])
     return rates, sweep.study.costs[[t.index for t in sweep.trials]]
 
 
-def _count_rates(sweep: Sweep, rate: str) -> int:
+def _count_learning_rates(sweep: LearningRateSweep, rate: str) -> int:
     return len({as_number(t.params[rate]) for t in sweep.trials})
 
 
-def _find_open_end(sweep: Sweep, optimum: Optimum, rate: str) -> Literal["low", "high"] | None:
+def _find_open_sweep_end(sweep: LearningRateSweep, optimum: Optimum, rate: str) -> Literal["low", "high"] | None:
     """Return the end of the sweep beyond which the best learning rate may lie; None if the best rate lies inside the sweep. No
     better rate lies beyond the high end if trials with higher learning rates failed."""
     rates = _rates_and_costs(sweep, rate)[0]
-    if np.mean(optimum.positions <= rates.min()) > MAX_P_AT_SWEEP_END:
+    if np.mean(optimum.positions <= rates.min()) > MAX_SWEEP_END_PROBABILITY:
         return "low"
     closed = any(as_number(t.params[rate]) > math.exp(rates.max()) for t in sweep.failed)
-    return "high" if np.mean(optimum.positions >= rates.max()) > MAX_P_AT_SWEEP_END and not closed else None
+    return "high" if np.mean(optimum.positions >= rates.max()) > MAX_SWEEP_END_PROBABILITY and not closed else None
 
 
-def _steps(sweep: Sweep) -> float:
+def _median_planned_steps(sweep: LearningRateSweep) -> float:
     planned = [sweep.study.planned_steps(t) for t in sweep.trials]
     known = [p for p in planned if math.isfinite(p)]
     return float(np.median(known)) if known else 1.0
 
 
-def _notes(sweeps: Sequence[Sweep], rate: str, size: str | None) -> list[str]:
+def _ladder_notes(sweeps: Sequence[LearningRateSweep], rate: str, size: str | None) -> list[str]:
     notes = []
     varied = {
         name
@@ -309,12 +323,12 @@ def _notes(sweeps: Sequence[Sweep], rate: str, size: str | None) -> list[str]:
         notes.append(
             f"{names} also {'vary' if len(varied) > 1 else 'varies'} within a size; the effect counts as noise."
         )
-    steps = [_steps(s) for s in sweeps]
+    steps = [_median_planned_steps(s) for s in sweeps]
     if max(steps) > 1.1 * min(steps):
         notes.append(
             f"Trials have {min(steps):,.0f} to {max(steps):,.0f} steps; the results hold for this way of scaling."
         )
-    single = [s for s in sweeps if len(s.trials) == _count_rates(s, rate)]
+    single = [s for s in sweeps if len(s.trials) == _count_learning_rates(s, rate)]
     if single:
         notes.append(
             f"{count(len(single), 'size')} of {len(sweeps)} tried each rate once; a second seed narrows the intervals."

@@ -12,13 +12,13 @@ from advisor.model.frozen import FrozenModel
 from advisor.model.prediction import round_significant
 from advisor.model.space import FloatArray
 
-SEEDS = 2
+N_NEW_SEEDS = 2
 """Number of new seeds for each repeated learning rate. A sweep with only one seed per learning rate does not show its noise
 level."""
-RATES = 5
-"""Number of learning rates to repeat per model size, around the best one."""
+N_REPEATED_RATES = 5
+"""Number of learning rates to repeat per model size: the best rate and its neighbours."""
 
-End = Literal["low", "high"]
+SweepEnd = Literal["low", "high"]
 
 
 class FurtherRuns(FrozenModel):
@@ -31,8 +31,8 @@ class FurtherRuns(FrozenModel):
     """Number of new seeds for each learning rate in `rates`."""
 
 
-def further_runs(
-    sizes: Sequence[float], points: Sequence[tuple[FloatArray, FloatArray]], ends: Sequence[End | None]
+def propose_further_runs(
+    sizes: Sequence[float], points: Sequence[tuple[FloatArray, FloatArray]], ends: Sequence[SweepEnd | None]
 ) -> tuple[FurtherRuns, ...]:
     """Return the further runs, smallest model size first. points: (log learning rates, costs) of each sweep; ends: the open end
     of each sweep.
@@ -49,18 +49,18 @@ def further_runs(
         return tuple(
             FurtherRuns(size=s, rates=_rates_beyond_end(p[0], e), seeds=1) for s, p, e in each if e is not None
         )
-    return tuple(FurtherRuns(size=s, rates=_rates_around_best(*p), seeds=SEEDS) for s, p, _ in each)
+    return tuple(FurtherRuns(size=s, rates=_rates_around_best(*p), seeds=N_NEW_SEEDS) for s, p, _ in each)
 
 
 def _rates_around_best(log_rates: FloatArray, costs: FloatArray) -> tuple[float, ...]:
     """Return the tried learning rate with the lowest mean cost, and its neighbours on both sides."""
     tried = np.unique(log_rates)
     best = int(np.argmin([costs[log_rates == r].mean() for r in tried]))
-    first = max(min(best - RATES // 2, len(tried) - RATES), 0)
-    return tuple(round_significant(math.exp(r), 3) for r in tried[first : first + RATES])
+    first = max(min(best - N_REPEATED_RATES // 2, len(tried) - N_REPEATED_RATES), 0)
+    return tuple(round_significant(math.exp(r), 3) for r in tried[first : first + N_REPEATED_RATES])
 
 
-def _rates_beyond_end(log_rates: FloatArray, end: End) -> tuple[float, ...]:
+def _rates_beyond_end(log_rates: FloatArray, end: SweepEnd) -> tuple[float, ...]:
     """Return two learning rates beyond the end of a sweep, spaced as in the sweep."""
     tried = np.unique(log_rates)
     step = max(float(np.median(np.diff(tried))), math.log(1.5))

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 from advisor.engine.rule import Rule
 from advisor.history.model import History, HitRate, hit_rates
-from advisor.history.rounds import history
+from advisor.history.rounds import build_history
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
 from advisor.model.spec import Objective
 from advisor.model.study import Study
 from advisor.tracking import read_study
-from advisor.tracking.lineage import Reader, StudyInExperiment, lineages
+from advisor.tracking.lineage import StudyInExperiment, StudyReader, lineages
 
 
 class Lineages(FrozenModel):
@@ -39,8 +39,8 @@ def read_lineages(
 
     Raises AdvisorError if the study does not exist or no trial in its lineage has a result.
     """
-    reader = Reader(tracking_uri, on_progress=on_progress)
-    groups = lineages(reader.places)
+    reader = StudyReader(tracking_uri, on_progress=on_progress)
+    groups = lineages(reader.studies_in_store)
     matching = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
     if name is not None and not matching:
         # The name may be the id of an experiment. If no experiment has this id or name, `reader.experiment` raises an error
@@ -51,7 +51,7 @@ def read_lineages(
     groups_to_judge = [
         g for g in groups if g in groups_to_show or any(p.spec is not None and p.spec.predictions for p in g)
     ]
-    histories = [(g, h) for g in groups_to_judge if (h := _history(g, reader, rules)) is not None]
+    histories = [(g, h) for g in groups_to_judge if (h := _history_of_lineage(g, reader, rules)) is not None]
     if name is not None and not any(g in groups_to_show for g, _ in histories):
         raise AdvisorError(f"no study of the lineage of {name!r} has a trial with a result yet")
     return Lineages(
@@ -61,13 +61,15 @@ def read_lineages(
     )
 
 
-def _history(group: Sequence[StudyInExperiment], reader: Reader, rules: Sequence[Rule]) -> History | None:
+def _history_of_lineage(
+    group: Sequence[StudyInExperiment], reader: StudyReader, rules: Sequence[Rule]
+) -> History | None:
     """Return the rounds of a lineage (successive studies); None if no study has a trial."""
-    studies, notes = read_studies(group, reader)
-    return history(studies, rules, notes=notes) if studies else None
+    studies, notes = read_studies_of_lineage(group, reader)
+    return build_history(studies, rules, notes=notes) if studies else None
 
 
-def read_studies(group: Sequence[StudyInExperiment], reader: Reader) -> tuple[list[Study], list[str]]:
+def read_studies_of_lineage(group: Sequence[StudyInExperiment], reader: StudyReader) -> tuple[list[Study], list[str]]:
     """Return (studies of a lineage that can be read, oldest first; reasons why its other studies cannot be read)."""
     objective = next((p.spec.objective for p in reversed(group) if p.spec is not None), None)
     studies: list[Study] = []
@@ -80,7 +82,7 @@ def read_studies(group: Sequence[StudyInExperiment], reader: Reader) -> tuple[li
     return studies, notes
 
 
-def _read_study(place: StudyInExperiment, reader: Reader, objective: Objective | None) -> Study:
+def _read_study(place: StudyInExperiment, reader: StudyReader, objective: Objective | None) -> Study:
     if objective is None:
         return read_study(place.experiment, tracking_uri=reader.tracking_uri)
     return reader.study(place, objective)

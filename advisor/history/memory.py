@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 
 from advisor.history.answer import quote_name
-from advisor.history.proposals import ProposedSetting, proposals, recorded_tags, setting_key_with_tags
+from advisor.history.proposals import ProposedSetting, proposed_settings, recorded_tag_names, setting_key_with_tags
 from advisor.history.selection import find_trials, matches_filter_value, parse_filters
 from advisor.model.frozen import FrozenModel
-from advisor.model.space import Value, as_number
+from advisor.model.space import HyperparameterValue, as_number
 from advisor.model.study import Study
 from advisor.model.words import count, number, shorten
 
@@ -36,7 +36,7 @@ class TriedSetting(FrozenModel):
     value: float | None = None
     behind: float | None = None
     """Difference between the setting's mean and the best mean of the experiment, in units of the objective."""
-    settings: dict[str, Value]
+    settings: dict[str, HyperparameterValue]
     """Values of the searched hyperparameters in this setting."""
     commit: str = ""
     change: str = ""
@@ -49,7 +49,7 @@ class NearbySettings(FrozenModel):
     """The tried settings nearest to a requested setting, nearest first."""
 
     action: str
-    near: dict[str, Value]
+    near: dict[str, HyperparameterValue]
     metric: str
     direction: str
     tried: tuple[TriedSetting, ...]
@@ -62,9 +62,9 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
     If no hyperparameter varies, for example because only the code changes, return the named setting and then the most recent
     other settings. Raises AdvisorError if the text names neither a run nor a hyperparameter.
     """
-    key = setting_key_with_tags(recorded_tags(study))
+    key = setting_key_with_tags(recorded_tag_names(study))
     wanted = _requested_values(study, text, experiment)
-    settings = proposals(study, key)
+    settings = proposed_settings(study, key)
     if wanted:
         distances = [_mean_parameter_distance(study, p.trials[0].params, wanted) for p in settings]
     else:
@@ -84,7 +84,7 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
     )
 
 
-def _requested_values(study: Study, text: str, experiment: str) -> dict[str, Value]:
+def _requested_values(study: Study, text: str, experiment: str) -> dict[str, HyperparameterValue]:
     """Return the values of the searched hyperparameters in the setting that `text` names; empty if no hyperparameter varies."""
     values = parse_filters(text)
     if values and all(name in study.spec.parameters for name in values):
@@ -101,7 +101,7 @@ def _tried_setting(study: Study, proposal: ProposedSetting, distance: float, bes
         name=shorten(proposal.name, 80),
         run=proposal.trials[0].id,
         distance=distance,
-        outcome=_outcome(proposal),
+        outcome=_outcome_of_setting(proposal),
         runs=len(proposal.trials),
         value=study.objective_value(proposal.mean) if has_result else None,
         behind=proposal.mean - best if has_result else None,
@@ -112,24 +112,26 @@ def _tried_setting(study: Study, proposal: ProposedSetting, distance: float, bes
     )
 
 
-def _outcome(proposal: ProposedSetting) -> Outcome:
+def _outcome_of_setting(proposal: ProposedSetting) -> Outcome:
     if not len(proposal.costs):
         return "running" if proposal.running else "failed" if proposal.failed else "not judged"
-    if proposal.record is None:
+    if proposal.gate_record is None:
         return "not judged"
     if proposal.kept_at is not None:
         return "kept"
     outcomes: Mapping[str, Outcome] = {"keep": "kept", "discard": "discarded", "not decided": "not decided"}
-    return outcomes[proposal.record.decision]
+    return outcomes[proposal.gate_record.decision]
 
 
-def _mean_parameter_distance(study: Study, params: Mapping[str, Value], requested: Mapping[str, Value]) -> float:
+def _mean_parameter_distance(
+    study: Study, params: Mapping[str, HyperparameterValue], requested: Mapping[str, HyperparameterValue]
+) -> float:
     """Return the distance of two settings, averaged over the hyperparameters. The distance of two numbers is relative to the
     length of the range; the distance of other values is 0 if they are equal, else 1."""
     distances = []
     for name, value in requested.items():
         parameter = study.spec.parameters[name]
-        both = parameter.to_unit([params.get(name, ""), value])
+        both = parameter.to_positions([params.get(name, ""), value])
         numeric = parameter.low is not None and np.isfinite(both).all()
         distances.append(
             float(abs(both[0] - both[1])) if numeric else float(not matches_filter_value(params.get(name), str(value)))

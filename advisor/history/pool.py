@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.computed.space.inside import exists, trials_inside
+from advisor.computed.space.inside import meets_condition, trials_in_space
 from advisor.model import parameter_kinds
 from advisor.model.study import Curve, CurveBlock, Study, Trial
 from advisor.system import spill
@@ -65,21 +65,21 @@ def add_earlier_trials(later_study: Study, earlier_rounds: Sequence[Study]) -> S
     counted_trials, notes = [], []
     facts = _common_facts(later_study)
     for number, study in zip(round_numbers([*earlier_rounds, later_study]), earlier_rounds, strict=False):
-        trials, others = _select_trials(later_study, study, facts)
-        earlier_trials += [(study, _move_to_round(study, trial, number)) for trial in trials]
+        trials, others = _select_counting_trials(later_study, study, facts)
+        earlier_trials += [(study, _assign_to_round(study, trial, number)) for trial in trials]
         counted_trials.append(len(trials))
-        notes.append(_note(study, number, len(trials), others))
+        notes.append(_round_note(study, number, len(trials), others))
     if outside := tuple(t for study in earlier_rounds for t in _trials_outside_space(later_study, study, facts)):
         later_study = replace(later_study, outside=outside)
     if not earlier_trials:
         return StudyWithEarlierTrials(later_study, tuple(counted_trials), tuple(notes))
     sources = [
         *earlier_trials,
-        *((later_study, _move_to_round(later_study, trial, None)) for trial in later_study.trials),
+        *((later_study, _assign_to_round(later_study, trial, None)) for trial in later_study.trials),
     ]
     curves = {name: [s.metric(t, name) for s, t in sources] for name in later_study.metrics}
     fits_in_memory = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
-    blocks = {name: _concatenate(each, fits=fits_in_memory) for name, each in curves.items()}
+    blocks = {name: _concatenate_curves(each, fits=fits_in_memory) for name, each in curves.items()}
     all_trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(sources))
     return StudyWithEarlierTrials(
         replace(later_study, trials=all_trials, metrics=blocks), tuple(counted_trials), tuple(notes)
@@ -93,29 +93,29 @@ def round_numbers(studies: Sequence[Study]) -> list[int]:
     return declared if ascending else list(range(1, len(studies) + 1))
 
 
-def _move_to_round(study: Study, trial: Trial, number: int | None) -> Trial:
+def _assign_to_round(study: Study, trial: Trial, number: int | None) -> Trial:
     name = trial.name if number is None else f"{trial.name} (round {number})"
     return replace(trial, name=name, round=number, facts={"study": study.name, **trial.facts})
 
 
-def _concatenate(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
+def _concatenate_curves(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
     offsets = np.cumsum([0, *(len(c) for c in curves)]).astype(np.int64)
     columns = tuple(np.concatenate([getattr(c, name) for c in curves]) for name in ("steps", "values", "times"))
-    steps, values, times = spill.move_to_file(columns, fits=fits)
+    steps, values, times = spill.move_columns_to_file(columns, fits=fits)
     return CurveBlock(steps, values, times, offsets)
 
 
 # --- which trials count -----------------------------------------------------------------------------------------------------------
 
 
-def _select_trials(
+def _select_counting_trials(
     later_study: Study, study: Study, facts: Mapping[str, str | None]
 ) -> tuple[list[Trial], Counter[str]]:
     """Return (trials of `study` that count as data for `later_study`, number of excluded trials for each reason)."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if (why := _reason_incomparable(later_study, study)) is not None:
         return [], Counter({why: len(ended_trials)})
-    reasons = [next(_reasons(later_study, study, trial, facts), None) for trial in ended_trials]
+    reasons = [next(_exclusion_reasons(later_study, study, trial, facts), None) for trial in ended_trials]
     trials = [t for t, reason in zip(ended_trials, reasons, strict=True) if reason is None]
     return trials, Counter(r for r in reasons if r is not None)
 
@@ -125,7 +125,7 @@ def _trials_outside_space(later_study: Study, study: Study, facts: Mapping[str, 
     if _reason_incomparable(later_study, study) is not None:
         return []
     ended_trials = [t for t in study.trials if study.ended[t.index]]
-    return [t for t in ended_trials if set(_reasons(later_study, study, t, facts)) == {OUTSIDE_SPACE_REASON}]
+    return [t for t in ended_trials if set(_exclusion_reasons(later_study, study, t, facts)) == {OUTSIDE_SPACE_REASON}]
 
 
 def _reason_incomparable(later_study: Study, study: Study) -> str | None:
@@ -139,28 +139,30 @@ def _reason_incomparable(later_study: Study, study: Study) -> str | None:
     return None
 
 
-def _reasons(later_study: Study, study: Study, trial: Trial, facts: Mapping[str, str | None]) -> Iterator[str]:
-    yield from _reasons_outside(later_study, study, trial)
+def _exclusion_reasons(
+    later_study: Study, study: Study, trial: Trial, facts: Mapping[str, str | None]
+) -> Iterator[str]:
+    yield from _reasons_outside_space(later_study, study, trial)
     planned_steps, own_steps = study.planned_steps(trial), later_study.spec.max_train_steps
     if own_steps is not None and math.isfinite(planned_steps) and planned_steps != own_steps:
         yield f"trained for {planned_steps:,.0f} steps instead of {own_steps:,}"
     for name, reason in {**_FACTS_THAT_MUST_AGREE, **_FACTS_OFF_IF_MISSING}.items():
-        if name in facts and trial.facts.get(name) != facts[name] and _recorded_fact(name, trial):
+        if name in facts and trial.facts.get(name) != facts[name] and _is_fact_recorded(name, trial):
             yield reason
 
 
-def _reasons_outside(later_study: Study, study: Study, trial: Trial) -> Iterator[str]:
+def _reasons_outside_space(later_study: Study, study: Study, trial: Trial) -> Iterator[str]:
     """Yield the reasons why the trial lies outside the later study's search space."""
-    params = later_study.spec.completed(trial.params)
+    params = later_study.spec.with_computed_values(trial.params)
     logged_names = {name for t in later_study.trials for name in t.params}
     for name, parameter in later_study.spec.parameters.items():
-        if parameter.role == "derived" or not exists(parameter, params):
+        if parameter.role == "derived" or not meets_condition(parameter, params):
             continue
         if name not in params:
             old = study.spec.parameters.get(name)
             if parameter.searched or (name in logged_names and (old is None or old.value != parameter.value)):
                 yield f"had no {name}"
-    if not trials_inside(later_study.spec, [trial]):
+    if not trials_in_space(later_study.spec, [trial]):
         yield OUTSIDE_SPACE_REASON
 
 
@@ -181,14 +183,14 @@ def _common_facts(later_study: Study) -> dict[str, str | None]:
     return facts
 
 
-def _recorded_fact(name: str, trial: Trial) -> bool:
+def _is_fact_recorded(name: str, trial: Trial) -> bool:
     return name in trial.facts or (name in _FACTS_OFF_IF_MISSING and "schema" in trial.facts)
 
 
 # --- what the report says ---------------------------------------------------------------------------------------------------------
 
 
-def _note(study: Study, number: int, counted: int, others_by_reason: Counter[str]) -> str:
+def _round_note(study: Study, number: int, counted: int, others_by_reason: Counter[str]) -> str:
     total, name = counted + others_by_reason.total(), f"round {number} ({study.name})"
     if not total:
         return f"No trial of {name} has ended."

@@ -17,7 +17,7 @@ from scipy import stats
 
 from advisor.computed.curves import curve_tails, noise
 from advisor.computed.space import failures
-from advisor.computed.space.inside import trials_inside
+from advisor.computed.space.inside import trials_in_space
 from advisor.engine.rule import Expectation, Rule
 from advisor.history import forecast
 from advisor.model.change import AddParameter, Change, FixParameter, RunPlan, SetField, SetRange, SetSchedule
@@ -31,25 +31,25 @@ from advisor.model.prediction import (
     ShareOfTrials,
     round_significant,
 )
-from advisor.model.space import counts_training
+from advisor.model.space import is_training_length
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.planning.base import base
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
 
-COVERAGE = 0.9
+PREDICTION_COVERAGE = 0.9
 """Probability that a predicted interval or bound holds; 0.9 is a convention."""
-MAX_PROBABILITY = 0.99
+MAX_STATED_PROBABILITY = 0.99
 """Maximum probability that we state for or against a prediction, because models of noise do not justify higher probabilities."""
 MAX_PREDICTIONS = 8
 """Maximum number of predictions in a study file, so that the file stays readable."""
-MIN_TRIALS = 5
+MIN_TRIALS_FOR_BOUND = 5
 """Minimum number of trials to predict a bound on further results; with fewer trials, the bound would be the worst result so
 far."""
 
-_ROUNDING = 1e-9
+_RELATIVE_ROUNDING_ERROR = 1e-9
 
-Estimate = tuple[Expected, float | None]
+PredictedResult = tuple[Expected, float | None]
 """(Expected result, its probability or None.)"""
 
 
@@ -59,14 +59,14 @@ class _PredictionBasis:
 
     study: Study
     finding: Finding
-    after: StudySpec
+    next_spec: StudySpec
     """Study file of the next study."""
-    inside: Sequence[Trial]
+    trials_in_next_space: Sequence[Trial]
     """Ended trials whose settings lie in the next study's search space. Their training length and their values of newly fixed
     hyperparameters may differ."""
 
 
-def with_predictions(
+def add_predictions(
     study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], rules: Iterable[Rule] = ()
 ) -> tuple[StudySpec, ...]:
     """Return the files of the next studies, each with predictions about the effects of the advice that it follows. Probes
@@ -78,7 +78,7 @@ def with_predictions(
         if spec.probe is not None:
             specs_with_predictions.append(spec)
             continue
-        inside = trials_inside(_space_with_old_ranges(study, spec), _ended_trials(study))
+        inside = trials_in_space(_space_with_old_ranges(study, spec), _ended_trials(study))
         followed = [f for f in findings if any(_contains_change(study, c, old_spec, spec) for c in f.changes)]
         predictions = [
             p
@@ -86,7 +86,7 @@ def with_predictions(
             for p in _make_predictions(_PredictionBasis(study, f, spec, inside), kinds.get(f.rule, "settled"))
         ]
         # Several findings of one rule may make the same prediction, for example about several unimportant hyperparameters.
-        distinct = {(p.rule, p.expects): p for p in reversed(list(map(_round_values, predictions)))}
+        distinct = {(p.rule, p.expects): p for p in reversed(list(map(_round_predicted_values, predictions)))}
         specs_with_predictions.append(
             spec.model_copy(update={"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]})
         )
@@ -100,7 +100,7 @@ def _space_with_old_ranges(study: Study, spec: StudySpec) -> StudySpec:
     Without the old ranges, hardly any earlier trial would lie in the search space, because few trials have exactly the fixed
     values.
     """
-    space = {n: p for n, p in spec.parameters.items() if not counts_training(n)}
+    space = {n: p for n, p in spec.parameters.items() if not is_training_length(n)}
     old = {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
     return spec.model_copy(update={"parameters": {**space, **old}})
 
@@ -123,7 +123,7 @@ def _make_predictions(case: _PredictionBasis, kind: Expectation) -> Iterator[Pre
         yield Prediction(rule=finding.rule, subject=finding.subject, expects=estimate[0], probability=estimate[1])
 
 
-def _round_values(prediction: Prediction) -> Prediction:
+def _round_predicted_values(prediction: Prediction) -> Prediction:
     update = {
         name: round_significant(value, 6 if name in ("value", "than", "end") else 3)
         for name, value in prediction.expects
@@ -133,7 +133,9 @@ def _round_values(prediction: Prediction) -> Prediction:
     return prediction.model_copy(
         update={
             "expects": prediction.expects.model_copy(update=update),
-            "probability": None if p is None else round(min(max(p, 1 - MAX_PROBABILITY), MAX_PROBABILITY), 3),
+            "probability": None
+            if p is None
+            else round(min(max(p, 1 - MAX_STATED_PROBABILITY), MAX_STATED_PROBABILITY), 3),
         }
     )
 
@@ -176,12 +178,12 @@ def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> boo
 # --- what each rule predicts ------------------------------------------------------------------------------------------------------
 
 
-def _predict_best_beyond(case: _PredictionBasis) -> Estimate | None:
+def _predict_best_beyond(case: _PredictionBasis) -> PredictedResult | None:
     """Predict that the best trial beyond the old end of a range will be better than the best trial inside the old range.
 
     The stated probability is at most the confidence of the finding about the end of the range.
     """
-    study, finding, new_spec = case.study, case.finding, case.after
+    study, finding, new_spec = case.study, case.finding, case.next_spec
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
     new = new_spec.parameters.get(name or "")
     if name is None or finding.side is None or old is None or new is None or old.low is None or old.high is None:
@@ -193,97 +195,111 @@ def _predict_best_beyond(case: _PredictionBasis) -> Estimate | None:
         or any(math.isclose(end, e or 0, rel_tol=0.01) for e in (new.low, new.high))
     ):
         return None
-    than = _best_value(study) if _are_comparable(study.spec, new_spec) and not _is_perfect(study) else None
+    than = (
+        _best_objective_value(study)
+        if _are_results_comparable(study.spec, new_spec) and not _is_best_score_perfect(study)
+        else None
+    )
     expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise_of_result(study))
     chance = forecast.chance_of_best_beyond(study, new_spec, expects)
     return expects, None if chance is None else min(chance, finding.confidence)
 
 
-def _is_perfect(study: Study) -> bool:
+def _is_best_score_perfect(study: Study) -> bool:
     """Return True if the best trial has the highest possible score."""
     costs = study.costs[study.feasible]
-    return not study.minimize and bool(len(costs)) and costs.min() <= curve_tails.cost_floor(study, costs)
+    return not study.minimize and bool(len(costs)) and costs.min() <= curve_tails.lowest_possible_cost(study, costs)
 
 
-def _predict_longer_training(case: _PredictionBasis) -> Estimate | None:
+def _predict_longer_training(case: _PredictionBasis) -> PredictedResult | None:
     """Predict a bound on the best objective value after longer training: the pessimistic end of the forecast's 90 % interval.
 
     The bound also allows for new settings, because even the best new setting may be worse than the present best one. If the
     bound is worse than the best value so far, predict that best value instead, without a probability.
     """
-    study, finding, new_spec = case.study, case.finding, case.after
+    study, finding, new_spec = case.study, case.finding, case.next_spec
     try:
-        judged_endings = curve_tails.best_endings(study, curve_tails.BEST, curve_tails.MAX_DISTANCE_FROM_BEST)
+        judged_endings = curve_tails.best_curve_endings(
+            study, curve_tails.NUMBER_OF_BEST_TRIALS, curve_tails.MAX_DISTANCE_FROM_BEST
+        )
     except MissingData:
         return None
     improving_endings = [e for e in judged_endings if e.trial.id in finding.trials] or judged_endings
     first = improving_endings[0]
-    forecast_share = first.end.part_of_forecast(
-        (new_spec.max_train_steps or 0) / curve_tails.typical_steps(study, improving_endings)
+    forecast_share = first.end.share_of_forecast(
+        (new_spec.max_train_steps or 0) / curve_tails.median_planned_steps(study, improving_endings)
     )
-    prediction, probability = curve_tails.forecast(study, first, forecast_share, COVERAGE), (1 + COVERAGE) / 2
+    prediction, probability = (
+        curve_tails.forecast_longer_training(study, first, forecast_share, PREDICTION_COVERAGE),
+        (1 + PREDICTION_COVERAGE) / 2,
+    )
     costs = study.cost_curve(study.ranked()[0]).finite.values
     best, sign = float(costs.min()), 1.0 if study.minimize else -1.0
     now, middle, worst = (
-        sign * v for v in (prediction.now, prediction.middle, prediction.high if study.minimize else prediction.low)
+        sign * v
+        for v in (
+            prediction.current_best,
+            prediction.point_forecast,
+            prediction.high if study.minimize else prediction.low,
+        )
     )
-    bound = max(_cost_reached(case, probability) - (now - worst), curve_tails.cost_floor(study, costs))
+    bound = max(_best_cost_reached(case, probability) - (now - worst), curve_tails.lowest_possible_cost(study, costs))
     value, expected, than = (study.objective_value(cost) for cost in (min(bound, best), min(middle, best), best))
     return BestReaches(value=value, expected=expected, than=than), probability if bound <= best else None
 
 
-def _predict_no_worse(case: _PredictionBasis) -> Estimate | None:
+def _predict_best_not_worse(case: _PredictionBasis) -> PredictedResult | None:
     """Predict that fewer training steps or a fixed unimportant hyperparameter make the best objective value worse by no more
     than noise."""
     study = case.study
-    best, sd = _best_value(study), _noise_of_result(study)
+    best, sd = _best_objective_value(study), _noise_of_result(study)
     if best is None:
         return None
-    max_difference = float(stats.norm.ppf(COVERAGE)) * math.sqrt(2) * sd
-    cost = max(_cost_reached(case, COVERAGE), (best if study.minimize else -best) + max_difference)
-    return BestReaches(value=study.objective_value(cost), expected=best, than=best), COVERAGE
+    max_difference = float(stats.norm.ppf(PREDICTION_COVERAGE)) * math.sqrt(2) * sd
+    cost = max(_best_cost_reached(case, PREDICTION_COVERAGE), (best if study.minimize else -best) + max_difference)
+    return BestReaches(value=study.objective_value(cost), expected=best, than=best), PREDICTION_COVERAGE
 
 
-def _cost_reached(case: _PredictionBasis, probability: float) -> float:
+def _best_cost_reached(case: _PredictionBasis, probability: float) -> float:
     """Return the cost that the best trial of the next study reaches with the given probability if its trials are distributed
     like existing trials.
 
     If enough existing trials lie in the search space of the next study, only these trials count.
     """
     study, ended_trials = case.study, _ended_trials(case.study)
-    trials = case.inside if len(case.inside) >= MIN_TRIALS else ended_trials
+    trials = case.trials_in_next_space if len(case.trials_in_next_space) >= MIN_TRIALS_FOR_BOUND else ended_trials
     costs = np.sort([study.costs[t.index] if study.feasible[t.index] else np.inf for t in trials])
-    p_missed = (1 - np.arange(1, len(costs) + 1) / len(costs)) ** (case.after.trials or len(ended_trials))
+    p_missed = (1 - np.arange(1, len(costs) + 1) / len(costs)) ** (case.next_spec.trials or len(ended_trials))
     cost = float(costs[int(np.argmax(p_missed <= 1 - probability))])
     return cost if math.isfinite(cost) else float(costs[np.isfinite(costs)].max())
 
 
-def _predict_fewer_failures(case: _PredictionBasis) -> Estimate | None:
+def _predict_fewer_failures(case: _PredictionBasis) -> PredictedResult | None:
     """Predict an upper bound on the share of failed trials from existing trials in the search space of the next study."""
-    study, new_spec = case.study, case.after
+    study, new_spec = case.study, case.next_spec
     if not new_spec.searches_within(study.spec):
         return None
-    has_failed = failures.failures(study).any
+    has_failed = failures.failure_masks(study).any
     ended_trials = _ended_trials(study)
     was = sum(bool(has_failed[t.index]) for t in ended_trials) / max(len(ended_trials), 1)
-    inside = case.inside
+    inside = case.trials_in_next_space
     bound, probability = _upper_bound_of_share(
         sum(bool(has_failed[t.index]) for t in inside), len(inside), new_spec.trials or len(ended_trials), was
     )
     return ShareOfTrials(of="failed", at_most=bound, was=was), probability
 
 
-def _predict_share_of_better(case: _PredictionBasis) -> Estimate | None:
+def _predict_share_of_better(case: _PredictionBasis) -> PredictedResult | None:
     """Predict a lower bound on the share of trials that are better than the median of the analysed study, from existing trials
     in the search space of the next study."""
-    study, new_spec = case.study, case.after
+    study, new_spec = case.study, case.next_spec
     best_first = study.ranked()
-    if not best_first or not _are_comparable(study.spec, new_spec) or not new_spec.searches_within(study.spec):
+    if not best_first or not _are_results_comparable(study.spec, new_spec) or not new_spec.searches_within(study.spec):
         return None
     median = float(np.median(study.costs[[t.index for t in best_first]]))
     ended_trials = _ended_trials(study)
     good = {t.index for t in best_first if study.costs[t.index] <= median}
-    inside = case.inside
+    inside = case.trials_in_next_space
     was = len(good) / len(ended_trials)
     worse = sum(t.index not in good for t in inside)
     bound, probability = _upper_bound_of_share(worse, len(inside), new_spec.trials or len(ended_trials), 1 - was)
@@ -291,19 +307,19 @@ def _predict_share_of_better(case: _PredictionBasis) -> Estimate | None:
     return ShareOfTrials(of="better", value=value, at_least=1 - bound, was=was), probability
 
 
-def _predict_settled(case: _PredictionBasis) -> Estimate | None:
+def _predict_problem_settled(case: _PredictionBasis) -> PredictedResult | None:
     """Predict that the rule does not find the same problem again. Return None if the next study does not search the
     hyperparameter, so that the rule cannot find it."""
-    if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
+    if case.finding.subject in case.study.searched and case.finding.subject not in case.next_spec.searched:
         return None
     return Settled(side=case.finding.side), None
 
 
-_PREDICTORS: Mapping[Expectation, Callable[[_PredictionBasis], Estimate | None]] = {
-    "settled": _predict_settled,
+_PREDICTORS: Mapping[Expectation, Callable[[_PredictionBasis], PredictedResult | None]] = {
+    "settled": _predict_problem_settled,
     "best-beyond": _predict_best_beyond,
     "longer-reaches": _predict_longer_training,
-    "no-worse": _predict_no_worse,
+    "no-worse": _predict_best_not_worse,
     "fewer-failures": _predict_fewer_failures,
     "denser": _predict_share_of_better,
 }
@@ -316,7 +332,7 @@ def _ended_trials(study: Study) -> list[Trial]:
     return [t for t in study.trials if study.ended[t.index]]
 
 
-def _best_value(study: Study) -> float | None:
+def _best_objective_value(study: Study) -> float | None:
     best_first = study.ranked()
     return study.objective_value(float(study.costs[best_first[0].index])) if best_first else None
 
@@ -324,11 +340,14 @@ def _best_value(study: Study) -> float | None:
 def _noise_of_result(study: Study) -> float:
     """Return the standard deviation of one trial's result: between seeds if a setting was repeated, else between evaluations at
     successive steps."""
-    sd, best = noise.noise_between_seeds(study)[0] or noise.noise_between_steps(study), abs(_best_value(study) or 0.0)
-    return sd if sd > _ROUNDING * best else 0.0
+    sd, best = (
+        noise.noise_between_seeds(study)[0] or noise.noise_between_evaluations(study),
+        abs(_best_objective_value(study) or 0.0),
+    )
+    return sd if sd > _RELATIVE_ROUNDING_ERROR * best else 0.0
 
 
-def _are_comparable(old_spec: StudySpec, new_spec: StudySpec) -> bool:
+def _are_results_comparable(old_spec: StudySpec, new_spec: StudySpec) -> bool:
     """Return True if both studies have the same number of steps and the same schedule, so that results are comparable."""
     return (old_spec.max_train_steps, old_spec.schedule) == (new_spec.max_train_steps, new_spec.schedule)
 
@@ -341,5 +360,5 @@ def _upper_bound_of_share(count: int, total: int, new_trials: int, old_share: fl
     (beta-binomial distribution, Jeffreys prior).
     """
     cumulative = stats.betabinom.cdf(np.arange(new_trials + 1), new_trials, count + 0.5, total - count + 0.5)
-    bound = max(min(int(np.searchsorted(cumulative, COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)
+    bound = max(min(int(np.searchsorted(cumulative, PREDICTION_COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)
     return bound / new_trials, float(cumulative[bound])

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from advisor.computed.decision import repeats
-from advisor.history.selection import logged_name
+from advisor.history.selection import logged_run_name
 from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray, SettingKey
 from advisor.model.study import Study, Trial
@@ -24,13 +24,13 @@ from advisor.stats import difference
 from advisor.stats.sequential import NoiseFloor
 
 Decision = Literal["keep", "discard", "not decided"]
-MIN_DEVIATION = 1e-9
+MIN_RELATIVE_DEVIATION = 1e-9
 """Minimum standard deviation between repeats, as a share of the mean cost. A smaller standard deviation is attributed to
 rounding. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class GateRecord:
     """The stored decisions about a setting for one metric: the latest answer and, if the setting was ever kept, that decision."""
 
     decision: Decision
@@ -59,20 +59,20 @@ class ProposedSetting:
     """Name of the setting's runs; the name of its first run if runs of other settings have the same name."""
     trials: tuple[Trial, ...]
     """All runs of the setting, including failed and running runs."""
-    results: tuple[Trial, ...]
+    runs_with_result: tuple[Trial, ...]
     """Runs with a result at full training length, one per seed."""
     costs: FloatArray
     """Best cost of each run in `results`."""
     failed: tuple[Trial, ...]
     """Failed runs, except those whose seed has a result in a later run."""
-    short: tuple[Trial, ...]
+    runs_ended_early: tuple[Trial, ...]
     """Runs that ended before full length, such as killed runs, except those whose seed has a result in a later run."""
-    record: Record | None
+    gate_record: GateRecord | None
 
     @property
     def kept_at(self) -> float | None:
         """Time of the decision to keep the setting; None if it was never kept."""
-        return self.record.kept_at if self.record is not None else None
+        return self.gate_record.kept_at if self.gate_record is not None else None
 
     @property
     def mean(self) -> float:
@@ -96,19 +96,19 @@ def setting_key_with_tags(tags: Collection[str] = ()) -> repeats.SettingKeyFunct
     return key
 
 
-def proposals(study: Study, key: repeats.SettingKeyFunction) -> list[ProposedSetting]:
+def proposed_settings(study: Study, key: repeats.SettingKeyFunction) -> list[ProposedSetting]:
     """Return all settings of the study, in the order in which they were first run."""
     with_results = {key(s.trials[0]): s for s in repeats.group_into_settings(study, study.trials, key)}
     groups: dict[SettingKey, list[Trial]] = {}
-    for trial in sorted(study.trials, key=repeats.start):
+    for trial in sorted(study.trials, key=repeats.start_sort_key):
         groups.setdefault(key(trial), []).append(trial)
     owners: dict[str, set[SettingKey]] = {}
     for setting_key, trials in groups.items():
         for trial in trials:
-            owners.setdefault(logged_name(trial), set()).add(setting_key)
+            owners.setdefault(logged_run_name(trial), set()).add(setting_key)
     settings = []
     for setting_key, trials in groups.items():
-        name = logged_name(trials[0])
+        name = logged_run_name(trials[0])
         name = name if len(owners[name]) == 1 else trials[0].name
         setting = with_results.get(setting_key)
         results = setting.trials if setting is not None else ()
@@ -118,7 +118,7 @@ def proposals(study: Study, key: repeats.SettingKeyFunction) -> list[ProposedSet
         ]
         short = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed_trials]
         costs = setting.costs if setting is not None else np.empty(0)
-        records = [r for t in trials if (r := _records(t).get(study.spec.objective.metric)) is not None]
+        records = [r for t in trials if (r := _records_by_metric(t).get(study.spec.objective.metric)) is not None]
         not_replaced = _drop_superseded_runs(failed_trials, results), _drop_superseded_runs(short, results)
         settings.append(
             ProposedSetting(setting_key, name, tuple(trials), results, costs, *not_replaced, _latest_record(records))
@@ -128,27 +128,27 @@ def proposals(study: Study, key: repeats.SettingKeyFunction) -> list[ProposedSet
 
 def _drop_superseded_runs(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
     """Return the trials for which no later trial with the same seed has a result."""
-    last = {t.seed: repeats.start(t) for t in results if t.seed is not None}
-    return tuple(t for t in trials if t.seed not in last or last[t.seed] < repeats.start(t))
+    last = {t.seed: repeats.start_sort_key(t) for t in results if t.seed is not None}
+    return tuple(t for t in trials if t.seed not in last or last[t.seed] < repeats.start_sort_key(t))
 
 
-def recorded_tags(study: Study) -> set[str]:
+def recorded_tag_names(study: Study) -> set[str]:
     """Return the names of the tags by which earlier questions distinguished settings. If these tags were ignored, settings that
     were kept would merge with other settings."""
-    return {name for trial in study.trials for record in _records(trial).values() for name in record.tags}
+    return {name for trial in study.trials for record in _records_by_metric(trial).values() for name in record.tags}
 
 
-def _records(trial: Trial) -> dict[str, Record]:
+def _records_by_metric(trial: Trial) -> dict[str, GateRecord]:
     """Return the records in the trial's tag, keyed by metric; malformed records are skipped."""
     try:
         data: Any = trial.parsed_fact("gate")
     except ValueError:
         return {}
     items = data.items() if isinstance(data, dict) else ()
-    return {metric: record for metric, entry in items if (record := _record(metric, entry)) is not None}
+    return {metric: record for metric, entry in items if (record := _parse_record(metric, entry)) is not None}
 
 
-def _record(metric: str, entry: Any) -> Record | None:
+def _parse_record(metric: str, entry: Any) -> GateRecord | None:
     try:
         decision, kept_at = entry["decision"], entry.get("kept_at")
         times = [float(t) for t in (entry["at"], kept_at) if t is not None]
@@ -156,12 +156,12 @@ def _record(metric: str, entry: Any) -> Record | None:
             return None
         tags = tuple(str(name) for name in entry.get("tags", ()))
         own = (str(entry["against"]), times[0], int(entry["looks"]), metric, tags)
-        return Record(decision, *own, times[1] if kept_at is not None else None, str(entry.get("kept_against", "")))
+        return GateRecord(decision, *own, times[1] if kept_at is not None else None, str(entry.get("kept_against", "")))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 
-def _latest_record(records: Sequence[Record]) -> Record | None:
+def _latest_record(records: Sequence[GateRecord]) -> GateRecord | None:
     """Return the latest record of a setting, supplemented by the latest decision to keep the setting."""
     if not records:
         return None
@@ -170,7 +170,7 @@ def _latest_record(records: Sequence[Record]) -> Record | None:
     return latest if kept is None else replace(latest, kept_at=kept.kept_at, kept_against=kept.kept_against)
 
 
-def tag_value(record: Record, old_value: str = "") -> str:
+def updated_tag_text(record: GateRecord, old_value: str = "") -> str:
     """Return the new text of the tag: the given record, and the records of other metrics in `old_value`."""
     try:
         old_records = json.loads(old_value)
@@ -190,13 +190,13 @@ def noise_floor(settings: Sequence[ProposedSetting]) -> NoiseFloor | None:
     """Return the standard deviation between repeats of a setting, pooled over all settings; None if there are no repeats or if
     repeats differ only by rounding."""
     costs = [p.costs for p in settings if len(p.costs)]
-    noise = difference.pooled(costs)
-    if noise is None or not noise[0] > MIN_DEVIATION * float(np.mean(np.abs(np.concatenate(costs)))):
+    noise = difference.pooled_deviation(costs)
+    if noise is None or not noise[0] > MIN_RELATIVE_DEVIATION * float(np.mean(np.abs(np.concatenate(costs)))):
         return None
     return NoiseFloor(*noise)
 
 
-def find_setting(settings: Sequence[ProposedSetting], trials: Sequence[Trial]) -> ProposedSetting:
+def setting_of_trials(settings: Sequence[ProposedSetting], trials: Sequence[Trial]) -> ProposedSetting:
     """Return the setting to which the trials belong. If the trials belong to several settings, prefer settings with repeats,
     then settings with better results."""
     ids = {t.id for t in trials}
@@ -213,7 +213,7 @@ def default_incumbent(settings: Sequence[ProposedSetting], candidate: ProposedSe
     others = [p for p in settings if p is not candidate and len(p.costs)]
     if not others:
         raise AdvisorError(f"there is no result to compare {candidate.name!r} with; run the baseline first")
-    record = candidate.record
+    record = candidate.gate_record
     if record is not None and record.kept_at is not None:
         replaced = [p for p in others if any(t.id == record.kept_against for t in p.trials)]
         if replaced:
@@ -227,7 +227,7 @@ def default_incumbent(settings: Sequence[ProposedSetting], candidate: ProposedSe
     return others[0], "the first setting"
 
 
-def loop_positions(settings: Sequence[ProposedSetting], candidate: ProposedSetting) -> tuple[int, int]:
+def positions_in_loop(settings: Sequence[ProposedSetting], candidate: ProposedSetting) -> tuple[int, int]:
     """Return the candidate's position among all settings and its position among repeated settings, both counted from 1.
     Repeated settings are ordered by their second runs.
 
@@ -235,12 +235,12 @@ def loop_positions(settings: Sequence[ProposedSetting], candidate: ProposedSetti
     weights that sum to 1.
     """
     place = [p.key for p in settings].index(candidate.key)
-    seconds = sorted((repeats.start(p.trials[1]), p is candidate) for p in settings if len(p.trials) > 1)
+    seconds = sorted((repeats.start_sort_key(p.trials[1]), p is candidate) for p in settings if len(p.trials) > 1)
     repeat = next((i + 1 for i, (_, own) in enumerate(seconds) if own), len(seconds) + 1)
     return place + 1, repeat
 
 
-def describe_differences(candidate: ProposedSetting, incumbent: ProposedSetting) -> tuple[str, ...]:
+def describe_setting_differences(candidate: ProposedSetting, incumbent: ProposedSetting) -> tuple[str, ...]:
     """Return the differences between the settings of candidate and incumbent, one phrase for each."""
     own, other = dict(candidate.key), dict(incumbent.key)
     names = [n for n in (*own, *other) if own.get(n) != other.get(n)]

@@ -17,16 +17,16 @@ from advisor.history.model import History, Round, hit_rates
 from advisor.history.pool import StudyWithEarlierTrials, round_numbers
 from advisor.model.finding import Verdict
 from advisor.model.spec import StudySpec
-from advisor.model.spec_yaml import describe
+from advisor.model.spec_yaml import describe_parameter
 from advisor.model.study import Study
 
 ROUNDS_WITHOUT_GAIN = 2
 """Number of successive rounds without an improvement beyond noise after which we report that tuning no longer pays."""
-LEVEL = 0.05
+GAIN_TEST_LEVEL = 0.05
 """Significance level of the test whether a round's improvement exceeds the variation between seeds."""
 
 
-def history(
+def build_history(
     studies: Sequence[Study],
     rules: Sequence[Rule],
     *,
@@ -42,7 +42,7 @@ def history(
     """
     counted = (*(pooled.counted if pooled is not None else ()), *[0] * len(studies))
     rounds = tuple(
-        _round(studies[: i + 1], number, rules, counted[i]) for i, number in enumerate(round_numbers(studies))
+        _describe_round(studies[: i + 1], number, rules, counted[i]) for i, number in enumerate(round_numbers(studies))
     )
     return History(
         objective=studies[-1].spec.objective,
@@ -53,7 +53,7 @@ def history(
     )
 
 
-def _round(studies: Sequence[Study], number: int, rules: Sequence[Rule], counted: int) -> Round:
+def _describe_round(studies: Sequence[Study], number: int, rules: Sequence[Rule], counted: int) -> Round:
     """Describe the round of the last study in `studies`."""
     *earlier, study = studies
     best = study.ranked()[:1]
@@ -69,14 +69,14 @@ def _round(studies: Sequence[Study], number: int, rules: Sequence[Rule], counted
         best=study.objective_value(_best_cost(study)) if best else None,
         best_trial=best[0].name if best else None,
         incumbent=study.objective_value(incumbent) if math.isfinite(incumbent) else None,
-        changed=describe_changes(parent.spec, study.spec),
-        why=_reasons(parent.spec, study.spec),
-        outcomes=outcomes(study, _verdict_of(study, rules)),
+        changed=describe_study_changes(parent.spec, study.spec),
+        why=_reasons_for_changes(parent.spec, study.spec),
+        outcomes=outcomes(study, _verdict_finder(study, rules)),
         counted=counted,
     )
 
 
-def _verdict_of(study: Study, rules: Sequence[Rule]) -> Callable[[str], Verdict | None]:
+def _verdict_finder(study: Study, rules: Sequence[Rule]) -> Callable[[str], Verdict | None]:
     by_id = {rule.rule_id(): rule for rule in rules}
     return lambda rule: judge(study, [by_id[rule]])[0] if rule in by_id else None
 
@@ -88,12 +88,12 @@ def _best_cost(study: Study) -> float:
 # --- what changed -----------------------------------------------------------------------------------------------------------------
 
 
-def describe_changes(earlier_study: StudySpec, later_study: StudySpec) -> tuple[str, ...]:
+def describe_study_changes(earlier_study: StudySpec, later_study: StudySpec) -> tuple[str, ...]:
     """Return the differences between two studies, one phrase for each."""
     phrases = []
     for name in dict.fromkeys([*earlier_study.parameters, *later_study.parameters]):
         old, new = (
-            None if p is None else describe(p)
+            None if p is None else describe_parameter(p)
             for p in (earlier_study.parameters.get(name), later_study.parameters.get(name))
         )
         if old != new:
@@ -109,10 +109,12 @@ def describe_changes(earlier_study: StudySpec, later_study: StudySpec) -> tuple[
     return tuple(phrases)
 
 
-def _reasons(old_spec: StudySpec, new_spec: StudySpec) -> tuple[str, ...]:
+def _reasons_for_changes(old_spec: StudySpec, new_spec: StudySpec) -> tuple[str, ...]:
     """Return the reasons that the later study file states for the parameters that changed."""
     old = old_spec.parameters
-    changed = [p for n, p in new_spec.parameters.items() if n not in old or describe(old[n]) != describe(p)]
+    changed = [
+        p for n, p in new_spec.parameters.items() if n not in old or describe_parameter(old[n]) != describe_parameter(p)
+    ]
     return tuple(dict.fromkeys(p.why for p in changed if p.why))
 
 
@@ -127,12 +129,12 @@ def _reason_to_stop(studies: Sequence[Study]) -> str | None:
     """
     if len(studies) <= ROUNDS_WITHOUT_GAIN:
         return None
-    variance = repeats.trial_variance([s for study in studies for s in repeats.settings(study)])
+    variance = repeats.variance_between_seeds([s for study in studies for s in repeats.full_length_settings(study)])
     if variance is None:
         return None
     costs = [_best_cost(s) for s in studies]
     best_before, best_of_last = min(costs[:-ROUNDS_WITHOUT_GAIN]), min(costs[-ROUNDS_WITHOUT_GAIN:])
-    noise = variance[0] * float(stats.t.ppf(1 - LEVEL, variance[1])) * math.sqrt(2)
+    noise = variance[0] * float(stats.t.ppf(1 - GAIN_TEST_LEVEL, variance[1])) * math.sqrt(2)
     if not math.isfinite(best_before) or best_before - best_of_last > noise:
         return None
     trials = sum(len(s.trials) for s in studies[-ROUNDS_WITHOUT_GAIN:])

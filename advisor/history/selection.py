@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from advisor.computed.decision import repeats
 from advisor.model.errors import AdvisorError
-from advisor.model.space import Value, as_number
+from advisor.model.space import HyperparameterValue, as_number
 from advisor.model.study import Study, Trial
 
 _MIN_RUN_ID_CHARS = 6
@@ -44,7 +44,9 @@ def find_trials(
             known_names = ", ".join(sorted({n for t in study.trials for n in (*t.params, *t.tags)})[:12])
             raise AdvisorError(f"no trial of {experiment!r} has a hyperparameter {name!r}; they have: {known_names}")
     matching_trials = tuple(
-        t for t in study.trials if all(_has_value(t, name, value) for name, value in values_by_name.items())
+        t
+        for t in study.trials
+        if all(_has_param_or_tag_value(t, name, value) for name, value in values_by_name.items())
     )
     if not matching_trials:
         raise AdvisorError(f"no trial of {experiment!r} has {text}")
@@ -59,22 +61,22 @@ def parse_filters(text: str) -> Mapping[str, str]:
 
 def _trials_with_name(study: Study, text: str) -> list[Trial]:
     """Return the trials whose name or id equals `text`, or else the trials whose ids start with `text`."""
-    matching_trials = [t for t in study.trials if text in (t.name, t.id, logged_name(t))]
+    matching_trials = [t for t in study.trials if text in (t.name, t.id, logged_run_name(t))]
     return matching_trials or [t for t in study.trials if len(text) >= _MIN_RUN_ID_CHARS and t.id.startswith(text)]
 
 
-def logged_name(trial: Trial) -> str:
+def logged_run_name(trial: Trial) -> str:
     """Return the name that the user gave to the run. If several runs have the same name, we append a part of the id to each
     name; this function removes that part."""
     name, _, suffix = trial.name.rpartition(" (")
     return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name
 
 
-def _has_value(trial: Trial, name: str, text: str) -> bool:
+def _has_param_or_tag_value(trial: Trial, name: str, text: str) -> bool:
     return matches_filter_value(trial.params.get(name, trial.tags.get(name)), text)
 
 
-def matches_filter_value(value: Value | None, text: str) -> bool:
+def matches_filter_value(value: HyperparameterValue | None, text: str) -> bool:
     """Return True if `text`, the value in a filter NAME=VALUE, means the given value. Numbers are compared as numbers, and
     other values as text without regard to case."""
     if value is None:

@@ -10,11 +10,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from advisor.model.errors import AdvisorError
 
 
-class _Part(BaseModel):
+class _RecordPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class TensorFacts(_Part):
+class TensorFacts(_RecordPart):
     """Facts about one tensor, such as its shape and its largest value. `bad` is the number of non-finite values; `max` and
     `rms` are computed from the finite values."""
 
@@ -30,18 +30,18 @@ class TensorFacts(_Part):
     training: bool = True
 
     @property
-    def gain(self) -> float:
+    def weight_gain(self) -> float:
         """Gain of a weight matrix: root mean square of the weights times the square root of the number of inputs. Usual
         initialisations have a gain of about 1."""
         return (self.rms or 0.0) * math.sqrt(math.prod(self.shape[1:])) if len(self.shape) > 1 else 0.0
 
     @property
-    def layer(self) -> str:
+    def layer_name(self) -> str:
         """Name of the layer that contains the tensor."""
         return self.name.rpartition(".")[0] or self.name
 
 
-class TensorList(_Part):
+class TensorList(_RecordPart):
     """Summary of several tensors: number of tensors, names of non-finite tensors, and facts about the first non-finite and the
     largest ones."""
 
@@ -52,14 +52,14 @@ class TensorList(_Part):
     largest: tuple[TensorFacts, ...] = ()
 
 
-class OptimizerState(_Part):
+class OptimizerState(_RecordPart):
     """Summary of the state of an optimizer. `explained` is the share of the non-finite parameter values for which the estimated
     second moment of the gradient is 0."""
 
     explained: float | None = None
 
 
-class OptimizerFacts(_Part):
+class OptimizerFacts(_RecordPart):
     """Facts about an optimizer: its class, the hyperparameters of each parameter group, and its state."""
 
     name: str = Field("", alias="class")
@@ -67,7 +67,7 @@ class OptimizerFacts(_Part):
     state: OptimizerState = OptimizerState()
 
 
-class ForwardFault(_Part):
+class ForwardFault(_RecordPart):
     """The first operation of the forward pass with a non-finite result, and the parameters used just before and after it."""
 
     operation: str = ""
@@ -79,7 +79,7 @@ class ForwardFault(_Part):
     overflow: bool = False
 
 
-class BackwardFault(_Part):
+class BackwardFault(_RecordPart):
     """The operations of the backward pass between the last non-finite gradient and the next finite gradient."""
 
     operations: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class BackwardFault(_Part):
     before: str | None = None
 
 
-class BatchPlace(_Part):
+class BatchFacts(_RecordPart):
     """Facts about the batch at which a non-finite value appeared first, and about the following batches. `batch` is None if the
     training hook did not see this batch or no longer held it."""
 
@@ -99,7 +99,7 @@ class BatchPlace(_Part):
     following: tuple[tuple[TensorFacts, ...], ...] = ()
 
 
-class Counts(_Part):
+class CallCounts(_RecordPart):
     """Numbers of optimizer steps, backward passes and gradient clipping calls before the record was written."""
 
     steps: int = 0
@@ -107,7 +107,7 @@ class Counts(_Part):
     clips: int = 0
 
 
-class HistoryRow(_Part):
+class HistoryRow(_RecordPart):
     """Values that were logged at one training step."""
 
     step: int
@@ -118,14 +118,14 @@ class HistoryRow(_Part):
     skipped: float | None = None
 
 
-def _as_rows(history: Any) -> Any:
+def _to_history_rows(history: Any) -> Any:
     names = tuple(HistoryRow.model_fields)
     return {
         part: [dict(zip(names, row, strict=False)) for row in history[part]] for part in ("first", "before", "after")
     }
 
 
-class History(_Part):
+class LoggedHistory(_RecordPart):
     """Logged values at the start of training, just before the first non-finite value, and just after it."""
 
     first: tuple[HistoryRow, ...] = ()
@@ -133,7 +133,7 @@ class History(_Part):
     after: tuple[HistoryRow, ...] = ()
 
 
-class Record(BatchPlace):
+class AutopsyRecord(BatchFacts):
     """The whole record. `late` is True if non-finite values were detected `lag` steps late, after they had changed the model."""
 
     metric: str = ""
@@ -159,14 +159,14 @@ class Record(BatchPlace):
     backward_loss: float | None = None
     losses: tuple[float, float] = (math.nan, math.nan)
     """(last finite loss on which `backward` was called, loss that was logged for the same backward pass)"""
-    spikes: tuple[BatchPlace, ...] = ()
-    counts: Counts = Counts()
-    history: Annotated[History, BeforeValidator(_as_rows)] = History()
+    spikes: tuple[BatchFacts, ...] = ()
+    counts: CallCounts = CallCounts()
+    history: Annotated[LoggedHistory, BeforeValidator(_to_history_rows)] = LoggedHistory()
 
 
-def read_record(text: bytes | str) -> Record:
+def read_autopsy_record(text: bytes | str) -> AutopsyRecord:
     """Parse a record from JSON text. Raises AdvisorError if the JSON text is damaged."""
     try:
-        return Record.model_validate_json(text)
+        return AutopsyRecord.model_validate_json(text)
     except (ValidationError, KeyError, TypeError) as error:
         raise AdvisorError(f"the autopsy of this run is damaged ({type(error).__name__}); train it again") from None

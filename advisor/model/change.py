@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from advisor.model.frozen import FrozenModel
-from advisor.model.space import Scale, Value, counts_training, is_transformers_schedule_name
+from advisor.model.space import AxisScale, HyperparameterValue, is_training_length, is_transformers_schedule_name
 from advisor.model.spec import Parameter, Region, StudySpec
 from advisor.model.study import Study
 
@@ -20,7 +20,7 @@ class SetRange(FrozenModel):
     parameter: str
     low: float
     high: float
-    scale: Scale
+    scale: AxisScale
     why: str
     limited: bool = False
     """If True, no later study may exceed the high end, because the machine cannot train with higher values."""
@@ -36,7 +36,7 @@ class SetRange(FrozenModel):
         unchanged: dict[str, Any] = (
             {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
         )
-        lowest, highest = old.reach if old is not None else (self.low, self.high)
+        lowest, highest = old.declared_limits if old is not None else (self.low, self.high)
         low, high = max(self.low, lowest), min(self.high, highest)
         if self.limited:
             unchanged["limits"] = (old.limits[0] if old is not None and old.limits is not None else None, high)
@@ -49,7 +49,7 @@ class FixParameter(FrozenModel):
 
     kind: Literal["fix"] = "fix"
     parameter: str
-    value: Value
+    value: HyperparameterValue
     why: str
     for_now: bool = False
     """If True, the final study, which uses an adaptive sampler, searches the hyperparameter again."""
@@ -74,7 +74,7 @@ class DropValues(FrozenModel):
 
     kind: Literal["drop-values"] = "drop-values"
     parameter: str
-    values: tuple[Value, ...]
+    values: tuple[HyperparameterValue, ...]
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
@@ -120,7 +120,7 @@ class SetField(FrozenModel):
         for name, parameter in spec.parameters.items():
             length = parameter.value
             if (
-                counts_training(name)
+                is_training_length(name)
                 and isinstance(length, int | float)
                 and not isinstance(length, bool)
                 and length > 0
@@ -136,7 +136,7 @@ class SetSchedule(FrozenModel):
     """Changes some settings of the learning-rate schedule."""
 
     kind: Literal["set-schedule"] = "set-schedule"
-    schedule: dict[str, Value]
+    schedule: dict[str, HyperparameterValue]
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
@@ -154,8 +154,8 @@ class RepeatTrial(FrozenModel):
     """Repeats one or several settings with other seeds, to measure the variation between seeds or to compare the settings."""
 
     kind: Literal["repeat-trial"] = "repeat-trial"
-    parameters: dict[str, Value]
-    rivals: tuple[dict[str, Value], ...] = ()
+    parameters: dict[str, HyperparameterValue]
+    rivals: tuple[dict[str, HyperparameterValue], ...] = ()
     """Other settings that are repeated as often as the main one, to compare them with it."""
     seeds: Annotated[int, Field(ge=1)]
     """Number of seeds with which each setting is repeated."""
@@ -168,7 +168,7 @@ class RepeatTrial(FrozenModel):
         names = dict.fromkeys(name for setting in tried for name in setting)
         differing = [n for n in names if not all(_are_equal_values(s.get(n), tried[0].get(n)) for s in tried)]
         parameters = {
-            n: _compared_parameter(
+            n: _scientific_parameter(
                 spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in tried if n in s)), self.why
             )
             if n in differing
@@ -187,14 +187,14 @@ class RepeatTrial(FrozenModel):
         )
 
 
-def _are_equal_values(one: Value | None, other: Value | None) -> bool:
+def _are_equal_values(one: HyperparameterValue | None, other: HyperparameterValue | None) -> bool:
     """Return True if two values of a hyperparameter are equal apart from rounding."""
     if isinstance(one, int | float) and isinstance(other, int | float):
         return math.isclose(one, other, rel_tol=1e-6)
     return one == other
 
 
-def _compared_parameter(old: Parameter | None, values: tuple[Value, ...], why: str) -> Parameter:
+def _scientific_parameter(old: Parameter | None, values: tuple[HyperparameterValue, ...], why: str) -> Parameter:
     """Return the parameter as a scientific one, so that the study compares the given values."""
     kind = old.type if old is not None and old.type in ("float", "int") else None
     return Parameter(role="scientific", type=kind, choices=values, when=old.when if old is not None else None, why=why)
@@ -225,7 +225,7 @@ class Reparametrise(FrozenModel):
     """Formula that computes `by` from the old hyperparameter and others, for earlier trials."""
     low: float
     high: float
-    scale: Scale
+    scale: AxisScale
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
@@ -261,7 +261,7 @@ class Advise(FrozenModel):
         return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
 
 
-PlanName = Literal[
+StudyDesignName = Literal[
     "probe-early", "warmup", "clip", "steps-initial", "batch-sweep", "rounds", "exploit", "per-optimizer"
 ]
 
@@ -271,7 +271,7 @@ class RunPlan(FrozenModel):
     `advisor.planning.designs` creates the study from this request and the analysed study."""
 
     kind: Literal["plan"] = "plan"
-    plan: PlanName
+    plan: StudyDesignName
     parameter: str | None = None
     """Name of the hyperparameter that the study design concerns."""
     numbers: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
@@ -306,7 +306,7 @@ Change = Annotated[
 ]
 
 
-def set_length(study: Study, steps: int, why: str) -> Change:
+def change_training_length(study: Study, steps: int, why: str) -> Change:
     """Return a change of `max_train_steps` to `steps`; if the study counts time instead of steps, return advice as text."""
     if study.unit in ("second", "millisecond"):
         return Advise(text=f"Change the length of training to {study.length(steps)}. {why}")

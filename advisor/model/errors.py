@@ -29,7 +29,7 @@ class NothingToJudge(AdvisorError):  # noqa: N818 - the exception reports missin
 
 
 @contextmanager
-def os_errors_as(what: str, hint: str = "") -> Iterator[None]:
+def convert_os_errors(what: str, hint: str = "") -> Iterator[None]:
     """Turn an OSError into an AdvisorError that says what failed, why, and what to do. what: the failed action; hint: what to
     do."""
     try:
@@ -38,6 +38,6 @@ def os_errors_as(what: str, hint: str = "") -> Iterator[None]:
         raise AdvisorError(f"{what}: {error.strerror or error}{hint and '; '}{hint}") from None
 
 
-def write_errors_to(folder: Path) -> AbstractContextManager[None]:
+def convert_write_errors(folder: Path) -> AbstractContextManager[None]:
     """Turn an OSError while writing to this folder into an AdvisorError that asks for another `--out`."""
-    return os_errors_as(f"cannot write to {str(folder)!r}", "choose another folder with --out")
+    return convert_os_errors(f"cannot write to {str(folder)!r}", "choose another folder with --out")

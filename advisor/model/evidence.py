@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from advisor.model.frozen import FrozenModel
-from advisor.model.message import Item, MessageField
+from advisor.model.message import MessageField, MessagePart
 from advisor.model.study import Trial
 
 
@@ -84,14 +84,14 @@ AnyEvidence: TypeAlias = AxisEvidence | CurveEvidence | HistogramEvidence | Figu
 Evidence = Annotated[AnyEvidence, Field(discriminator="kind")]
 
 
-def table(*rows: tuple[str, Item | float]) -> FigureEvidence:
+def table(*rows: tuple[str, MessagePart | float]) -> FigureEvidence:
     """Return the table of the numbers behind a finding. rows: pairs (label, value with its unit)."""
     return FigureEvidence(rows=rows)
 
 
 def curve_plot(
     metrics: str | Iterable[str],
-    caption: Item,
+    caption: MessagePart,
     trials: Iterable[Trial],
     *,
     marks: Iterable[Mark] = (),

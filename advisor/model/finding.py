@@ -12,7 +12,7 @@ from advisor.model.change import Advise, Change
 from advisor.model.evidence import Evidence
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
-from advisor.model.space import Side
+from advisor.model.space import RangeSide
 from advisor.model.study import Study
 from advisor.model.words import clean
 
@@ -32,7 +32,7 @@ Goal = Literal[
 findings on all earlier topics are resolved."""
 
 
-Lack = Literal[
+MissingDataKind = Literal[
     "evaluations",  # evaluations of the objective during a run
     "train_loss",  # the training loss, step by step
     "grad_norm",  # the gradient norm, step by step
@@ -56,7 +56,7 @@ class DataNeed:
     """The data that a rule needs but the study does not have. A report groups the rules that could not run by the data that
     they lack."""
 
-    lack: Lack
+    lack: MissingDataKind
     at_least: int | None = None
     """Minimum number of items that the rule needs, such as evaluations, settings or repeats; None if no number is required."""
 
@@ -65,7 +65,7 @@ class MissingData(Exception):  # noqa: N818 - not an error: the engine turns thi
     """Raised by a rule that cannot judge the study, because the study lacks data. The message names the missing data and says
     what to log."""
 
-    def __init__(self, message: str, *, needs: Lack = "other", at_least: int | None = None) -> None:
+    def __init__(self, message: str, *, needs: MissingDataKind = "other", at_least: int | None = None) -> None:
         super().__init__(message)
         self.needs = DataNeed(needs, at_least)
 
@@ -81,7 +81,7 @@ class Explanation(FrozenModel):
 
     rule: str
     subject: str | None = None
-    side: Side | None = None
+    side: RangeSide | None = None
     """Low or high end of the range that the causing finding is about. Rule, subject and side together identify the causing
     finding."""
     because: str
@@ -104,7 +104,7 @@ class Finding(FrozenModel):
     the factor after the calibration, and then resets it to 1."""
     subject: str | None = None
     """Name of the hyperparameter or metric that the finding is about."""
-    side: Side | None = None
+    side: RangeSide | None = None
     trials: tuple[str, ...] = ()
     """Ids of the trials that support the finding."""
     message: MessageField
@@ -125,7 +125,7 @@ class Finding(FrozenModel):
         return f"<Finding {self}>"
 
 
-def by_priority(findings: Iterable[Finding], effects: Mapping[str, float]) -> list[Finding]:
+def sort_by_priority(findings: Iterable[Finding], effects: Mapping[str, float]) -> list[Finding]:
     """Return the findings in the playbook's order of topics, then by severity, and findings with changes before mere advice.
 
     Other ties are broken by effect, largest first. effects: share of the variation that each hyperparameter explains; empty if

@@ -37,20 +37,20 @@ class Formula:
 
     names: frozenset[str]
     """Names of the hyperparameters that occur in the formula."""
-    tree: ast.expr
+    syntax_tree: ast.expr
     """Syntax tree of the formula. `parse` caches formulas, so nobody may change their trees."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
         """Return the value of the formula; None if a hyperparameter is missing or no number, or if the value is not finite."""
         try:
-            value = _evaluate_node(self.tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
+            value = _evaluate_node(self.syntax_tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
         except (ArithmeticError, KeyError, TypeError, ValueError):
             return None
         return value if math.isfinite(value) else None
 
 
 @lru_cache(maxsize=1000)
-def parse(text: str) -> Formula:
+def parse_formula(text: str) -> Formula:
     """Parse the text of a formula. A name that is no valid Python identifier must be in braces, as in `{optimizer/lr}`.
 
     Raises ValueError if the text is not an arithmetic formula.
@@ -68,7 +68,7 @@ def parse(text: str) -> Formula:
         reserved = next((word for word in _WORD_PATTERN.findall(plain) if keyword.iskeyword(word)), None)
         hint = f"; if {reserved} is a hyperparameter, write {{{reserved}}}" if reserved else ""
         raise ValueError(f"the formula {text!r} is not arithmetic such as lr * (1 - momentum){hint}") from None
-    _check(tree, text)
+    _check_syntax(tree, text)
     return Formula(frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)), tree)
 
 
@@ -97,17 +97,17 @@ class _NameReplacer(ast.NodeTransformer):
         )
 
 
-def _check(node: ast.expr, text: str) -> None:
+def _check_syntax(node: ast.expr, text: str) -> None:
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return
         case ast.Name():
             return
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY_OPERATORS:
-            _check(operand, text)
+            _check_syntax(operand, text)
         case ast.BinOp(left=left, op=binary, right=right) if type(binary) in _BINARY_OPERATORS:
-            _check(left, text)
-            _check(right, text)
+            _check_syntax(left, text)
+            _check_syntax(right, text)
         case _:
             raise ValueError(f"the formula {text!r} may contain only numbers, names, + - * / ** and parentheses")
 

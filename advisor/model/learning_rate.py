@@ -8,11 +8,11 @@ from advisor.model.space import FloatArray, as_number, is_learning_rate
 from advisor.model.study import Study, Trial
 
 
-def learning_rates(study: Study) -> tuple[str, FloatArray] | None:
+def searched_learning_rates(study: Study) -> tuple[str, FloatArray] | None:
     """Return (name of the searched learning rate, its value in each trial, shape (number of trials,)); None if none is
     searched.
 
-    If the study searches several learning rates, one per optimizer, return the one that the best trial uses.
+    If the study searches several learning rates, one per optimizer, return the first one that the best trial has.
     """
     rate_names = [name for name, p in study.searched.items() if is_learning_rate(name) and p.type != "bool"]
     if not rate_names:
@@ -31,7 +31,7 @@ def rate_name(study: Study) -> str | None:
     return next((n for n in rate_names if n in searched_names), rate_names[0] if rate_names else None)
 
 
-def peak_rate_of_trial(study: Study, trial: Trial) -> float:
+def peak_learning_rate(study: Study, trial: Trial) -> float:
     """Return the trial's peak learning rate, from its hyperparameters or else from logged facts; NaN if unknown."""
     rates = sorted((n for n in trial.params if is_learning_rate(n)), key=lambda n: n != rate_name(study))
     values = (as_number(trial.params[n]) for n in rates)

@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-from advisor.model.space import Value as ParameterValue
+from advisor.model.space import HyperparameterValue as ParameterValue
 from advisor.model.words import clean, count, number, plain_number, sentence, setting
 
 
@@ -111,7 +111,7 @@ class Count:
         return count(self.value, self.noun, self.plural)
 
 
-Item: TypeAlias = "str | Name | Code | Number | Objective | Setting | Percent | Probability | Count | Message"
+MessagePart: TypeAlias = "str | Name | Code | Number | Objective | Setting | Percent | Probability | Count | Message"
 """Part of a message; a `str` is literal text."""
 
 
@@ -122,9 +122,9 @@ class Message:
     Messages are equal if their plain texts are equal, so that a report equals its copy that was read from JSON.
     """
 
-    parts: tuple[Item, ...]
+    parts: tuple[MessagePart, ...]
 
-    def render(self, show: Callable[[Item], str]) -> str:
+    def render(self, show: Callable[[MessagePart], str]) -> str:
         """Return the sentence as text; `show` formats each part, also the parts of nested messages."""
         return "".join(part.render(show) if isinstance(part, Message) else show(part) for part in self.parts)
 
@@ -148,8 +148,8 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _FIELD_PATTERN = re.compile(r"\{(\w+)\}")
 
 
-def say(template: str, **values: Item | float) -> Message:
-    """Return a message: the template, in which typed values replace the `{fields}`. A number without a type is shown with three
+def say(template: str, **values: MessagePart | float) -> Message:
+    """Return a message: the template, in which typed values replace the `{fields}`. A float without a type is shown with three
     significant digits.
 
     Raises KeyError if a field of the template has no value, and TypeError if a value belongs to no field.
@@ -157,7 +157,7 @@ def say(template: str, **values: Item | float) -> Message:
     words = _FIELD_PATTERN.split(template)
     if unused := values.keys() - set(words[1::2]):
         raise TypeError(f"the template has no field {', '.join(sorted(unused))}")
-    parts = [_as_item(values[word]) if i % 2 else word for i, word in enumerate(words)]
+    parts = [_to_message_part(values[word]) if i % 2 else word for i, word in enumerate(words)]
     return Message(tuple(part for part in parts if part != ""))
 
 
@@ -178,35 +178,35 @@ def _rounded_to_three_digits(value: float, rounding: str) -> float:
     return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=rounding))
 
 
-def limited(value: Item | float, limit: Item | float) -> Message:
+def value_with_limit(value: MessagePart | float, limit: MessagePart | float) -> Message:
     """Return a message that states a measured value and the limit of this value."""
     return say("{value} (limit {limit})", value=value, limit=limit)
 
 
-def listed(items: Iterable[Item], limit: int = 3) -> Message:
+def list_message(items: Iterable[MessagePart], limit: int = 3) -> Message:
     """Return a message that lists the items, such as `a, b and c`. If there are more than `limit` items, the message ends with
     the number of items that it leaves out."""
     unique = list(dict.fromkeys(items))
     shown_items = unique if len(unique) <= limit else [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
-    parts: list[Item] = []
+    parts: list[MessagePart] = []
     for i, item in enumerate(shown_items):
         parts += [("" if i == 0 else " and " if i == len(shown_items) - 1 else ", "), item]
     return Message(tuple(part for part in parts if part != ""))
 
 
-def joined(items: Iterable[Item], separator: str = ", ") -> Message:
+def join_items(items: Iterable[MessagePart], separator: str = ", ") -> Message:
     """Return a message of all items in order, including duplicates, with the separator between them."""
     parts = [part for item in items for part in (separator, item)]
     return Message(tuple(parts[1:]))
 
 
-def p_value(p: float) -> str:
+def p_value_text(p: float) -> str:
     """Return a p-value as text, such as `p = 0.02`; `p < 0.001` for smaller values."""
     text = str(Probability(p))
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
-def as_sentence(message: Message | str) -> Message:
+def end_with_full_stop(message: Message | str) -> Message:
     """Return the message with a full stop at its end, unless it already ends with punctuation."""
     text = str(message)
     return Message((message, sentence(text)[len(text.rstrip()) :]))
@@ -215,7 +215,7 @@ def as_sentence(message: Message | str) -> Message:
 def first_sentence(message: Message) -> Message:
     """Return the first sentence of a message, with a full stop at its end. A full stop inside a name or a value does not end
     the sentence."""
-    parts: list[Item] = []
+    parts: list[MessagePart] = []
     for part in _flatten_message(message):
         if (
             parts
@@ -229,32 +229,35 @@ def first_sentence(message: Message) -> Message:
             parts.append(part[: end.start()])
             break
         parts.append(part)
-    return as_sentence(Message(tuple(parts)))
+    return end_with_full_stop(Message(tuple(parts)))
 
 
-def _flatten_message(message: Message) -> Iterator[Item]:
+def _flatten_message(message: Message) -> Iterator[MessagePart]:
     for part in message.parts:
         yield from _flatten_message(part) if isinstance(part, Message) else (part,)
 
 
-def _as_item(value: Any) -> Item:
+def _to_message_part(value: Any) -> MessagePart:
     if value is None or isinstance(value, bool):
         raise TypeError("a message cannot contain a truth value or None")
     if isinstance(value, Integral):
         return f"{int(value):,}"
-    item: Item = Number(float(value)) if isinstance(value, Real) else value
+    item: MessagePart = Number(float(value)) if isinstance(value, Real) else value
     return item
 
 
-def message_of(value: Any) -> Any:
+def convert_to_message(value: Any) -> Any:
     """Convert a text or a typed value to a message; return any other value unchanged."""
     if isinstance(value, str):
         return Message((value,) if value else ())
     single = (Real, Name, Code, Number, Objective, Setting, Percent, Probability, Count)
-    return Message((_as_item(value),)) if isinstance(value, single) else value
+    return Message((_to_message_part(value),)) if isinstance(value, single) else value
 
 
 MessageField = Annotated[
-    Message, BeforeValidator(message_of), PlainSerializer(str, return_type=str), WithJsonSchema({"type": "string"})
+    Message,
+    BeforeValidator(convert_to_message),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string"}),
 ]
 """Type of a message as a field of a pydantic model; its JSON form is plain text."""

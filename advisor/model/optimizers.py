@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from advisor.model import parameter_kinds
-from advisor.model.space import Scale, Value, is_learning_rate, words_of
+from advisor.model.space import AxisScale, HyperparameterValue, is_learning_rate, words_of_name
 from advisor.model.spec import StudySpec
 
-RATE_TRIALS = 10
+TRIALS_FOR_RATE_ONLY = 10
 """Number of trials that suffices to tune the learning rate alone. With more trials, the Deep Learning Tuning Playbook tunes
 more hyperparameters."""
 
@@ -28,25 +28,25 @@ class TunableHyperparameter:
     """Value that the hyperparameter has in studies with too few trials to tune it."""
     low: float
     high: float
-    scale: Scale = "log"
+    scale: AxisScale = "log"
 
 
-_RATE = TunableHyperparameter("learning_rate", 0, 1e-3, 1e-5, 0.03)
-_ADAM = (
-    _RATE,
-    TunableHyperparameter("beta1", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log"),
+_LEARNING_RATE = TunableHyperparameter("learning_rate", 0, 1e-3, 1e-5, 0.03)
+_ADAM_HYPERPARAMETERS = (
+    _LEARNING_RATE,
+    TunableHyperparameter("beta1", TRIALS_FOR_RATE_ONLY, 0.9, 0.5, 0.99, "reverse-log"),
     TunableHyperparameter("epsilon", 25, 1e-8, 1e-10, 1e-3),
     TunableHyperparameter("beta2", 50, 0.999, 0.9, 0.9999, "reverse-log"),
 )
-_MOMENTUM = TunableHyperparameter("momentum", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log")
-_SGD = (TunableHyperparameter("learning_rate", 0, 1e-1, 1e-3, 1.0), _MOMENTUM)
-TUNABLE_BY_OPTIMIZER: Mapping[str, tuple[TunableHyperparameter, ...]] = {
-    "adam": _ADAM,
-    "adamw": _ADAM,
-    "nadam": _ADAM,
-    "sgd": _SGD,
-    "nesterov": _SGD,
-    "rmsprop": (_RATE, _MOMENTUM, TunableHyperparameter("epsilon", 25, 1e-8, 1e-10, 1e-3)),
+_MOMENTUM = TunableHyperparameter("momentum", TRIALS_FOR_RATE_ONLY, 0.9, 0.5, 0.99, "reverse-log")
+_SGD_HYPERPARAMETERS = (TunableHyperparameter("learning_rate", 0, 1e-1, 1e-3, 1.0), _MOMENTUM)
+HYPERPARAMETERS_BY_OPTIMIZER: Mapping[str, tuple[TunableHyperparameter, ...]] = {
+    "adam": _ADAM_HYPERPARAMETERS,
+    "adamw": _ADAM_HYPERPARAMETERS,
+    "nadam": _ADAM_HYPERPARAMETERS,
+    "sgd": _SGD_HYPERPARAMETERS,
+    "nesterov": _SGD_HYPERPARAMETERS,
+    "rmsprop": (_LEARNING_RATE, _MOMENTUM, TunableHyperparameter("epsilon", 25, 1e-8, 1e-10, 1e-3)),
 }
 """Tunable hyperparameters of each optimizer, with the ranges of a first search. The ranges are wide on purpose, but contain no
 unusual learning rates; later reports move or narrow them."""
@@ -65,13 +65,13 @@ _OPTIMIZER_BY_WORD = {
 this order counts."""
 
 
-def optimizer_of(value: Value) -> str | None:
+def optimizer_in_value(value: HyperparameterValue) -> str | None:
     """Return the name of the optimizer in a value such as `torch.optim.SGD` or `adamw_torch`; None if the optimizer is unknown."""
-    text = "".join(words_of(str(value).partition("(")[0].rpartition(".")[2]))
+    text = "".join(words_of_name(str(value).partition("(")[0].rpartition(".")[2]))
     return next((name for part, name in _OPTIMIZER_BY_WORD.items() if part in text), None)
 
 
-def optimizer_name(params: Mapping[str, Value], facts: Mapping[str, str]) -> str:
+def optimizer_name(params: Mapping[str, HyperparameterValue], facts: Mapping[str, str]) -> str:
     """Return the name of a trial's optimizer, from its hyperparameters or else from logged facts; empty if the name is unknown."""
     chosen = (str(value) for name, value in params.items() if parameter_kinds.chooses_optimizer(name))
     return next(chosen, facts.get("optimizer", ""))
@@ -79,24 +79,26 @@ def optimizer_name(params: Mapping[str, Value], facts: Mapping[str, str]) -> str
 
 def denotes_hyperparameter(rung: str, name: str, optimizer: str = "") -> bool:
     """Return True if a name such as lr, adam_beta1 or eps denotes the hyperparameter `rung` of the given optimizer."""
-    short = "".join(words_of(name)).removeprefix(optimizer)
+    short = "".join(words_of_name(name)).removeprefix(optimizer)
     return is_learning_rate(name) if rung == "learning_rate" else short in (rung, _HYPERPARAMETER_ALIASES.get(rung))
 
 
-def need_different_ranges(values: Iterable[Value]) -> bool:
+def need_different_ranges(values: Iterable[HyperparameterValue]) -> bool:
     """Return True if the given optimizers need different ranges of their hyperparameters. An unknown optimizer counts as
     different from all other optimizers."""
-    return len({TUNABLE_BY_OPTIMIZER.get(optimizer_of(v) or "", v) for v in values}) > 1
+    return len({HYPERPARAMETERS_BY_OPTIMIZER.get(optimizer_in_value(v) or "", v) for v in values}) > 1
 
 
-def shared_rate(spec: StudySpec) -> tuple[str, str] | None:
+def shared_learning_rate(spec: StudySpec) -> tuple[str, str] | None:
     """Return (hyperparameter that chooses the optimizer, learning rate) if optimizers with different usual rates share one
     learning rate."""
     choice = next((n for n, p in spec.searched.items() if p.options and parameter_kinds.chooses_optimizer(n)), None)
     if choice is None or not need_different_ranges(spec.searched[choice].options):
         return None
     for name, parameter in spec.parameters.items():
-        belongs_to_one = choice in (parameter.when or {}) or any(optimizer_of(word) for word in words_of(name))
+        belongs_to_one = choice in (parameter.when or {}) or any(
+            optimizer_in_value(word) for word in words_of_name(name)
+        )
         if is_learning_rate(name) and parameter.role != "derived" and not belongs_to_one:
             return choice, name
     return None

@@ -7,7 +7,7 @@ of the study.
 
 from __future__ import annotations
 
-from advisor.model.space import counts_training, is_transformers_schedule_name
+from advisor.model.space import is_training_length, is_transformers_schedule_name
 from advisor.model.spec import StudySpec
 
 SCHEDULE = "schedule"
@@ -15,7 +15,7 @@ TRAINER_OUTPUT_OPTION = "--output-dir trainer-output/{run_id}"
 """Option that gives each run of a Transformers trainer its own checkpoint folder, so that runs do not overwrite checkpoints."""
 
 
-def values(spec: StudySpec) -> dict[str, str]:
+def placeholder_values(spec: StudySpec) -> dict[str, str]:
     """Return the values of the placeholders that are the same in all runs of the study."""
     study_fields = {"study": spec.study, "max_train_steps": spec.max_train_steps, "evaluate_every": spec.evaluate_every}
     schedule = dict(spec.schedule or {})
@@ -37,12 +37,12 @@ def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
         placeholder
         for name, p in spec.parameters.items()
         for placeholder, value, sets in (
-            ("max_train_steps", spec.max_train_steps, counts_training),
+            ("max_train_steps", spec.max_train_steps, is_training_length),
             (SCHEDULE, kind, is_transformers_schedule_name),
         )
         if p.value == value and sets(name)
     }
-    set_by_study = (n for n in values(spec) if n.partition(".")[0] in (SCHEDULE, "max_train_steps"))
+    set_by_study = (n for n in placeholder_values(spec) if n.partition(".")[0] in (SCHEDULE, "max_train_steps"))
     named = spec.parameters.keys() | in_parameters
     return tuple(n for n in (*seed, *set_by_study) if n.removeprefix(f"{SCHEDULE}.") not in named)
 

@@ -17,14 +17,14 @@ from advisor.model.words import share, short_text
 if TYPE_CHECKING:
     from advisor.model.spec import Objective
 
-Part = Annotated[float, Field(ge=0, le=1)]
+UnitShare = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Finite(FrozenModel):
+class _FiniteModel(FrozenModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
 
-class BestBeyond(_Finite):
+class BestBeyond(_FiniteModel):
     """Prediction that the best trial beyond the old end of a range beats the best trial inside the old range."""
 
     kind: Literal["best-beyond"] = "best-beyond"
@@ -40,7 +40,7 @@ class BestBeyond(_Finite):
     within this noise."""
 
 
-class BestNear(_Finite):
+class BestNear(_FiniteModel):
     """Prediction that the best value of a hyperparameter lies within a factor of a given value, for example of a scaling law's
     value."""
 
@@ -55,7 +55,7 @@ class BestNear(_Finite):
         return self.value / self.factor, self.value * self.factor
 
 
-class BestReaches(_Finite):
+class BestReaches(_FiniteModel):
     """Prediction that the best objective value is at least as good as `value`."""
 
     kind: Literal["best-reaches"] = "best-reaches"
@@ -66,20 +66,20 @@ class BestReaches(_Finite):
     """Best objective value before the next study."""
 
 
-class ShareOfTrials(_Finite):
+class ShareOfTrials(_FiniteModel):
     """Prediction that the share of failed trials, or of good trials, is above or below a bound."""
 
     kind: Literal["share"] = "share"
     of: Literal["failed", "better"]
     """Kind of trial that is counted: "failed" (diverged, crashed or learned nothing) or "better" (at least as good as `value`)."""
     value: float | None = None
-    at_most: Part | None = None
-    at_least: Part | None = None
-    was: Part
+    at_most: UnitShare | None = None
+    at_least: UnitShare | None = None
+    was: UnitShare
     """Share of trials of this kind in the earlier study, on which the prediction is based."""
 
 
-class Settled(_Finite):
+class Settled(_FiniteModel):
     """Prediction that the rule whose advice was followed no longer finds the same problem."""
 
     kind: Literal["settled"] = "settled"
@@ -91,14 +91,14 @@ class Settled(_Finite):
 Expected = Annotated[BestBeyond | BestNear | BestReaches | ShareOfTrials | Settled, Field(discriminator="kind")]
 
 
-class Prediction(_Finite):
+class Prediction(_FiniteModel):
     """The predicted effect of one rule's advice on one study."""
 
     rule: str
     subject: str | None = None
     """Name of the hyperparameter or metric that the advice is about."""
     expects: Expected
-    probability: Part | None = None
+    probability: UnitShare | None = None
     """Probability that the prediction comes true; None if unknown."""
 
 
@@ -112,13 +112,13 @@ def describe_prediction(prediction: Prediction, objective: Objective) -> str:
     likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
     saves = (
         "; this change saves trials or steps and does not aim at a better value"
-        if _only_saves(prediction.expects)
+        if _expects_no_improvement(prediction.expects)
         else ""
     )
     return f"{_describe_expectation(prediction, objective)}{likely}{saves}"
 
 
-def _only_saves(expectation: Expected) -> bool:
+def _expects_no_improvement(expectation: Expected) -> bool:
     """Return True if the predicted best objective value is, up to rounding, no better than the best value so far."""
     return isinstance(expectation, BestReaches) and expectation.expected in (
         expectation.than,
@@ -140,7 +140,7 @@ def _describe_expectation(prediction: Prediction, objective: Objective) -> str:
         case BestReaches():
             likely = (
                 ""
-                if expects.expected is None or _only_saves(expects)
+                if expects.expected is None or _expects_no_improvement(expects)
                 else f", most likely {short_text(expects.expected)}"
             )
             return (

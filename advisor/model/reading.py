@@ -6,7 +6,7 @@ from typing import Literal
 
 from advisor.model.frozen import FrozenModel
 
-Kind = Literal[
+WorkloadKind = Literal[
     "supervised",
     "language-model",
     "reinforcement-learning",
@@ -27,7 +27,7 @@ class Reading(FrozenModel):
     """Names of logged parameters that are no hyperparameters."""
     population: str | None = None
     """Runs to analyse if an experiment contains several groups of runs: "all" or `PARAMETER=VALUE`."""
-    kind: Kind | None = None
+    kind: WorkloadKind | None = None
     """Kind of workload, such as "language-model"; None if the analysis should infer it."""
 
 

@@ -1,7 +1,7 @@
 """Defines `Domain`: the values that a hyperparameter may have, and the scale on which they are measured.
 
-All code converts between values and positions in a range by `Domain.to_unit` and `Domain.from_unit`. Therefore all code
-measures learning rates in decades and dropout rates linearly.
+All code converts between values and positions in a range by `Domain.to_positions` and `Domain.value_at_position`. Therefore all
+code measures learning rates in decades and dropout rates linearly.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
-Value: TypeAlias = bool | int | float | str
+HyperparameterValue: TypeAlias = bool | int | float | str
 """Value of a hyperparameter, as a study file states it."""
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
-TOLERANCE = 1e-6
+RELATIVE_VALUE_TOLERANCE = 1e-6
 """Maximum relative difference between values that count as equal, because 32-bit floats and text round logged values."""
 
 MAX_FINITE_VALUE = 1e100
@@ -33,20 +33,20 @@ it do not overflow."""
 SettingKey: TypeAlias = tuple[tuple[str, str], ...]
 """Key of a hyperparameter setting: (name, value as text) of each hyperparameter, sorted by name."""
 
-Kind = Literal["float", "int", "categorical", "bool"]
-Side = Literal["low", "high"]
+ParameterType = Literal["float", "int", "categorical", "bool"]
+RangeSide = Literal["low", "high"]
 """One end of a range: the low end or the high end."""
-Scale = Literal["linear", "log", "reverse-log"]
+AxisScale = Literal["linear", "log", "reverse-log"]
 """Scale of a range. The scale "reverse-log" is logarithmic in 1 - value, so that 0.9 to 0.99 is as long as 0.99 to 0.999."""
 
 
-def setting_key(params: Mapping[str, Value]) -> SettingKey:
+def setting_key(params: Mapping[str, HyperparameterValue]) -> SettingKey:
     """Return a key that is equal for equal hyperparameter settings. Numbers are rounded to seven digits, because text and
     32-bit floats change the digits after that."""
     return tuple(sorted((name, _rounded_value(value)) for name, value in params.items()))
 
 
-def _rounded_value(value: Value) -> str:
+def _rounded_value(value: HyperparameterValue) -> str:
     return f"{float(value):.7g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
@@ -55,14 +55,14 @@ class Domain(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
-    type: Kind | None = None
+    type: ParameterType | None = None
     low: float | None = None
     """Lower end of the range (inclusive)."""
     high: float | None = None
     """Upper end of the range (inclusive)."""
-    scale: Scale = "linear"
+    scale: AxisScale = "linear"
     """Scale on which values are drawn uniformly: linear, log, or reverse-log (logarithmic in 1 - value)."""
-    choices: tuple[Value, ...] | None = None
+    choices: tuple[HyperparameterValue, ...] | None = None
     """Values to choose from, in place of a range."""
     limits: tuple[float | None, float | None] | None = None
     """[minimum, maximum] of the hyperparameter in this and all later studies, set by memory, latency or the task; null for no
@@ -97,7 +97,7 @@ class Domain(BaseModel):
     def _check_limits(self) -> None:
         if self.limits is None:
             return
-        minimum, maximum = self.reach
+        minimum, maximum = self.declared_limits
         if self.choices is not None or self.type in ("categorical", "bool"):
             raise ValueError("only a number has limits; choices have none")
         if not minimum < maximum:
@@ -107,7 +107,7 @@ class Domain(BaseModel):
         if self.low is not None and self.high is not None and not (minimum <= self.low and self.high <= maximum):
             raise ValueError(f"the range {self.low:g} to {self.high:g} exceeds the limits, {minimum:g} to {maximum:g}")
 
-    def _check_choices(self, choices: tuple[Value, ...]) -> None:
+    def _check_choices(self, choices: tuple[HyperparameterValue, ...]) -> None:
         if len(choices) == 0:
             raise ValueError("choices must not be empty")
         if len({(type(c), c) for c in choices}) < len(choices):
@@ -121,20 +121,20 @@ class Domain(BaseModel):
         return self.low is not None
 
     @property
-    def reach(self) -> tuple[float, float]:
+    def declared_limits(self) -> tuple[float, float]:
         """Limits (minimum, maximum) that the study file declares for the range; infinite if it declares none."""
         minimum, maximum = self.limits or (None, None)
         return -math.inf if minimum is None else minimum, math.inf if maximum is None else maximum
 
     @property
-    def options(self) -> tuple[Value, ...]:
+    def options(self) -> tuple[HyperparameterValue, ...]:
         """Values of a categorical or boolean domain; empty for a numeric range."""
         if self.choices is not None:
             return self.choices
         return (False, True) if self.type == "bool" else ()
 
     @property
-    def varied(self) -> bool:
+    def has_several_values(self) -> bool:
         """True if the domain contains more than one value."""
         return self.numeric or len(self.options) > 1
 
@@ -146,7 +146,7 @@ class Domain(BaseModel):
         ends = transform_to_scale(np.array([self.low, self.high]), self.scale)
         return float(ends[1] - ends[0]) / math.log(10)
 
-    def to_unit(self, values: Sequence[Value] | FloatArray) -> FloatArray:
+    def to_positions(self, values: Sequence[HyperparameterValue] | FloatArray) -> FloatArray:
         """Return the positions of `values` on the scale of the range, shape (n,): 0 at `low`, 1 at `high`, and beyond 0 or 1
         outside the range.
 
@@ -154,7 +154,7 @@ class Domain(BaseModel):
         unknown choice, text in a range, or zero on a log scale.
         """
         if not self.numeric:
-            index: dict[Value, int] = {}
+            index: dict[HyperparameterValue, int] = {}
             for i, option in enumerate(self.options):
                 index.setdefault(option, i)
             last = max(len(self.options) - 1, 1)
@@ -165,7 +165,7 @@ class Domain(BaseModel):
         low, high = transform_to_scale(np.array([self.low, self.high]), self.scale)
         return np.asarray((transform_to_scale(raw, self.scale) - low) / (high - low), dtype=np.float64)
 
-    def from_unit(self, position: float) -> Value:
+    def value_at_position(self, position: float) -> HyperparameterValue:
         """Return the value at `position`; a position outside 0 to 1 is extrapolated along the scale.
 
         In an integer domain, the value is rounded; choices divide positions from 0 to 1 into equal parts.
@@ -186,39 +186,39 @@ class Domain(BaseModel):
             return round(value)
         return value
 
-    def draw(self, position: float) -> Value:
+    def draw(self, position: float) -> HyperparameterValue:
         """Return the value for a random `position` that is uniformly distributed in [0, 1).
 
-        Unlike `from_unit`, this method draws all integers of a linear range with equal probability. On a log scale, an
+        Unlike `value_at_position`, this method draws all integers of a linear range with equal probability. On a log scale, an
         integer's probability is proportional to the logarithmic length of the interval that is rounded to it. Floats are
         rounded to 12 significant digits, because the last bit of logarithms differs between platforms.
         """
         if not self.numeric:
-            return self.from_unit(position)
+            return self.value_at_position(position)
         assert self.low is not None
         assert self.high is not None
         if self.type != "int":
-            return min(max(float(f"{self.from_unit(position):.12g}"), self.low), self.high)
+            return min(max(float(f"{self.value_at_position(position):.12g}"), self.low), self.high)
         low, high = math.ceil(self.low), math.floor(self.high)
         if self.scale == "log":
             edges = math.log(low - 0.5), math.log(high + 0.5)
             return min(max(round(math.exp(edges[0] + position * (edges[1] - edges[0]))), low), high)
         return min(low + math.floor(position * (high - low + 1)), high)
 
-    def contains(self, value: Value) -> bool:
-        """Return True if the domain contains `value`, with a tolerance of `TOLERANCE` range widths at each end."""
-        position = float(self.to_unit([value])[0])
-        return -TOLERANCE <= position <= 1 + TOLERANCE
+    def contains(self, value: HyperparameterValue) -> bool:
+        """Return True if the domain contains `value`, with a tolerance of `RELATIVE_VALUE_TOLERANCE` range widths at each end."""
+        position = float(self.to_positions([value])[0])
+        return -RELATIVE_VALUE_TOLERANCE <= position <= 1 + RELATIVE_VALUE_TOLERANCE
 
-    def allows(self, value: Value) -> bool:
+    def allows_logged_value(self, value: HyperparameterValue) -> bool:
         """Return True if the domain contains a logged value; choices are compared without regard to rounding and letter case."""
         return bool(self.allows_each([value])[0])
 
-    def allows_each(self, values: Sequence[Value]) -> BoolArray:
-        """Return a mask, shape (n,), of the logged values that the domain contains; see `allows`."""
+    def allows_each(self, values: Sequence[HyperparameterValue]) -> BoolArray:
+        """Return a mask, shape (n,), of the logged values that the domain contains; see `allows_logged_value`."""
         if self.numeric:
-            positions = self.to_unit(values)
-            return np.asarray((positions >= -TOLERANCE) & (positions <= 1 + TOLERANCE))
+            positions = self.to_positions(values)
+            return np.asarray((positions >= -RELATIVE_VALUE_TOLERANCE) & (positions <= 1 + RELATIVE_VALUE_TOLERANCE))
         known_values = {(type(v), v): v for v in values}  # the key contains the type, because True equals 1
         options = self.options
         allowed = {
@@ -227,16 +227,16 @@ class Domain(BaseModel):
         return np.array([allowed[type(v), v] for v in values], dtype=np.bool_)
 
 
-def equal_values(value: Value, other: Value) -> bool:
+def equal_values(value: HyperparameterValue, other: HyperparameterValue) -> bool:
     """Return True if two values are equal up to rounding. If one of the values is text, upper and lower case are equal."""
     if isinstance(value, str) or isinstance(
         other, str
     ):  # if the choices mix text and numbers, a run logs the number 1 as the text "1"
         return str(value).lower() == str(other).lower()
-    return math.isclose(value, other, rel_tol=TOLERANCE)
+    return math.isclose(value, other, rel_tol=RELATIVE_VALUE_TOLERANCE)
 
 
-def transform_to_scale(values: FloatArray, scale: Scale) -> FloatArray:
+def transform_to_scale(values: FloatArray, scale: AxisScale) -> FloatArray:
     """Transform `values`, shape (n,), to numbers that increase uniformly along the scale, such as logarithms for a log scale.
 
     A value that has no position on the scale becomes NaN.
@@ -256,15 +256,15 @@ def round_significant(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def round_up(steps: float) -> int:
+def round_up_steps(steps: float) -> int:
     """Return the number of steps, rounded up to two significant digits."""
     unit: int = 10 ** max(len(str(math.ceil(steps))) - 2, 0)
     return max(math.ceil(steps / unit) * unit, 1)
 
 
-MAX_ROUNDING = 0.01
+MAX_RANGE_END_ROUNDING = 0.01
 """Maximum rounding error of an inferred range's end, as a share both of the end's value and of the range's width."""
-MAX_DIGITS = 6
+MAX_RANGE_END_DIGITS = 6
 """Maximum number of significant digits to which the end of an inferred range is rounded."""
 
 
@@ -276,9 +276,9 @@ def round_outwards(value: float, side: Literal["low", "high"], width: float = ma
         return value
     if 0.99 < value < 1:
         return round(1 - round_outwards(1 - value, "high" if side == "low" else "low", width), 15)
-    most = MAX_ROUNDING * min(abs(value), width)
-    ends = (_round_outwards(value, side, digits) for digits in range(2, MAX_DIGITS))
-    return next((end for end in ends if abs(end - value) <= most), _round_outwards(value, side, MAX_DIGITS))
+    most = MAX_RANGE_END_ROUNDING * min(abs(value), width)
+    ends = (_round_outwards(value, side, digits) for digits in range(2, MAX_RANGE_END_DIGITS))
+    return next((end for end in ends if abs(end - value) <= most), _round_outwards(value, side, MAX_RANGE_END_DIGITS))
 
 
 def _round_outwards(value: float, side: str, digits: int) -> float:
@@ -294,42 +294,42 @@ def as_number(value: object) -> float:
         return math.nan
 
 
-_OPEN_UNIT_NAMES = frozenset(("beta1", "beta2"))
-_HALF_OPEN_UNIT_NAMES = frozenset("momentum dropout labelsmoothing rho gamma ema".split())
-_POSITIVE_NAMES = frozenset(
+_OPEN_INTERVAL_NAMES = frozenset(("beta1", "beta2"))
+_HALF_OPEN_INTERVAL_NAMES = frozenset("momentum dropout labelsmoothing rho gamma ema".split())
+_POSITIVE_PARAMETER_NAMES = frozenset(
     "learningrate lr lr0 epsilon eps batchsize clip temperature width units layers depth".split()
 )
-_AVERAGING_NAMES = frozenset("momentum beta1 beta2 ema".split())
-_NOT_NEGATIVE_NAMES = frozenset("decay weightdecay wd warmup alpha l1 l2".split())
+_MOVING_AVERAGE_NAMES = frozenset("momentum beta1 beta2 ema".split())
+_NONNEGATIVE_PARAMETER_NAMES = frozenset("decay weightdecay wd warmup alpha l1 l2".split())
 
 
-def limits_of_name(name: str, kind: Kind | None = None) -> tuple[float, float]:
+def natural_limits_of_name(name: str, kind: ParameterType | None = None) -> tuple[float, float]:
     """Return the limits (low, high) that the name of a hyperparameter implies for its range; infinite if it implies none.
 
     For example, momentum and dropout must lie between 0 and 1, and learning rates and sizes above 0.
     """
     phrases = _word_sequences(name)
-    if phrases & _OPEN_UNIT_NAMES or "oneminusmomentum" in phrases:
+    if phrases & _OPEN_INTERVAL_NAMES or "oneminusmomentum" in phrases:
         return 0.0, 1.0
-    if phrases & _HALF_OPEN_UNIT_NAMES:
+    if phrases & _HALF_OPEN_INTERVAL_NAMES:
         return (-1e-300, 1.0)
-    if phrases & _POSITIVE_NAMES or kind == "int":
+    if phrases & _POSITIVE_PARAMETER_NAMES or kind == "int":
         return 0.0, math.inf
-    if phrases & _NOT_NEGATIVE_NAMES:
+    if phrases & _NONNEGATIVE_PARAMETER_NAMES:
         return (-1e-300, math.inf)
     return -math.inf, math.inf
 
 
 def _word_sequences(name: str) -> set[str]:
     """Return all sequences of one to three successive words of the name, each joined without spaces."""
-    words = words_of(name)
+    words = words_of_name(name)
     return {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, min(i + 3, len(words)) + 1)}
 
 
-_LENGTH_WORDS = {"epoch", "epochs", "steps", "iters", "iterations", "iter", "iteration", "step", "updates"}
-_EXPOSURE_WORDS = {"tokens", "timesteps"}
+_STEP_UNIT_WORDS = {"epoch", "epochs", "steps", "iters", "iterations", "iter", "iteration", "step", "updates"}
+_DATA_UNIT_WORDS = {"tokens", "timesteps"}
 _TRAINING_WORDS = {"train", "training", "total"}
-_COUNTING_WORDS = {
+_TRAINING_COUNT_WORDS = {
     "max",
     "num",
     "number",
@@ -346,33 +346,37 @@ _COUNTING_WORDS = {
 
 
 @lru_cache(maxsize=10_000)
-def counts_training(name: str) -> bool:
+def is_training_length(name: str) -> bool:
     """Return True if the name denotes the length of training, as epochs, max_steps, trainer.maxEpochs and num_iterations do.
 
     Every word of the name must be about the length, which excludes warmup_steps, steps_per_epoch, eval_steps and step_size.
     """
-    words = words_of(name)
-    units = [w for w in words if w in _LENGTH_WORDS]
+    words = words_of_name(name)
+    units = [w for w in words if w in _STEP_UNIT_WORDS]
     if units:
-        others = [w for w in words if w not in _LENGTH_WORDS]
+        others = [w for w in words if w not in _STEP_UNIT_WORDS]
         plain = len(units) == 1 and (bool(others) or units[0] not in ("step", "iter", "iteration"))
-        return plain and all(w in _COUNTING_WORDS for w in others)
-    rest = [w for w in words if w not in _EXPOSURE_WORDS]
-    return len(words) - len(rest) == 1 and bool(_TRAINING_WORDS & set(rest)) and all(w in _COUNTING_WORDS for w in rest)
+        return plain and all(w in _TRAINING_COUNT_WORDS for w in others)
+    rest = [w for w in words if w not in _DATA_UNIT_WORDS]
+    return (
+        len(words) - len(rest) == 1
+        and bool(_TRAINING_WORDS & set(rest))
+        and all(w in _TRAINING_COUNT_WORDS for w in rest)
+    )
 
 
-def counts_epochs_of_training(name: str) -> bool:
+def is_number_of_epochs(name: str) -> bool:
     """Return True if the name denotes the length of training in epochs."""
-    return counts_training(name) and "epoch" in name.lower()
+    return is_training_length(name) and "epoch" in name.lower()
 
 
 def is_transformers_schedule_name(name: str) -> bool:
     """Return True if Transformers uses this name for the kind of the learning-rate schedule. Study files name the kinds of
     schedule as Transformers does."""
-    return words_of(name)[-3:] == ["lr", "scheduler", "type"]
+    return words_of_name(name)[-3:] == ["lr", "scheduler", "type"]
 
 
-def words_of(name: str) -> list[str]:
+def words_of_name(name: str) -> list[str]:
     """Return the lower-case words of a name: trainer, max and epochs for trainer.maxEpochs."""
     return list(_words_of(name))
 
@@ -391,11 +395,11 @@ _SCHEDULE_WORDS = frozenset(
 @lru_cache(maxsize=10_000)
 def is_learning_rate(name: str) -> bool:
     """Return True if the name denotes a learning rate and not a parameter of its schedule."""
-    words = set(words_of(name))
+    words = set(words_of_name(name))
     return bool({"lr", "lr0", "learningrate"} & words or {"learning", "rate"} <= words) and not words & _SCHEDULE_WORDS
 
 
-def scale_of_new_range(name: str, low: float, high: float, scale: Scale) -> Scale:
+def scale_of_new_range(name: str, low: float, high: float, scale: AxisScale) -> AxisScale:
     """Return the scale of a new range of the hyperparameter: `scale`, unless the hyperparameter's name implies another one.
 
     A learning rate gets a log scale. Momentum and Adam's betas average over about 1 / (1 - value) steps. If this number of
@@ -403,5 +407,5 @@ def scale_of_new_range(name: str, low: float, high: float, scale: Scale) -> Scal
     """
     if is_learning_rate(name) and low > 0:
         return "log"
-    averages = _word_sequences(name) & _AVERAGING_NAMES and "oneminus" not in _word_sequences(name)
+    averages = _word_sequences(name) & _MOVING_AVERAGE_NAMES and "oneminus" not in _word_sequences(name)
     return "reverse-log" if averages and low >= 0 and 10 * (1 - high) <= 1 - low and high < 1 else scale

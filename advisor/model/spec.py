@@ -8,25 +8,25 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from advisor.contract.metric_direction import split_of
+from advisor.contract.metric_direction import split_of_metric
 from advisor.model import formula
 from advisor.model.prediction import Prediction
 from advisor.model.reading import Reading
-from advisor.model.space import Domain, Value
+from advisor.model.space import Domain, HyperparameterValue
 
 Direction = Literal["minimize", "maximize"]
-Role = Literal["scientific", "nuisance", "fixed", "derived"]
+ParameterRole = Literal["scientific", "nuisance", "fixed", "derived"]
 MAX_TRIALS = 1_000_000
 """Maximum number of trials of a study; a larger number is probably a typing error and would take hours to draw."""
 MAX_SEEDS = 10_000
 """Maximum number of seeds of each trial."""
-Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
-MAX_NAME = 500
+ProbeKind = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
+MAX_NAME_CHARS = 500
 """Maximum number of characters of a name; most experiment trackers have a lower limit."""
-SAME = "the same in every trial"
+SAME_IN_ALL_TRIALS = "the same in every trial"
 """Reason for a fixed parameter whose value is the same in all trials. A study file lists parameters with this reason under
 `constants`."""
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
 class Objective(BaseModel):
@@ -41,7 +41,7 @@ class Objective(BaseModel):
     @property
     def chosen_on_test_data(self) -> bool:
         """True if the name of the metric says that it is computed on test data."""
-        return split_of(self.metric) == "test"
+        return split_of_metric(self.metric) == "test"
 
     @property
     def final_data(self) -> str:
@@ -61,13 +61,13 @@ class SpecEntryError(ValueError):
 class Parameter(Domain):
     """A hyperparameter of a study: its domain or fixed value, its role in the study, and the reasons for both."""
 
-    role: Role = "nuisance"
+    role: ParameterRole = "nuisance"
     """Scientific: the study compares the parameter's values. Nuisance: the parameter is tuned so that the comparison is fair.
     Fixed: held constant.
 
     Derived: a formula computes the parameter from other hyperparameters, so that the study can search another parametrisation.
     """
-    value: Value | None = None
+    value: HyperparameterValue | None = None
     """Value of a fixed parameter."""
     searched_in: Domain | None = None
     """Former range of a parameter that was fixed because it mattered little; the final `exploit` study searches this range
@@ -76,7 +76,7 @@ class Parameter(Domain):
     """Formula of a derived parameter, such as `effective_learning_rate * (1 - momentum)`."""
     equals: str | None = None
     """Formula that computes a searched parameter from logged parameters, such as `learning_rate / (1 - momentum)`."""
-    when: Mapping[str, Value] | None = None
+    when: Mapping[str, HyperparameterValue] | None = None
     """Condition under which the parameter exists: {other parameter: its value}."""
     why: str | None = None
     """Reason for the parameter's role and range."""
@@ -90,9 +90,11 @@ class Parameter(Domain):
         if (
             self.value is not None
             and not isinstance(self.value, str)
-            and not self.reach[0] <= self.value <= self.reach[1]
+            and not self.declared_limits[0] <= self.value <= self.declared_limits[1]
         ):
-            raise ValueError(f"the value {self.value:g} exceeds the limits, {self.reach[0]:g} to {self.reach[1]:g}")
+            raise ValueError(
+                f"the value {self.value:g} exceeds the limits, {self.declared_limits[0]:g} to {self.declared_limits[1]:g}"
+            )
         if self.role != "fixed" and self.searched_in is not None:
             raise ValueError("only a fixed parameter can have searched_in")
         if self.role not in ("fixed", "derived"):
@@ -114,17 +116,17 @@ class Parameter(Domain):
             raise ValueError("only a searched parameter can have `equals`")
         for text in (self.formula, self.equals):
             if text is not None:
-                formula.parse(text)
+                formula.parse_formula(text)
 
     @property
     def searched(self) -> bool:
         """True if the study varies the parameter."""
-        return self.role not in ("fixed", "derived") and self.varied
+        return self.role not in ("fixed", "derived") and self.has_several_values
 
-    def fix_value(self, value: Value, *, why: str) -> Parameter:
+    def fix_value(self, value: HyperparameterValue, *, why: str) -> Parameter:
         """Return the parameter with a fixed value. The parameter keeps its declared limits, unless the value lies outside of
         them."""
-        inside = isinstance(value, str) or self.reach[0] <= value <= self.reach[1]
+        inside = isinstance(value, str) or self.declared_limits[0] <= value <= self.declared_limits[1]
         limits = self.limits if inside else None
         kind = self.type if self.type in ("int", "float") and not isinstance(value, str) else None
         return Parameter(role="fixed", type=kind, value=value, limits=limits, when=self.when, why=why)
@@ -143,7 +145,7 @@ class Bounds(BaseModel):
 
     low: float | None = None
     high: float | None = None
-    choices: Annotated[tuple[Value, ...], Field(min_length=1)] | None = None
+    choices: Annotated[tuple[HyperparameterValue, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -153,7 +155,7 @@ class Bounds(BaseModel):
             raise ValueError(f"low ({self.low:g}) must not exceed high ({self.high:g})")
         return self
 
-    def contains(self, value: Value) -> bool:
+    def contains(self, value: HyperparameterValue) -> bool:
         """Return True if `value` lies within the bounds or on one of their ends. A text never lies within a numeric range."""
         if self.choices is not None:
             return value in self.choices
@@ -171,7 +173,7 @@ class Region(BaseModel):
     where: Annotated[Mapping[Name, Bounds], Field(min_length=1)]
     why: str | None = None
 
-    def contains(self, trial: Mapping[str, Value]) -> bool:
+    def contains(self, trial: Mapping[str, HyperparameterValue]) -> bool:
         """Return True if a trial {parameter: value} lies in the region; False if the trial lacks a bounded parameter."""
         return all(name in trial and bounds.contains(trial[name]) for name, bounds in self.where.items())
 
@@ -211,7 +213,7 @@ class StudySpec(BaseModel):
     parameters: Mapping[Name, Parameter] = {}
     forbidden: tuple[Region, ...] = ()
     """Regions without trials, because earlier trials in them failed."""
-    settings: tuple[Mapping[Name, Value], ...] = ()
+    settings: tuple[Mapping[Name, HyperparameterValue], ...] = ()
     """Settings of the searched parameters to train in this order, instead of settings drawn from the search space."""
     trials: Annotated[int, Field(ge=1, le=MAX_TRIALS)] | None = None
     sampler: Sampler = Sampler()
@@ -221,7 +223,7 @@ class StudySpec(BaseModel):
     checkpoints: Checkpoints | None = None
     seeds: Annotated[int, Field(ge=1, le=MAX_SEEDS)] | None = None
     """Number of seeds with which each trial is repeated."""
-    schedule: Mapping[str, Value] | None = None
+    schedule: Mapping[str, HyperparameterValue] | None = None
     """Learning-rate schedule, for example {kind: cosine, warmup_steps: 500}."""
     notes: tuple[str, ...] = ()
     """Advice to the user that is no part of the search space."""
@@ -230,7 +232,7 @@ class StudySpec(BaseModel):
     final_train_steps: Annotated[int, Field(ge=1)] | None = None
     """Number of optimizer steps of the final model if trials are shorter; the Deep Learning Tuning Playbook calls it the
     production length."""
-    probe: Probe | None = None
+    probe: ProbeKind | None = None
     """Kind of diagnostic measurement if the study does not compare settings (see `advisor.contract.TAG_PROBE`); None for normal
     studies."""
     starts_from: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
@@ -247,7 +249,7 @@ class StudySpec(BaseModel):
             self._check_names(name, "formula", parameter.formula)
             self._check_names(name, "equals", parameter.equals)
         conditions = {n: p.when or () for n, p in self.parameters.items() if p.when}
-        formulas = {n: _names(p.formula) for n, p in self.parameters.items() if p.formula}
+        formulas = {n: _names_in_formula(p.formula) for n, p in self.parameters.items() if p.formula}
         for name in self.parameters:
             if name in _all_dependencies(name, conditions):
                 raise SpecEntryError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
@@ -277,7 +279,7 @@ class StudySpec(BaseModel):
                 )
 
     def _check_names(self, name: str, key: str, text: str | None) -> None:
-        for other in sorted(_names(text)):
+        for other in sorted(_names_in_formula(text)):
             if other not in self.parameters:
                 raise SpecEntryError(
                     f"{text!r} refers to {other!r}, which is not in the study", "parameters", name, key
@@ -285,7 +287,7 @@ class StudySpec(BaseModel):
             if other == name:
                 raise SpecEntryError(f"{text!r} refers to {name!r} itself", "parameters", name, key)
 
-    def completed(self, trial: Mapping[str, Value]) -> dict[str, Value]:
+    def with_computed_values(self, trial: Mapping[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
         """Return the trial {parameter: value}, with all further parameters that can be computed from its values.
 
         `formula` computes derived parameters, and `equals` computes searched parameters. A parameter is left out if its
@@ -303,14 +305,16 @@ class StudySpec(BaseModel):
             missing = {n: text for n, text in missing.items() if n not in computed_values}
         return values
 
-    def _computed_value(self, name: str, text: str, trial: Mapping[str, Value]) -> Value | None:
+    def _computed_value(
+        self, name: str, text: str, trial: Mapping[str, HyperparameterValue]
+    ) -> HyperparameterValue | None:
         parameter = self.parameters[name]
         if any(trial.get(parent) != required for parent, required in (parameter.when or {}).items()):
             return None
-        value = formula.parse(text).value(trial)
+        value = formula.parse_formula(text).value(trial)
         return round(value) if value is not None and parameter.type == "int" else value
 
-    def forbids(self, trial: Mapping[str, Value]) -> Region | None:
+    def forbidden_region_of(self, trial: Mapping[str, HyperparameterValue]) -> Region | None:
         """Return the first forbidden region that contains the trial {parameter: value}, or None if no region contains it."""
         return next((region for region in self.forbidden if region.contains(trial)), None)
 
@@ -320,7 +324,7 @@ class StudySpec(BaseModel):
         return {name: p for name, p in self.parameters.items() if p.searched}
 
     @property
-    def fixed_values(self) -> dict[str, Value]:
+    def fixed_values(self) -> dict[str, HyperparameterValue]:
         """The values of the parameters that the study holds constant, keyed by name."""
         return {n: p.value for n, p in self.parameters.items() if p.role == "fixed" and p.value is not None}
 
@@ -336,9 +340,9 @@ class StudySpec(BaseModel):
                 return False
         return True
 
-    def fix_value(self, name: str, value: Value, *, why: str) -> Parameter:
+    def fix_value(self, name: str, value: HyperparameterValue, *, why: str) -> Parameter:
         """Return the parameter as a fixed one with this value; unchanged if it is already a constant with this value."""
-        constant = Parameter(role="fixed", value=value, why=SAME)
+        constant = Parameter(role="fixed", value=value, why=SAME_IN_ALL_TRIALS)
         return constant if self.parameters.get(name) == constant else constant.model_copy(update={"why": why})
 
     def with_parameter(self, name: str, parameter: Parameter) -> StudySpec:
@@ -346,8 +350,8 @@ class StudySpec(BaseModel):
         return self.model_copy(update={"parameters": {**self.parameters, name: parameter}})
 
 
-def _names(text: str | None) -> frozenset[str]:
-    return formula.parse(text).names if text is not None else frozenset()
+def _names_in_formula(text: str | None) -> frozenset[str]:
+    return formula.parse_formula(text).names if text is not None else frozenset()
 
 
 def _all_dependencies(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:

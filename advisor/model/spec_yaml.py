@@ -15,16 +15,16 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from advisor.model.errors import AdvisorError, os_errors_as
+from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.prediction import describe_prediction
-from advisor.model.spec import SAME, Parameter, Region, SpecEntryError, StudySpec
+from advisor.model.spec import SAME_IN_ALL_TRIALS, Parameter, Region, SpecEntryError, StudySpec
 from advisor.model.words import capitalise, clean, short_text
 
-_MAX_BYTES = 2_000_000
+_MAX_FILE_BYTES = 2_000_000
 """Maximum size of a study file in bytes."""
 
 
-class _Loader(yaml.SafeLoader):
+class _StudyFileLoader(yaml.SafeLoader):
     """YAML loader with YAML 1.2 scalars. The loader rejects tags, unpaired surrogates, and aliases, because aliases can make a
     small file expand to a large one."""
 
@@ -42,7 +42,7 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-class _Dumper(yaml.SafeDumper):
+class _StudyFileDumper(yaml.SafeDumper):
     """YAML dumper that quotes every text that YAML 1.1 or YAML 1.2 would read as another type."""
 
 
@@ -51,12 +51,14 @@ _INT_PATTERN = re.compile(r"^[-+]?[0-9]+$")
 _FLOAT_PATTERN = re.compile(
     r"^(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
 )
-_Loader.yaml_implicit_resolvers = {}
-_Loader.add_implicit_resolver(
+_StudyFileLoader.yaml_implicit_resolvers = {}
+_StudyFileLoader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
-_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
-for _reader in (_Loader, _Dumper):
+_StudyFileLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]
+)
+for _reader in (_StudyFileLoader, _StudyFileDumper):
     _reader.add_implicit_resolver("tag:yaml.org,2002:int", _INT_PATTERN, list("-+0123456789"))
     _reader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT_PATTERN, list("-+.0123456789"))
 
@@ -64,26 +66,26 @@ for _reader in (_Loader, _Dumper):
 # --- reading --------------------------------------------------------------------------------------------------------------------
 
 
-def load(path: Path) -> StudySpec:
+def load_study_file(path: Path) -> StudySpec:
     """Read a study from a study file. Raises AdvisorError with one line that names the key and the line number of the error."""
-    with os_errors_as(f"cannot read the study file {str(path)!r}"), path.open("rb") as file:
-        raw = file.read(_MAX_BYTES + 1)
-    if len(raw) > _MAX_BYTES:
+    with convert_os_errors(f"cannot read the study file {str(path)!r}"), path.open("rb") as file:
+        raw = file.read(_MAX_FILE_BYTES + 1)
+    if len(raw) > _MAX_FILE_BYTES:
         raise AdvisorError(
-            f"the study file {str(path)!r} is larger than {_MAX_BYTES // 1_000_000} MB; is this a study file?"
+            f"the study file {str(path)!r} is larger than {_MAX_FILE_BYTES // 1_000_000} MB; is this a study file?"
         )
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         raise AdvisorError(f"the study file {str(path)!r} is not UTF-8 text") from None
-    return loads(text, source=str(path))
+    return parse_study_file(text, source=str(path))
 
 
-def loads(text: str, *, source: str = "study file") -> StudySpec:
+def parse_study_file(text: str, *, source: str = "study file") -> StudySpec:
     """Parse a study from the text of a study file. Raises AdvisorError with one line about the error. source: name of the text
     in this line."""
     try:
-        loader = _Loader(text)
+        loader = _StudyFileLoader(text)
         node = loader.get_single_node()
         data = loader.construct_document(node) if node is not None else None
     except yaml.MarkedYAMLError as error:
@@ -103,7 +105,7 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
         misplaced = first.get("ctx", {}).get("error")
         keys = misplaced.keys if isinstance(misplaced, SpecEntryError) else ()
         location = (*(str(part) for part in first["loc"]), *keys)
-        line = _line_of_node(node, location)
+        line = _line_of_key(node, location)
         key = " ".join(".".join(location).split()) or "study file"
         message = "is not a key of a study file" if first["type"] == "extra_forbidden" else first["msg"]
         message = message.removeprefix("Value error, ")
@@ -121,7 +123,9 @@ def _add_constants(data: dict[Any, Any], source: str) -> None:
             raise AdvisorError(f"{source}, constants.{name}: a constant is a number, a word, true or false")
         if name in known:
             raise AdvisorError(f"{source}, constants.{name}: it is also a parameter; remove one of the two")
-    fixed = {name: {"role": "fixed", "value": value, "why": SAME} for name, value in (constants or {}).items()}
+    fixed = {
+        name: {"role": "fixed", "value": value, "why": SAME_IN_ALL_TRIALS} for name, value in (constants or {}).items()
+    }
     if fixed and (parameters is None or isinstance(parameters, dict)):
         data["parameters"] = {**known, **fixed}
     if isinstance(data.get("baseline"), dict):
@@ -130,7 +134,7 @@ def _add_constants(data: dict[Any, Any], source: str) -> None:
 
 def find_line_number(text: str, *keys: str) -> int:
     """Return the line number, from 1, of the innermost of the nested `keys` that occurs in the text of a study file."""
-    return _line_of_node(_Loader(text).get_single_node(), keys)
+    return _line_of_key(_StudyFileLoader(text).get_single_node(), keys)
 
 
 def _reject_duplicates(node: Any, source: str) -> None:
@@ -146,7 +150,7 @@ def _reject_duplicates(node: Any, source: str) -> None:
             _reject_duplicates(item, source)
 
 
-def _line_of_node(node: Any, location: tuple[str, ...]) -> int:
+def _line_of_key(node: Any, location: tuple[str, ...]) -> int:
     """Return the line number of the innermost key of `location` that occurs in the YAML node."""
     line = int(node.start_mark.line) + 1
     for part in location:
@@ -161,7 +165,7 @@ def _line_of_node(node: Any, location: tuple[str, ...]) -> int:
     return line
 
 
-def schema() -> dict[str, Any]:
+def study_file_schema() -> dict[str, Any]:
     """Return the JSON Schema of a study file."""
     full_schema = StudySpec.model_json_schema()
     # StudySpec refers to itself, so pydantic moves its schema to $defs. Users of the schema expect the keys of StudySpec at the
@@ -179,32 +183,32 @@ def schema() -> dict[str, Any]:
 # --- writing --------------------------------------------------------------------------------------------------------------------
 
 
-def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Container[str] = ()) -> str:
+def format_study_file(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Container[str] = ()) -> str:
     """Return the study as YAML, with a comment on each parameter that differs from the study `parent`.
 
     inferred: names of the parameters of `parent` whose ranges were inferred from trials.
     """
     if parent is None:
-        return "\n".join(_lines(spec, {})) + "\n"
+        return "\n".join(_study_file_lines(spec, {})) + "\n"
     origin = clean(short_text(parent.study))
     head = (
         f"# Written by advisor to follow {origin}. Comments mark parameters that differ from that study.",
         "# Draw the trials: advisor sample THIS_FILE",
     )
-    return "\n".join((*head, *_lines(spec, _differences(spec, parent, inferred)))) + "\n"
+    return "\n".join((*head, *_study_file_lines(spec, _comments_on_differences(spec, parent, inferred)))) + "\n"
 
 
-def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
+def _study_file_lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of a study file. differences: comment on each parameter that differs from the preceding round, by name."""
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in ("study", "goal", "probe", "round", "parent"):
         if key in data:
-            yield _entry(key, data[key])
-    yield _entry("objective", spec.objective.model_dump(), flow=True)
-    yield from _space(spec, differences)
+            yield _yaml_entry(key, data[key])
+    yield _yaml_entry("objective", spec.objective.model_dump(), flow=True)
+    yield from _search_space_lines(spec, differences)
     if spec.trials is not None:
-        yield _entry("trials", spec.trials)
-    yield _entry("sampler", spec.sampler.model_dump(), flow=True)
+        yield _yaml_entry("trials", spec.trials)
+    yield _yaml_entry("sampler", spec.sampler.model_dump(), flow=True)
     for key in (
         "max_train_steps",
         "final_train_steps",
@@ -215,9 +219,9 @@ def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
         "reading",
     ):
         if key in data:
-            yield _entry(key, data[key], flow=True)
+            yield _yaml_entry(key, data[key], flow=True)
     if spec.schedule is not None:
-        yield _entry("schedule", dict(spec.schedule), flow=True)
+        yield _yaml_entry("schedule", dict(spec.schedule), flow=True)
     if spec.notes:
         yield "notes:"
         for note in spec.notes:
@@ -229,20 +233,20 @@ def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
             text = describe_prediction(prediction, spec.objective)
             yield from (f"  # {line}" for line in textwrap.wrap(clean(f"{capitalise(text)}."), _MAX_TEXT_COLUMNS))
             entries = prediction.model_dump(mode="json", exclude_none=True)
-            yield f"  - {_entry('rule', entries.pop('rule'))}"
-            yield from (f"    {_entry(key, value, flow=True)}" for key, value in entries.items())
+            yield f"  - {_yaml_entry('rule', entries.pop('rule'))}"
+            yield from (f"    {_yaml_entry(key, value, flow=True)}" for key, value in entries.items())
     if spec.baseline is not None:
         yield "baseline:"
-        yield from (f"  {line}" for line in _lines(spec.baseline, {}))
+        yield from (f"  {line}" for line in _study_file_lines(spec.baseline, {}))
 
 
-def _space(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
+def _search_space_lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
     constants = {n: p.value for n, p in spec.parameters.items() if n not in differences and _is_constant(p)}
     if len(constants) < len(spec.parameters):
         yield "parameters:"
         for name, parameter in spec.parameters.items():
             if name not in constants:
-                yield from _parameter(name, parameter, differences.get(name))
+                yield from _parameter_lines(name, parameter, differences.get(name))
     if constants:
         yield "constants:  # the same in every trial"
         for name, value in constants.items():
@@ -250,7 +254,7 @@ def _space(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
     if spec.forbidden:
         yield "forbidden:"
         for region in spec.forbidden:
-            yield from _region(region)
+            yield from _region_lines(region)
     if spec.settings:
         yield "settings:"
         for setting in spec.settings:
@@ -260,17 +264,17 @@ def _space(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
 def _is_constant(parameter: Parameter) -> bool:
     """Return True if the parameter has the same value in all trials, so that one line describes it."""
     value = parameter.value
-    return value is not None and parameter == Parameter(role="fixed", value=value, why=SAME)
+    return value is not None and parameter == Parameter(role="fixed", value=value, why=SAME_IN_ALL_TRIALS)
 
 
 _MAX_TEXT_COLUMNS = 105
 """Maximum number of columns of a line in a study file; longer texts are wrapped."""
-_KEYS = (
+_PARAMETER_KEYS = (
     "role", "type", "low", "high", "scale", "limits", "choices", "value", "searched_in", "formula", "equals", "when", "why",
 )  # fmt: skip
 
 
-def _parameter(name: str, parameter: Parameter, difference: str | None) -> Iterator[str]:
+def _parameter_lines(name: str, parameter: Parameter, difference: str | None) -> Iterator[str]:
     yield f"  {_yaml_scalar(name)}:"
     if difference is not None:
         yield f"    # {difference}"
@@ -279,22 +283,22 @@ def _parameter(name: str, parameter: Parameter, difference: str | None) -> Itera
         del entries["scale"]
     if parameter.searched_in is not None:
         entries["searched_in"] = parameter.searched_in.model_dump(mode="json", exclude_defaults=True)
-    for key in _KEYS:
+    for key in _PARAMETER_KEYS:
         if key in entries:
             value = entries[key]
             if key in ("low", "high") and parameter.type == "int" and float(value).is_integer():
                 value = int(value)
-            yield from _why(value) if key == "why" else ["    " + _entry(key, value, flow=True)]
+            yield from _reason_lines(value) if key == "why" else ["    " + _yaml_entry(key, value, flow=True)]
 
 
-def _region(region: Region) -> Iterator[str]:
+def _region_lines(region: Region) -> Iterator[str]:
     entries = region.model_dump(mode="json", exclude_none=True)
-    yield "  - " + _entry("where", entries["where"], flow=True)
+    yield "  - " + _yaml_entry("where", entries["where"], flow=True)
     if region.why is not None:
-        yield from _why(region.why)
+        yield from _reason_lines(region.why)
 
 
-def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -> dict[str, str]:
+def _comments_on_differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -> dict[str, str]:
     """Return a comment, by name, on each parameter that differs from that in `parent` in more than its reason."""
     comments = {}
     for name, parameter in spec.parameters.items():
@@ -302,12 +306,12 @@ def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -
         if old_parameter is None:
             comments[name] = "new in this round"
         elif old_parameter.model_dump(exclude={"why"}) != parameter.model_dump(exclude={"why"}):
-            before = describe(old_parameter, "tried" if name in inferred else "searched")
+            before = describe_parameter(old_parameter, "tried" if name in inferred else "searched")
             comments[name] = clean(f"the preceding round {before}")
     return comments
 
 
-def describe(parameter: Parameter, verb: str = "searched") -> str:
+def describe_parameter(parameter: Parameter, verb: str = "searched") -> str:
     """Return one line on what the study did with the parameter, such as `searched 1e-05 to 0.001 (log)` or `fixed it at 64`.
 
     verb: first word of the line if the study searched the parameter.
@@ -321,30 +325,32 @@ def describe(parameter: Parameter, verb: str = "searched") -> str:
     return f"{verb} " + ", ".join(short_text(option) for option in parameter.options)
 
 
-def _entry(key: str, value: Any, *, flow: bool = False) -> str:
+def _yaml_entry(key: str, value: Any, *, flow: bool = False) -> str:
     if isinstance(value, dict | list | tuple) and flow:
         return f"{key}: {_one_line_yaml(value)}"
     return f"{key}: {_yaml_scalar(value)}"
 
 
-def _why(text: str) -> Iterator[str]:
+def _reason_lines(text: str) -> Iterator[str]:
     """Yield the lines that state the reason for a parameter or region in a study file."""
-    yield from _wrapped_lines({"why": text}, "    ") if text.isprintable() else ["    " + _entry("why", text)]
+    yield from _wrapped_lines({"why": text}, "    ") if text.isprintable() else ["    " + _yaml_entry("why", text)]
 
 
 def _wrapped_lines(value: Any, indent: str) -> Iterator[str]:
     """Yield the YAML lines of a value, wrapped at `_MAX_TEXT_COLUMNS` columns."""
-    body: str = yaml.dump(value, Dumper=_Dumper, width=_MAX_TEXT_COLUMNS - len(indent), allow_unicode=True)
+    body: str = yaml.dump(value, Dumper=_StudyFileDumper, width=_MAX_TEXT_COLUMNS - len(indent), allow_unicode=True)
     yield from (indent + line for line in body.splitlines())
 
 
 def _one_line_yaml(value: Any) -> str:
-    body: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False)
+    body: str = yaml.dump(value, Dumper=_StudyFileDumper, default_flow_style=True, width=10**6, sort_keys=False)
     return body.rstrip()
 
 
 def _yaml_scalar(value: Any) -> str:
     """Return a value as one line of YAML, with quotes if needed and escape sequences for invisible characters."""
     plain = not isinstance(value, str) or value.isprintable()
-    body = yaml.dump(value, Dumper=_Dumper, default_style=None if plain else '"', width=10**6, allow_unicode=plain)
+    body = yaml.dump(
+        value, Dumper=_StudyFileDumper, default_style=None if plain else '"', width=10**6, allow_unicode=plain
+    )
     return body.removesuffix("\n").removesuffix("\n...")

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from advisor.model.reading import Decision, Kind
-from advisor.model.space import BoolArray, FloatArray, IntArray, Value
+from advisor.model.reading import Decision, WorkloadKind
+from advisor.model.space import BoolArray, FloatArray, HyperparameterValue, IntArray
 from advisor.model.spec import Parameter, StudySpec
 
-Status = Literal[
+TrialStatus = Literal[
     "complete",
     "early_stopped",  # the training script's own early-stopping rule (patience) ended the trial; its best result is valid
     "pruned",  # ended by a tuner because other trials were better; the result at full length is unknown
@@ -97,7 +97,7 @@ class Curve:
         return self if keep.all() else Curve(self.steps[keep], self.values[keep], self.times[keep])
 
 
-def digits(value: float) -> float:
+def round_to_result_digits(value: float) -> float:
     """Round a result to `DIGITS` significant digits, because sums of the same numbers may differ in the last digits."""
     return float(f"{value:.{DIGITS}g}")
 
@@ -131,8 +131,8 @@ class Trial:
     id: str
     """Id of the run in the experiment tracker."""
     name: str
-    status: Status
-    params: Mapping[str, Value]
+    status: TrialStatus
+    params: Mapping[str, HyperparameterValue]
     seed: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     """Facts about the run, as text, which an adapter or importer recorded. The keys are the names of tags in
@@ -191,7 +191,7 @@ class Study:
     """Warnings about the data of the study, each one sentence."""
     unit: StepUnit = "step"
     """Unit of the curves' steps: optimizer steps, epochs if only epochs were logged, or a unit of time."""
-    kind: Kind = "unknown"
+    kind: WorkloadKind = "unknown"
     """Kind of workload."""
     target: float | None = None
     """Objective value at which all trials stopped, so that their results are equal by design; None if trials did not stop this
@@ -340,10 +340,10 @@ class Study:
         Trials that were pruned or stopped before 90 % of their planned steps are left out, because their results at full length
         are unknown. If no trial is complete, the mask contains all feasible trials.
         """
-        complete = self.feasible & np.array([not self._censored(t) for t in self.trials], dtype=np.bool_)
+        complete = self.feasible & np.array([not self._is_full_result_unknown(t) for t in self.trials], dtype=np.bool_)
         return complete if complete.any() else self.feasible
 
-    def _censored(self, trial: Trial) -> bool:
+    def _is_full_result_unknown(self, trial: Trial) -> bool:
         steps = self.cost_curve(trial).steps
         stopped = trial.status == "stopped" and len(steps) > 0 and bool(steps[-1] < 0.9 * self.planned_steps(trial))
         return trial.status == "pruned" or stopped
@@ -365,7 +365,7 @@ class Study:
 
     def rank_key(self, trial: Trial) -> tuple[float, float]:
         """Return a key to sort trials by: (best cost, mean cost in the second half of training). Trials with the same key tie."""
-        return digits(self.costs[trial.index]), digits(self.late_cost(trial))
+        return round_to_result_digits(self.costs[trial.index]), round_to_result_digits(self.late_cost(trial))
 
     def late_cost(self, trial: Trial) -> float:
         """Return the mean cost over the second half of the trial's evaluations."""
@@ -380,4 +380,4 @@ class Study:
         """Return each trial's position in the range of parameter `name`: 0 at the low end, 1 at the high end, NaN without the
         parameter."""
         chosen = self.trials if trials is None else trials
-        return self.spec.parameters[name].to_unit([t.params.get(name, "") for t in chosen])
+        return self.spec.parameters[name].to_positions([t.params.get(name, "") for t in chosen])

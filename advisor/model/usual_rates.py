@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from advisor.model import optimizers
-from advisor.model.space import words_of
+from advisor.model.space import words_of_name
 from advisor.model.study import Study
 
 HALF_DECADE = math.sqrt(10)
@@ -35,39 +35,45 @@ class UsualRates(NamedTuple):
     high: float
 
 
-SGD = UsualRates("SGD", 1e-4, 1.0)
-ADAM = UsualRates("Adam", 1e-6, 0.03)
-ADAMW = ADAM._replace(training="AdamW")
-LION = UsualRates("Lion", 1e-7, 3e-3)
-FINE_TUNING = UsualRates("fine-tuning", 1e-7, 1e-3)
+SGD_RATES = UsualRates("SGD", 1e-4, 1.0)
+ADAM_RATES = UsualRates("Adam", 1e-6, 0.03)
+ADAMW_RATES = ADAM_RATES._replace(training="AdamW")
+LION_RATES = UsualRates("Lion", 1e-7, 3e-3)
+FINE_TUNING_RATES = UsualRates("fine-tuning", 1e-7, 1e-3)
 
-BY_OPTIMIZER = {
-    "sgd": SGD,
-    "nesterov": SGD,
-    "momentum": SGD,
-    "adam": ADAM,
-    "adamw": ADAMW,
-    "nadam": ADAM._replace(training="NAdam"),
-    "radam": ADAM._replace(training="RAdam"),
-    "adamax": ADAM._replace(training="Adamax"),
-    "rmsprop": ADAM._replace(training="RMSprop"),
-    "lamb": ADAM._replace(training="LAMB"),
-    "adafactor": ADAM._replace(training="Adafactor"),
-    "lion": LION,
+RATES_BY_OPTIMIZER = {
+    "sgd": SGD_RATES,
+    "nesterov": SGD_RATES,
+    "momentum": SGD_RATES,
+    "adam": ADAM_RATES,
+    "adamw": ADAMW_RATES,
+    "nadam": ADAM_RATES._replace(training="NAdam"),
+    "radam": ADAM_RATES._replace(training="RAdam"),
+    "adamax": ADAM_RATES._replace(training="Adamax"),
+    "rmsprop": ADAM_RATES._replace(training="RMSprop"),
+    "lamb": ADAM_RATES._replace(training="LAMB"),
+    "adafactor": ADAM_RATES._replace(training="Adafactor"),
+    "lion": LION_RATES,
 }
 """Usual learning rates for each word in optimizer names; for example, adamw_torch and paged_adamw_8bit both count as AdamW."""
 
 MAX_SEARCHED_CHARS = 200
 """Maximum number of characters of a name or value that are searched for words."""
-_OFF_WORDS = frozenset(("", "0", "false", "no", "none", "null"))
+_NOT_PRETRAINED_VALUES = frozenset(("", "0", "false", "no", "none", "null"))
 _PRETRAINED_WORDS = frozenset("finetune finetuned finetuning pretrained lora qlora peft".split())
-_PRETRAINED_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"}, {"base", "model"}, {"pre", "trained"})
+_PRETRAINED_WORD_PAIRS = (
+    {"fine", "tune"},
+    {"fine", "tuning"},
+    {"fine", "tuned"},
+    {"base", "model"},
+    {"pre", "trained"},
+)
 
 
-def of_optimizer(name: str) -> UsualRates | None:
+def rates_of_optimizer(name: str) -> UsualRates | None:
     """Return the usual learning rates of the named optimizer; None if the optimizer is unknown."""
-    words = [*re.split(r"[^a-z]+", name.lower()), optimizers.optimizer_of(name)]
-    return next((BY_OPTIMIZER[w] for w in words if w in BY_OPTIMIZER), None)
+    words = [*re.split(r"[^a-z]+", name.lower()), optimizers.optimizer_in_value(name)]
+    return next((RATES_BY_OPTIMIZER[w] for w in words if w in RATES_BY_OPTIMIZER), None)
 
 
 def starts_from_pretrained(params: Mapping[str, object]) -> bool:
@@ -81,12 +87,12 @@ def starts_from_pretrained(params: Mapping[str, object]) -> bool:
 @lru_cache(maxsize=10_000)
 def mentions_pretrained(text: str) -> bool:
     """Return True if a name, such as the name of a study, says that a pretrained model is fine-tuned."""
-    words = set(words_of(text[:MAX_SEARCHED_CHARS]))
-    return bool(words & _PRETRAINED_WORDS) or any(pair <= words for pair in _PRETRAINED_PAIRS)
+    words = set(words_of_name(text[:MAX_SEARCHED_CHARS]))
+    return bool(words & _PRETRAINED_WORDS) or any(pair <= words for pair in _PRETRAINED_WORD_PAIRS)
 
 
 def _shows_pretrained(name: str, value: str) -> bool:
-    if value.strip().lower() in _OFF_WORDS:
+    if value.strip().lower() in _NOT_PRETRAINED_VALUES:
         return False
     return mentions_pretrained(name) or name.endswith("name_or_path") or mentions_pretrained(value)
 

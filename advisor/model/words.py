@@ -8,13 +8,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from advisor.model.space import Value, round_significant
+from advisor.model.space import HyperparameterValue, round_significant
 
-MISSING = "–"
+MISSING_VALUE_TEXT = "–"
 _REPLACEMENT_CHARACTER = "\ufffd"
 _WHITESPACE_PATTERN = re.compile(r"\s+")
 # These Unicode marks change the direction of all text after them, even outside of their HTML element.
-_DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
+_TEXT_DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
 
 
 def clean(text: object) -> str:
@@ -23,16 +23,16 @@ def clean(text: object) -> str:
     one_line = _WHITESPACE_PATTERN.sub(" ", str(text)).strip()
     if one_line.isascii() and one_line.isprintable():
         return one_line
-    return "".join(_REPLACEMENT_CHARACTER if _is_unsafe(c) else c for c in one_line)
+    return "".join(_REPLACEMENT_CHARACTER if _is_unsafe_char(c) else c for c in one_line)
 
 
-def encodable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return `text` in a form that UTF-8 can encode, with a replacement character for lone surrogates."""
     return text if text.isascii() else re.sub("[\ud800-\udfff]", _REPLACEMENT_CHARACTER, text)
 
 
-def _is_unsafe(char: str) -> bool:
-    return char in _DIRECTION_MARKS or unicodedata.category(char) in ("Cc", "Cs", "Co", "Cn")
+def _is_unsafe_char(char: str) -> bool:
+    return char in _TEXT_DIRECTION_MARKS or unicodedata.category(char) in ("Cc", "Cs", "Co", "Cn")
 
 
 def shorten(text: str, length: int = 40) -> str:
@@ -48,7 +48,7 @@ def shorten(text: str, length: int = 40) -> str:
 def number(value: float | None, digits: int = 4) -> str:
     """Format a number with `digits` significant digits (0.1919, 12,800, 3.16e-4); return a dash for None."""
     if value is None or math.isnan(value):
-        return MISSING
+        return MISSING_VALUE_TEXT
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     if value == 0:
@@ -72,10 +72,10 @@ def plain_number(value: float | None, digits: int = 4) -> str:
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
-def setting(value: Value | None, digits: int = 4) -> str:
+def setting(value: HyperparameterValue | None, digits: int = 4) -> str:
     """Return the value of a hyperparameter as text."""
     if value is None:
-        return MISSING
+        return MISSING_VALUE_TEXT
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -83,7 +83,7 @@ def setting(value: Value | None, digits: int = 4) -> str:
     return plain_number(float(value), digits)
 
 
-def count_best(n: int) -> str:
+def best_trials_phrase(n: int) -> str:
     """Return `best trial` for n = 1, and `best 12 trials` for n = 12."""
     return "best trial" if n == 1 else f"best {count(n, 'trial')}"
 
@@ -112,7 +112,7 @@ def listed(items: Iterable[str], limit: int = 3) -> str:
     return " and ".join([", ".join(shown_items[:-1]), shown_items[-1]] if len(shown_items) > 1 else list(shown_items))
 
 
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return one line for each row of a table, with aligned columns. All rows must have equally many cells."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -122,7 +122,7 @@ def capitalise(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def lower_first(text: str) -> str:
+def lower_first_letter(text: str) -> str:
     """Return the text with a small first letter, to continue a sentence; a first word in capitals, such as DPO, stays
     unchanged."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
@@ -134,7 +134,7 @@ def sentence(text: str) -> str:
     return stripped if not stripped or stripped[-1] in ".!?…:" else stripped + "."
 
 
-def short_text(value: Value | None) -> str:
+def short_text(value: HyperparameterValue | None) -> str:
     """Return a value as short text, with four significant digits and no line breaks."""
     if isinstance(value, float):
         return f"{round_significant(value, 4):.12g}" if 0.99 < value < 1 else f"{value:.4g}"
@@ -151,10 +151,14 @@ def share(part: float) -> str:
     return f"{percent:.0f} %"
 
 
-CONFIDENCES = ((0.9, "high", "High confidence"), (0.7, "medium", "Medium confidence"), (0.0, "low", "Low confidence"))
+CONFIDENCE_LEVELS = (
+    (0.9, "high", "High confidence"),
+    (0.7, "medium", "Medium confidence"),
+    (0.0, "low", "Low confidence"),
+)
 """Levels of confidence, each as (minimum confidence, key, label)."""
 
 
 def confidence(value: float) -> tuple[str, str]:
     """Return (key, label) for a confidence from 0 to 1."""
-    return next((key, label) for minimum, key, label in CONFIDENCES if value >= minimum)
+    return next((key, label) for minimum, key, label in CONFIDENCE_LEVELS if value >= minimum)

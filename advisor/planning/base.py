@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from advisor.model import formula, parameter_kinds
-from advisor.model.space import Value, is_learning_rate
+from advisor.model.space import HyperparameterValue, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.model.words import clean, setting
@@ -24,7 +24,7 @@ LENGTH_MISMATCH_NOTE = (
     "the same unit."
 )
 SAME_EPOCHS_NOTE = "A trial with {size} takes {length:,} steps for as many epochs as before, not {whole:,}."
-MIN_MISMATCH_RATIO = 1.5
+MIN_LENGTH_MISMATCH_RATIO = 1.5
 """A mismatch is reported if the ratio of the trials' median last step to the declared `max_train_steps` is at least this: one
 of the two numbers is wrong, or their units differ."""
 MIN_FULL_LENGTH_RATIO = 0.9
@@ -32,7 +32,7 @@ MIN_FULL_LENGTH_RATIO = 0.9
 
 GOAL_AFTER_FIX = "Search again once this is done: "
 """First words of a study's goal if the user must fix something by hand before the study."""
-MIN_TRIALS = 5
+MIN_SEARCH_TRIALS = 5
 """Minimum number of trials in a search; with fewer trials, no rule about the search space has enough data."""
 
 
@@ -42,7 +42,7 @@ def base(study: Study) -> StudySpec:
     if study.spec.baseline is not None:
         return study.spec.baseline.model_copy(update={"round": study.spec.round + 1, "parent": study.spec.study})
     spec = study.spec
-    best = best_setting(study, spec)
+    best = best_trial_setting(study, spec)
     parameters = {name: roles.parameter_in_next_study(study, name, best) for name in spec.parameters}
     choices = [len(p.options) for p in parameters.values() if p.searched]
     return StudySpec(
@@ -54,13 +54,13 @@ def base(study: Study) -> StudySpec:
         forbidden=spec.forbidden,
         trials=max(spec.trials or int(study.ended.sum()), 1, *choices),
         sampler=spec.sampler,
-        max_train_steps=_length(study, parameters),
+        max_train_steps=_max_train_steps(study, parameters),
         final_train_steps=spec.final_train_steps,
         evaluate_every=spec.evaluate_every or _evaluation_interval(study),
         checkpoints=spec.checkpoints,
         seeds=spec.seeds,
         schedule=spec.schedule,
-        notes=tuple(_notes(study, parameters)),
+        notes=tuple(_next_study_notes(study, parameters)),
         reading=spec.reading,
     )
 
@@ -69,36 +69,36 @@ def round_study_name(spec: StudySpec, number: int) -> str:
     return re.sub(r"-round-\d+$", "", spec.study) + f"-round-{number}"
 
 
-def best_setting(study: Study, spec: StudySpec) -> dict[str, Value]:
+def best_trial_setting(study: Study, spec: StudySpec) -> dict[str, HyperparameterValue]:
     """Return the best trial's values of the spec's hyperparameters; empty if no trial has a result.
 
     For a probe with a baseline, return the values that the probe fixes.
     """
-    values: dict[str, Value] = {}
+    values: dict[str, HyperparameterValue] = {}
     if study.probe is not None and study.spec.baseline is not None:
         values = {n: p.value for n, p in study.spec.parameters.items() if p.value is not None}
     elif ranked := study.ranked():
         return trial_setting(ranked[0], spec)
-    return {n: v for n, v in spec.completed(values).items() if n in spec.parameters}
+    return {n: v for n, v in spec.with_computed_values(values).items() if n in spec.parameters}
 
 
-def trial_setting(trial: Trial, spec: StudySpec) -> dict[str, Value]:
-    return {n: v for n, v in spec.completed(dict(trial.params)).items() if n in spec.parameters}
+def trial_setting(trial: Trial, spec: StudySpec) -> dict[str, HyperparameterValue]:
+    return {n: v for n, v in spec.with_computed_values(dict(trial.params)).items() if n in spec.parameters}
 
 
-def fixed_parameters(setting: dict[str, Value], spec: StudySpec) -> dict[str, Parameter]:
+def fixed_parameters(setting: dict[str, HyperparameterValue], spec: StudySpec) -> dict[str, Parameter]:
     """Return every hyperparameter of the study, fixed at its value in the setting. A hyperparameter with a formula is computed
     instead."""
     why = "as in the best trial so far"
     return {
-        n: computed_parameter(n, setting, spec) or spec.fix_value(n, value, why=why) for n, value in setting.items()
+        n: parameter_with_formula(n, setting, spec) or spec.fix_value(n, value, why=why) for n, value in setting.items()
     }
 
 
-def computed_parameter(name: str, setting: dict[str, Value], spec: StudySpec) -> Parameter | None:
+def parameter_with_formula(name: str, setting: dict[str, HyperparameterValue], spec: StudySpec) -> Parameter | None:
     """Return the hyperparameter with its formula if the formula needs only hyperparameters in the setting, else None."""
     parameter = spec.parameters[name]
-    if parameter.formula is None or not formula.parse(parameter.formula).names <= setting.keys():
+    if parameter.formula is None or not formula.parse_formula(parameter.formula).names <= setting.keys():
         return None
     return parameter.model_copy(update={"when": None})
 
@@ -110,12 +110,12 @@ def learning_rate(spec: StudySpec) -> str | None:
     return next((n for n in names if spec.parameters[n].searched), names[0] if names else None)
 
 
-def searches(spec: StudySpec) -> bool:
+def is_random_search(spec: StudySpec) -> bool:
     """Return whether each trial of the study has a different setting, drawn from the search space."""
     return bool(spec.searched) and spec.probe is None and not spec.settings and (spec.seeds or 1) == 1
 
 
-def validate(spec: StudySpec, before: StudySpec | None = None) -> StudySpec:
+def validate_spec(spec: StudySpec, before: StudySpec | None = None) -> StudySpec:
     """Validate the spec, which is necessary after `model_copy`. Parameters that are the same in the valid spec `before` are not
     validated again. Raises ValidationError.
     """
@@ -137,7 +137,7 @@ def with_training_lengths(study: Study, spec: StudySpec) -> StudySpec:
     return spec
 
 
-def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
+def _next_study_notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
     """Yield notes for the next study: an objective on test data, a declared training length that does not fit the trials, and a
     batch size that becomes fixed.
     """
@@ -146,17 +146,17 @@ def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
         yield VALIDATION_DATA_ADVICE.format(metric=objective.metric)
     ends = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t)) > 1]
     declared = study.spec.max_train_steps
-    if ends and declared and np.median(ends) >= MIN_MISMATCH_RATIO * declared:
+    if ends and declared and np.median(ends) >= MIN_LENGTH_MISMATCH_RATIO * declared:
         yield LENGTH_MISMATCH_NOTE.format(ran=int(np.median(ends)), declared=declared)
-    length = _length(study, parameters)
+    length = _max_train_steps(study, parameters)
     if length and length != declared:
         sizes = [f"{clean(n)} {setting(parameters[n].value)}" for n in fixed if parameter_kinds.is_batch_size(n)]
         yield SAME_EPOCHS_NOTE.format(size=sizes[0], length=length, whole=declared)
-    if any(parameter_kinds.is_batch_size(n) for n in fixed) and batch_sizes.needs_throughput(study):
-        yield batch_sizes.MEASURE
+    if any(parameter_kinds.is_batch_size(n) for n in fixed) and batch_sizes.lacks_throughput(study):
+        yield batch_sizes.MEASURE_THROUGHPUT_ADVICE
 
 
-def _length(study: Study, parameters: Mapping[str, Parameter]) -> int | None:
+def _max_train_steps(study: Study, parameters: Mapping[str, Parameter]) -> int | None:
     """If the next study fixes a batch size that this study searched, return the length of the trials with this batch size,
     because larger batches need fewer steps per epoch."""
     whole = study.spec.max_train_steps

@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 
 from advisor.computed.batch import throughput, tried_sizes
-from advisor.model.space import Value, as_number
+from advisor.model.space import HyperparameterValue, as_number
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
 
-MEASURE = (
+MEASURE_THROUGHPUT_ADVICE = (
     "Choose the batch size by throughput and memory before the next trials: measure them with "
     "advisor_pytorch.probes.batch_size_sweep, and again after a change of the model or the optimizer."
 )
 
 
-def parameter_in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
+def batch_size_parameter(study: Study, name: str, best: HyperparameterValue | None) -> Parameter:
     """Return the batch size of the next study: a list of choices if batch sizes are compared or no trial has a result, else
     fixed.
 
@@ -34,20 +34,20 @@ def parameter_in_next_study(study: Study, name: str, best: Value | None) -> Para
         return parameter.fix_value(best, why="as in the best trial")
     value = tried_sizes.usable_batch_size(study, name, size)
     whole = int(value) if value.is_integer() else value
-    return parameter.fix_value(whole, why=_reason_text(study, name, fastest, value, size))
+    return parameter.fix_value(whole, why=_batch_size_reason(study, name, fastest, value, size))
 
 
-def needs_throughput(study: Study) -> bool:
+def lacks_throughput(study: Study) -> bool:
     """Return whether the study logged the throughput of fewer than two batch sizes, which are too few to choose a batch size by
     throughput."""
-    return len(throughput.throughputs(study)) < 2
+    return len(throughput.throughput_by_batch_size(study)) < 2
 
 
-def _reason_text(study: Study, name: str, fastest: float | None, value: float, size: float) -> str:
+def _batch_size_reason(study: Study, name: str, fastest: float | None, value: float, size: float) -> str:
     if fastest is None:
         near = "" if value == size else f", {size:g}, as a power of two"
         return f"the largest among the best trials{near}; once each size is tuned, choose by throughput instead"
-    limit = tried_sizes.smallest_out_of_memory(study)
+    limit = tried_sizes.smallest_oom_batch_size(study)
     memory = f"; {limit:g} ran out of memory" if math.isfinite(limit) else ""
     tried = [as_number(t.params[name]) for t in study.trials if name in t.params]
     enough = size < max(tried)
@@ -67,7 +67,7 @@ def _batch_size_choices(parameter: Parameter, study: Study, name: str) -> Parame
         return parameter
     assert parameter.low is not None
     assert parameter.high is not None
-    limit = tried_sizes.smallest_out_of_memory(study)
+    limit = tried_sizes.smallest_oom_batch_size(study)
     first, last = math.ceil(math.log2(max(parameter.low, 1))), math.floor(math.log2(max(parameter.high, 1)))
     sizes = tuple(2**i for i in range(first, last + 1) if not 2**i >= limit)
     if not sizes:

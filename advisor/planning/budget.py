@@ -20,24 +20,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 from advisor.computed.space import importance
-from advisor.computed.space.extension import changed_ranges
-from advisor.computed.space.inside import trials_inside
+from advisor.computed.space.extension import names_of_changed_ranges
+from advisor.computed.space.inside import trials_in_space
 from advisor.model.errors import AdvisorError
-from advisor.model.optimizers import RATE_TRIALS
+from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import count, listed
 from advisor.planning import new_scores, price
-from advisor.planning.base import MIN_TRIALS, base, searches
-from advisor.planning.designs.ladder import enough, narrowed
+from advisor.planning.base import MIN_SEARCH_TRIALS, base, is_random_search
+from advisor.planning.designs.ladder import enough_trials_for_response, search_fewer_hyperparameters
 from advisor.planning.merge import Plan
 from advisor.planning.states import effect_state, settings_needed, trials_needed
 
 MIN_TRIALS_PER_VALUE = 6
 """Minimum number of trials per value of a scientific hyperparameter if other hyperparameters are tuned for each value. Our choice.
 """
-MAX_TRIALS_GROWTH = 2
+MAX_TRIALS_RATIO = 2
 """Maximum ratio of the next study's number of trials to that of the last study. If a study needs more trials, users should look
 at the first results before they run the remaining trials."""
 _SECONDS_PER_UNIT = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
@@ -54,7 +54,7 @@ def with_trial_numbers(study: Study, following: Plan) -> tuple[StudySpec, ...]:
     made: list[StudySpec] = []
     for spec in following.specs:
         explores = spec.study in following.unsized and study.spec.baseline is None and bool(study.ranked())
-        if explores and searches(spec) and (spec.trials or 0) >= carried:
+        if explores and is_random_search(spec) and (spec.trials or 0) >= carried:
             made.append(_with_trial_number(study, spec, carried, scores_changed=following.new_scores, first=not made))
         else:
             made.append(spec)
@@ -87,8 +87,8 @@ def _next_trial_count(spec: StudySpec, needed: int) -> int:
     choice.
     """
     carried = spec.trials or needed
-    least = max(_coefficient_count(spec), min(RATE_TRIALS, carried))
-    return max(min(max(needed, least), MAX_TRIALS_GROWTH * carried), _min_trial_count(spec))
+    least = max(_coefficient_count(spec), min(TRIALS_FOR_RATE_ONLY, carried))
+    return max(min(max(needed, least), MAX_TRIALS_RATIO * carried), _min_trial_count(spec))
 
 
 def _earlier_result_count(study: Study, spec: StudySpec) -> int:
@@ -99,17 +99,17 @@ def _earlier_result_count(study: Study, spec: StudySpec) -> int:
     the objective.
     """
     longer = (spec.max_train_steps or 0) > (study.spec.max_train_steps or 0) or spec.schedule != study.spec.schedule
-    return 0 if longer or not spec.searches_within(study.spec) else len(trials_inside(spec, study.ranked()))
+    return 0 if longer or not spec.searches_within(study.spec) else len(trials_in_space(spec, study.ranked()))
 
 
 def trial_number_reason(study: Study, spec: StudySpec) -> str:
     """Return the reason for a search's number of trials, as a clause; empty for studies that are not searches."""
     if spec.settings and any(p.numeric for p in spec.searched.values()):
         return new_scores.REPEAT_BEST_FIRST_REASON
-    if not searches(spec) or spec.sampler.kind == "adaptive" or spec.trials is None:
+    if not is_random_search(spec) or spec.sampler.kind == "adaptive" or spec.trials is None:
         return ""
-    if spec.trials == RATE_TRIALS and len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
-        return f"{RATE_TRIALS} trials are enough for a learning rate alone"
+    if spec.trials == TRIALS_FOR_RATE_ONLY and len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
+        return f"{TRIALS_FOR_RATE_ONLY} trials are enough for a learning rate alone"
     needed, counted = trials_needed(effect_state(study), len(spec.searched)), _earlier_result_count(study, spec)
     reason = f"about {needed} trials show the best values of {count(len(spec.searched), 'hyperparameter')}"
     if counted:
@@ -121,25 +121,29 @@ def trial_number_reason(study: Study, spec: StudySpec) -> str:
 
 def _min_trial_count(spec: StudySpec) -> int:
     """Return the minimum number of trials: each choice gets at least one trial, and each compared value gets enough trials to
-    tune the other hyperparameters. A search of only a learning rate needs `RATE_TRIALS`.
+    tune the other hyperparameters. A search of only a learning rate needs `TRIALS_FOR_RATE_ONLY`.
     """
     if len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
-        return RATE_TRIALS
+        return TRIALS_FOR_RATE_ONLY
     tunes = any(p.numeric and p.role == "nuisance" for p in spec.searched.values())
     compared = [
         MIN_TRIALS_PER_VALUE * len(p.options) for p in spec.searched.values() if tunes and p.role == "scientific"
     ]
-    return max([MIN_TRIALS, *compared, *(len(p.options) for p in spec.searched.values())])
+    return max([MIN_SEARCH_TRIALS, *compared, *(len(p.options) for p in spec.searched.values())])
 
 
 def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
     """Return a note that offers a cheaper search of fewer hyperparameters; empty if no such search exists."""
-    new = changed_ranges(study, spec)
-    fewer = None if enough(trials, spec) else narrowed(study, spec, MAX_TRIALS_GROWTH * trials, why="", keep=new)
+    new = names_of_changed_ranges(study, spec)
+    fewer = (
+        None
+        if enough_trials_for_response(trials, spec)
+        else search_fewer_hyperparameters(study, spec, MAX_TRIALS_RATIO * trials, why="", keep=new)
+    )
     if fewer is None:
         return ""
     every, least = (max(settings_needed(len(s.searched)), _min_trial_count(s)) for s in (spec, fewer))
-    shares = importance.shares(study)
+    shares = importance.mean_importances(study)
     kept = sorted(fewer.searched, key=lambda n: -shares.get(n, 0.0))
     most = sorted(spec.searched, key=lambda n: -shares.get(n, 0.0))[: len(kept)]
     which = "the hyperparameters that matter most, " if shares and set(kept) == set(most) else ""
@@ -153,7 +157,7 @@ def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
 
 
 @dataclass(frozen=True)
-class Budget:
+class CostLimit:
     """The maximum total cost of the next studies, in steps or seconds."""
 
     amount: float
@@ -163,18 +167,18 @@ class Budget:
         return f"{self.amount:,.0f} steps" if self.unit == "steps" else price.hours(self.amount)
 
 
-def parse(text: str) -> Budget:
+def parse_budget(text: str) -> CostLimit:
     """Parse a budget such as `40h`, `90 min` or `2e6 steps`. Raises AdvisorError for text in any other form."""
     match = _BUDGET_PATTERN.fullmatch(text.strip().lower())
     if match is not None:
         amount, unit = float(match[1].replace(",", "").replace("_", "")), match[2]
         amount *= 1.0 if unit in ("step", "steps") else _SECONDS_PER_UNIT.get(unit, math.nan)
         if 0 < amount < math.inf:
-            return Budget(amount, "steps" if unit in ("step", "steps") else "seconds")
+            return CostLimit(amount, "steps" if unit in ("step", "steps") else "seconds")
     raise AdvisorError(f"--budget {text!r} is neither a time, such as 40h, nor a number of steps, such as '2e6 steps'")
 
 
-def within(study: Study, specs: Sequence[StudySpec], budget: Budget) -> tuple[StudySpec, ...]:
+def within(study: Study, specs: Sequence[StudySpec], budget: CostLimit) -> tuple[StudySpec, ...]:
     """Return the next studies that the budget pays for. Raises AdvisorError if the budget is too small for one trial, or if the
     cost of a trial is unknown."""
     left = budget.amount
@@ -210,7 +214,7 @@ def _affordable(study: Study, spec: StudySpec, runs: int, *, first: bool) -> Stu
     if spec.probe is not None or not spec.searched or trials < (1 if first else _min_trial_count(spec)):
         return None
     why = "the budget pays for too few trials to search this hyperparameter, too"
-    fewer = None if enough(trials, spec) else narrowed(study, spec, trials, why)
+    fewer = None if enough_trials_for_response(trials, spec) else search_fewer_hyperparameters(study, spec, trials, why)
     text = f"The budget pays for {count(trials, 'trial')} of the {spec.trials} that this study needs."
     if fewer is not None:
         fixed = [n for n in spec.searched if n not in fewer.searched]

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.computed.space import importance, promising, settings
-from advisor.computed.space.extension import changed_ranges
-from advisor.computed.space.inside import trials_inside
+from advisor.computed.space.extension import names_of_changed_ranges
+from advisor.computed.space.inside import trials_in_space
 from advisor.engine.rule import Rule
 from advisor.model import parameter_kinds
-from advisor.model.change import Change, FixParameter, PlanName, RunPlan
+from advisor.model.change import Change, FixParameter, RunPlan, StudyDesignName
 from advisor.model.finding import MissingData, Verdict
-from advisor.model.optimizers import RATE_TRIALS
+from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
 from advisor.model.prediction import round_significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, Sampler, StudySpec
@@ -28,14 +28,14 @@ from advisor.model.study import Study
 from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, listed, plain_number, setting, share
 from advisor.planning import gain, price
-from advisor.planning.base import best_setting, round_study_name, searches, validate
+from advisor.planning.base import best_trial_setting, is_random_search, round_study_name, validate_spec
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
-from advisor.planning.designs.explore import explore, still_compares
-from advisor.planning.designs.ladder import ladder
-from advisor.planning.designs.open_next import open_next
-from advisor.planning.designs.reseed import reseed
-from advisor.planning.sampling.halton import sample
-from advisor.planning.states import MIN_EFFECT_SD, Evidence, assess_evidence, settings_needed
+from advisor.planning.designs.explore import explore, still_compares_values
+from advisor.planning.designs.ladder import smaller_search
+from advisor.planning.designs.open_next import search_next_hyperparameter
+from advisor.planning.designs.reseed import repeat_best_trial
+from advisor.planning.sampling.halton import draw_trials
+from advisor.planning.states import MIN_EFFECT_IN_SEED_SD, ExplorationEvidence, assess_evidence, settings_needed
 from advisor.stats import power
 
 MAX_GAIN = 0.05
@@ -44,7 +44,7 @@ UNLIKELY_GAIN_NOTE = (
     "More search would hardly help: the probability that {count} more trials find a setting that is better than the best one "
     "by more than noise is at most {chance}."
 )
-NOISE = (
+NOISE_TEST_NOTE = (
     "If these runs, which differ only in seed, vary as much as the trials so far, the results are noise, and {names} "
     "hardly matter in their ranges: search other hyperparameters. If they vary much less, more trials will show the best values."
 )
@@ -61,10 +61,10 @@ def closing_study(
         return base.model_copy(update={"study": name, "goal": f"Resume the study that {study.name} prepared"})
     if study.probe is not None:
         return None
-    for spec in _candidates(study, verdicts, rules, base):
+    for spec in _studies_for_open_questions(study, verdicts, rules, base):
         if isinstance(spec, StudySpec):
             sampler = Sampler(kind=spec.sampler.kind, seed=base.round)
-            return validate(spec.model_copy(update={"study": name, "sampler": sampler}))
+            return validate_spec(spec.model_copy(update={"study": name, "sampler": sampler}))
     return None
 
 
@@ -76,11 +76,11 @@ def with_open_questions(study: Study, verdicts: Sequence[Verdict], rules: Sequen
     evidence = assess_evidence(study, verdicts, rules)
     if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
         return spec
-    new = changed_ranges(study, spec)
-    smaller = ladder(study, spec, keep=new)
+    new = names_of_changed_ranges(study, spec)
+    smaller = smaller_search(study, spec, keep=new)
     if smaller is not None or not spec.searched or new or len(spec.searched) < len(study.searched):
         return smaller or spec
-    earlier = settings.read(study).successes if spec.max_train_steps == study.spec.max_train_steps else 0
+    earlier = settings.read_settings(study).result_count if spec.max_train_steps == study.spec.max_train_steps else 0
     found = price.power_sentence(study, earlier, spec.trials or 1, len(spec.searched))
     return spec.model_copy(update={"notes": (found, *spec.notes)})
 
@@ -93,10 +93,10 @@ def stop_if_settled(
     If the best setting was repeated already, return (None, the reason to stop). A study is returned unchanged, with "", if it
     compares values, has another space than `study`, or if its space is known to be wrong.
     """
-    chance = None if still_compares(study, spec) else _chance_of_gain(study, verdicts, rules, spec)
+    chance = None if still_compares_values(study, spec) else _small_gain_probability(study, verdicts, rules, spec)
     if chance is None:
         return spec, ""
-    again = reseed(study, spec)
+    again = repeat_best_trial(study, spec)
     reason = UNLIKELY_GAIN_NOTE.format(count=spec.trials or 1, chance=share(chance))
     if again is None:
         return None, reason
@@ -107,44 +107,51 @@ def stop_if_settled(
     return again.model_copy(update={"goal": goal, "parameters": parameters, "notes": (note,)}), ""
 
 
-def _chance_of_gain(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> float | None:
+def _small_gain_probability(
+    study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec
+) -> float | None:
     """If the search is unlikely to find a better setting, return an upper bound of the probability that it finds one; else
     None."""
-    best = trials_inside(spec, study.ranked()[:1])
-    if not searches(spec) or spec.sampler.kind == "adaptive" or promising.trains_differently(study, spec) or not best:
+    best = trials_in_space(spec, study.ranked()[:1])
+    if (
+        not is_random_search(spec)
+        or spec.sampler.kind == "adaptive"
+        or promising.trains_differently(study, spec)
+        or not best
+    ):
         return None
     state = assess_evidence(study, verdicts, rules).state
-    if state != "wrong" and gain.hopeless(study, spec):
-        return gain.MAX_HOPELESS_CHANCE
-    if state != "fine" or not still_compares(study, study.spec):
+    if state != "wrong" and gain.is_search_hopeless(study, spec):
+        return gain.MAX_HOPELESS_GAIN_PROBABILITY
+    if state != "fine" or not still_compares_values(study, study.spec):
         return None
-    chance = promising.chance_of_gain(study, list(sample(spec, spec.trials or 1)))
+    chance = promising.chance_of_gain(study, list(draw_trials(spec, spec.trials or 1)))
     return MAX_GAIN if chance is not None and chance <= MAX_GAIN else None
 
 
-def _candidates(
+def _studies_for_open_questions(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec
 ) -> Iterator[StudySpec | tuple[Change, ...] | None]:
     # A perfect setting cannot be beaten, and more settings do not show which of the compared settings is better.
-    compares = any(p.role == "scientific" for p in study.searched.values()) and repeats.compared(study)
+    compares = any(p.role == "scientific" for p in study.searched.values()) and repeats.compared_settings(study)
     if validation.perfect_trials(study) or compares:
-        yield reseed(study, base)
+        yield repeat_best_trial(study, base)
         return
     yield _rate_search_for_batch(study, base)
-    yield open_next(study, base)
+    yield search_next_hyperparameter(study, base)
     searching = study.spec.sampler.kind != "adaptive"
     evidence = assess_evidence(study, verdicts, rules)
-    if searching and (evidence.state != "fine" or still_compares(study, base)):
+    if searching and (evidence.state != "fine" or still_compares_values(study, base)):
         if evidence.effect != "fine" or evidence.variation != "fine":
-            yield ladder(study, base)
-        if "fine" not in (evidence.effect, evidence.variation) and not still_compares(study, base):
+            yield smaller_search(study, base)
+        if "fine" not in (evidence.effect, evidence.variation) and not still_compares_values(study, base):
             yield _repeats_to_measure_noise(study, base)
         yield explore(study, verdicts, rules, base, evidence)
-    designs: list[PlanName] = ["exploit"] if searching and evidence.state == "fine" else []
+    designs: list[StudyDesignName] = ["exploit"] if searching and evidence.state == "fine" else []
     designs += ["rounds"] if base.final_train_steps and (evidence.effect == "fine" or not searching) else []
     for name in designs:
         yield STUDY_DESIGNS[name](RunPlan(plan=name, why="nothing is left to change"), study, base)
-    again = reseed(study, base)
+    again = repeat_best_trial(study, base)
     yield again if again is None else _with_power_note(study, again, evidence)
 
 
@@ -160,16 +167,18 @@ def _rate_search_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
     name = sizes[0]
     value = base.parameters[name].value
     tried = {repeats.key(t) for t in study.ranked() if t.params.get(name) == value}
-    if len(tried) >= RATE_TRIALS:
+    if len(tried) >= TRIALS_FOR_RATE_ONLY:
         return None
     goal = f"Fix {clean(name)} at {setting(value)} and tune {listed(map(clean, rates))}"
-    best = best_setting(study, base)
+    best = best_trial_setting(study, base)
     for other in [n for n, p in base.searched.items() if p.role == "scientific" and n in study.inferred and n in best]:
         why = "fixed for now at the best trial's value, because the learning rate is tuned first"
         base = FixParameter(parameter=other, value=best[other], why=why, for_now=True).apply(base)
     for rate in rates:
         base = base.with_parameter(rate, _widen_to_decade(study, rate, base.parameters[rate]))
-    return base.model_copy(update={"goal": goal, "trials": max(RATE_TRIALS, settings_needed(len(base.searched)))})
+    return base.model_copy(
+        update={"goal": goal, "trials": max(TRIALS_FOR_RATE_ONLY, settings_needed(len(base.searched)))}
+    )
 
 
 def _widen_to_decade(study: Study, name: str, rate: Parameter) -> Parameter:
@@ -181,7 +190,7 @@ def _widen_to_decade(study: Study, name: str, rate: Parameter) -> Parameter:
         or not 0 < rate.low <= rate.high < 10 * rate.low
     ):
         return rate
-    middle, (least, most) = math.sqrt(rate.low * rate.high), rate.reach
+    middle, (least, most) = math.sqrt(rate.low * rate.high), rate.declared_limits
     low, high = (round_significant(middle * factor, 2) for factor in (1 / HALF_DECADE, HALF_DECADE))
     why = f"a decade around the rates that were tried, {plain_number(rate.low)} to {plain_number(rate.high)}"
     return rate.model_copy(update={"low": max(low, least), "high": min(high, most), "scale": "log", "why": why})
@@ -190,24 +199,29 @@ def _widen_to_decade(study: Study, name: str, rate: Parameter) -> Parameter:
 def _repeats_to_measure_noise(study: Study, base: StudySpec) -> StudySpec | None:
     """Return repeats of the best setting, which show if differences between trials are only noise.
 
-    Return None if this setting was repeated already, or if fewer than `RATE_TRIALS` settings were tried.
+    Return None if this setting was repeated already, or if fewer than `TRIALS_FOR_RATE_ONLY` settings were tried.
     """
-    again = reseed(study, base) if len(settings.read(study)) >= RATE_TRIALS else None
+    again = repeat_best_trial(study, base) if len(settings.read_settings(study)) >= TRIALS_FOR_RATE_ONLY else None
     return again and again.model_copy(
-        update={"notes": (*again.notes, NOISE.format(names=listed(map(clean, base.searched))))}
+        update={"notes": (*again.notes, NOISE_TEST_NOTE.format(names=listed(map(clean, base.searched))))}
     )
 
 
-def _with_power_note(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:
+def _with_power_note(study: Study, spec: StudySpec, evidence: ExplorationEvidence) -> StudySpec:
     """Return the study of repeats with a note on the smallest effect that the test would have found, if a test found no effect
     of any hyperparameter.
     """
-    tried, searched = settings.read(study).successes, len(study.searched)
+    tried, searched = settings.read_settings(study).result_count, len(study.searched)
     pruned = any(t.status == "pruned" for t in study.trials)
-    if pruned or evidence.effect == "fine" or not searched or power.detectable_effect(tried, searched) > MIN_EFFECT_SD:
+    if (
+        pruned
+        or evidence.effect == "fine"
+        or not searched
+        or power.detectable_effect(tried, searched) > MIN_EFFECT_IN_SEED_SD
+    ):
         return spec
     try:
-        importance.read(study)
+        importance.compute_importances(study)
     except MissingData:
         return spec
     return spec.model_copy(update={"notes": (*spec.notes, price.past_power_sentence(study, tried, searched))})

@@ -25,9 +25,9 @@ from advisor.model.change import (
 from advisor.model.space import round_outwards
 from advisor.model.spec import StudySpec
 from advisor.planning import roles
-from advisor.planning.base import validate
+from advisor.planning.base import validate_spec
 
-Part: TypeAlias = tuple[str, str]
+SpecPart: TypeAlias = tuple[str, str]
 """A part of a spec that a change sets, as the name of a parameter or field, and "low", "high" or "scale"."""
 
 
@@ -41,32 +41,34 @@ class StudyDraft:
 
     start: StudySpec
     """The next study before any change."""
-    current: StudySpec
-    owners: dict[Part, str] = field(default_factory=dict)
+    current_spec: StudySpec
+    rule_by_part: dict[SpecPart, str] = field(default_factory=dict)
     """Maps each part of the study that a rule has set to this rule."""
 
     def apply(self, rule: str, change: Change) -> bool:
         """Apply the change, and return whether it altered the draft. Raises ChangeConflictError if the change cannot be applied."""
-        if isinstance(change, RepeatTrial) and self.current != self.start:
+        if isinstance(change, RepeatTrial) and self.current_spec != self.start:
             raise ChangeConflictError("the changed study may find a better trial, which should be repeated instead")
         if isinstance(change, SetRange):
             change = self._snap_to_study_ends(change)
             keep = roles.reason_against_change(change, self.start.parameters.get(change.parameter))
             if keep is not None:
                 raise ChangeConflictError(keep)
-        others = {self.owners[part] for part in _parts(change, self.current) if part in self.owners} - {rule}
+        others = {
+            self.rule_by_part[part] for part in _changed_parts(change, self.current_spec) if part in self.rule_by_part
+        } - {rule}
         if isinstance(change, SetRange):
             change = self._without_parts_of_others(rule, change)
-        if others and not (isinstance(change, SetRange) and _parts(change, self.current)):
+        if others and not (isinstance(change, SetRange) and _changed_parts(change, self.current_spec)):
             if self._repeats_earlier_change(change):
                 return False
             raise ChangeConflictError(f"{' and '.join(sorted(others))} already set {target(change)}")
-        after = self._changed(change)
-        if after == self.current:
+        after = self._changed_spec(change)
+        if after == self.current_spec:
             return False
-        for part in _parts(change, self.current):
-            self.owners.setdefault(part, rule)
-        self.current = after
+        for part in _changed_parts(change, self.current_spec):
+            self.rule_by_part.setdefault(part, rule)
+        self.current_spec = after
         return True
 
     def _snap_to_study_ends(self, change: SetRange) -> SetRange:
@@ -88,11 +90,11 @@ class StudyDraft:
     def _without_parts_of_others(self, rule: str, change: SetRange) -> SetRange:
         """Return the change without range ends or a scale that other rules have already set; keep a range end that cuts more
         than the earlier cut."""
-        now, start = (spec.parameters.get(change.parameter) for spec in (self.current, self.start))
+        now, start = (spec.parameters.get(change.parameter) for spec in (self.current_spec, self.start))
         if now is None or not now.numeric:
             return change
         sides = ("low", "high", "scale")
-        update = {s: getattr(now, s) for s in sides if self.owners.get((change.parameter, s), rule) != rule}
+        update = {s: getattr(now, s) for s in sides if self.rule_by_part.get((change.parameter, s), rule) != rule}
         if start is not None and start.low is not None and now.low is not None and start.low < now.low < change.low:
             update.pop("low", None)
         if (
@@ -110,18 +112,18 @@ class StudyDraft:
     def _repeats_earlier_change(self, change: Change) -> bool:
         """Return whether an earlier change already added the same parameter, or moved the same field in the same direction."""
         if isinstance(change, AddParameter):
-            return change.name in self.current.searched
+            return change.name in self.current_spec.searched
         if not isinstance(change, SetField):
             return False
-        before, now = getattr(self.start, change.field), getattr(self.current, change.field)
+        before, now = getattr(self.start, change.field), getattr(self.current_spec, change.field)
         return before is not None and (now - before) * (change.value - before) > 0
 
-    def _changed(self, change: Change) -> StudySpec:
+    def _changed_spec(self, change: Change) -> StudySpec:
         try:
-            return validate(change.apply(self.current))
+            return validate_spec(change.apply(self.current_spec))
         except ValidationError:
             name = target(change)
-            old = self.current.parameters.get(name)
+            old = self.current_spec.parameters.get(name)
             if old is not None and old.limits is not None:
                 raise ChangeConflictError(f"its change of {name} exceeds the declared limits") from None
             raise ChangeConflictError(f"its change of {name} contradicts a change with higher priority") from None
@@ -143,7 +145,7 @@ def target(change: Change) -> str:
     return "schedule"
 
 
-def _parts(change: Change, spec: StudySpec) -> list[Part]:
+def _changed_parts(change: Change, spec: StudySpec) -> list[SpecPart]:
     """Return the parts of the spec that a change sets. The ends and the scale of a numeric range are separate parts; any other
     parameter or field is set as a whole.
     """

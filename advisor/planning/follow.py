@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 import numpy as np
 from pydantic import ValidationError
 
-from advisor.engine.explain import cause_of
+from advisor.engine.explain import find_cause
 from advisor.engine.rule import Rule
 from advisor.model.change import Advise, Change, RunPlan, SetField, SetRange
 from advisor.model.finding import Finding, Verdict
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField, first_sentence
-from advisor.model.space import round_up
+from advisor.model.space import round_up_steps
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import clean
-from advisor.planning.base import validate
+from advisor.planning.base import validate_spec
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
 from advisor.planning.draft import ChangeConflictError, StudyDraft
 from advisor.planning.stage_edits import StageEdits
-from advisor.planning.stages import MIN_CONFIDENCE, REGULARISATION, only_advice
+from advisor.planning.stages import MIN_CONFIDENCE, REGULARISATION_STAGE, recommends_only_advice
 from advisor.planning.states import assess_evidence
 
 
@@ -61,11 +61,11 @@ class FindingFollower:
                 f"the finding is too uncertain: it is right with a probability of {100 * finding.confidence:.0f} %",
             )
             return
-        if finding.severity == "note" and finding.goal in REGULARISATION and not only_advice(finding):
+        if finding.severity == "note" and finding.goal in REGULARISATION_STAGE and not recommends_only_advice(finding):
             self.defer(finding, "the problem does not make the best results worse")
             return
         if (cause := self._cause_to_fix_first(finding)) is not None:
-            self.defer(finding, f"the problem probably disappears {_condition_text(cause)}")
+            self.defer(finding, f"the problem probably disappears {_fix_condition_text(cause)}")
             self.settled.append(finding)
             return
         # Create all changes before applying the first one, because study designs need the draft without this finding's changes.
@@ -91,10 +91,10 @@ class FindingFollower:
         if not isinstance(change, RunPlan):
             return (self._lengthen_draft(finding, change),)
         try:
-            made = STUDY_DESIGNS[change.plan](change, self.study, self.draft.current)
+            made = STUDY_DESIGNS[change.plan](change, self.study, self.draft.current_spec)
             if not isinstance(made, StudySpec):
                 return made
-            validate(made)
+            validate_spec(made)
             follows = {f.rule for e in savings for f in e.findings if any(c in e.changes for c in f.changes)}
             if (
                 change.plan == "exploit"
@@ -114,7 +114,7 @@ class FindingFollower:
     def _lengthen_draft(self, finding: Finding, change: Change) -> Change:
         """Return the change. If the change lengthens trials that are shorter than the draft's training length, apply the same
         factor to the draft's length."""
-        fixed = self.draft.current.max_train_steps
+        fixed = self.draft.current_spec.max_train_steps
         if finding.goal != "steps" or not isinstance(change, SetField) or change.field != "max_train_steps":
             return change
         if not fixed or change.value > fixed:
@@ -123,7 +123,7 @@ class FindingFollower:
         usual = float(np.median(lengths)) if lengths else math.inf
         if not usual < min(change.value, fixed):
             return change
-        return change.model_copy(update={"value": round_up(fixed * change.value / usual)})
+        return change.model_copy(update={"value": round_up_steps(fixed * change.value / usual)})
 
     def _apply_change(self, finding: Finding, change: Change) -> bool:
         """Apply one change, and return whether it altered the draft."""
@@ -144,14 +144,14 @@ class FindingFollower:
 
     def _cause_to_fix_first(self, finding: Finding) -> Finding | None:
         """Return the finding that must be fixed before this finding's changes are applied; None if there is no such cause."""
-        cause = cause_of(finding, self.findings)
+        cause = find_cause(finding, self.findings)
         waits = finding.explained_by is not None and finding.explained_by.waits
         return cause if waits and cause in self.settled else None
 
-    def depth(self, finding: Finding) -> int:
+    def cause_count(self, finding: Finding) -> int:
         """Return the number of causes before this finding in its causal chain."""
-        cause = cause_of(finding, self.findings)
-        return 0 if cause is None else 1 + self.depth(cause)
+        cause = find_cause(finding, self.findings)
+        return 0 if cause is None else 1 + self.cause_count(cause)
 
     def needs_manual_fix(self, finding: Finding) -> bool:
         """Return whether the user must fix something by hand before the next study. A fix by hand needs a separate study, which
@@ -162,7 +162,7 @@ class FindingFollower:
         return finding.severity == "critical" or (finding.severity == "warning" and blocks)
 
 
-def _condition_text(cause: Finding) -> str:
+def _fix_condition_text(cause: Finding) -> str:
     """Return the condition for following a finding that this cause explains, as a clause. The clause names a changed range
     without its end values, because other findings may set different values."""
     ranges = [c.parameter for c in cause.changes if isinstance(c, SetRange)]

@@ -19,18 +19,18 @@ from advisor.model.prediction import round_significant
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import clean, plain_number, share
-from advisor.planning.base import GOAL_AFTER_FIX, searches
+from advisor.planning.base import GOAL_AFTER_FIX, is_random_search
 from advisor.stats import best_of, difference
 
 MIN_TRIALS = 8
 """Minimum number of tried settings to estimate a gain; fewer settings do not show how large gains are. Our choice."""
-MAX_HOPELESS_CHANCE = 0.1
+MAX_HOPELESS_GAIN_PROBABILITY = 0.1
 """Maximum probability of a gain beyond noise at which a search is not worth its trials. Our choice."""
 NOISE_SIGNIFICANCE_LEVEL = 0.05
 """One-sided significance level at which the difference between two single runs counts as more than noise."""
 
 
-class Gain(NamedTuple):
+class ExpectedGain(NamedTuple):
     chance: float
     """Probability that the search finds a better setting than the best so far; if `beyond_noise`, better by more than noise."""
     size: float
@@ -40,15 +40,17 @@ class Gain(NamedTuple):
     """Whether a gain must exceed noise to count, which requires that the variation between seeds is known."""
 
 
-def hopeless(study: Study, spec: StudySpec) -> bool:
+def is_search_hopeless(study: Study, spec: StudySpec) -> bool:
     """Return whether the search would hardly improve the best result by more than noise, even with as many trials as were run so
     far.
     """
-    gain = of(study, spec.model_copy(update={"trials": max(spec.trials or 1, len(settings.read(study)))}))
-    return gain is not None and gain.beyond_noise and gain.chance <= MAX_HOPELESS_CHANCE
+    gain = expected_gain_of_search(
+        study, spec.model_copy(update={"trials": max(spec.trials or 1, len(settings.read_settings(study)))})
+    )
+    return gain is not None and gain.beyond_noise and gain.chance <= MAX_HOPELESS_GAIN_PROBABILITY
 
 
-def of(study: Study, spec: StudySpec) -> Gain | None:
+def expected_gain_of_search(study: Study, spec: StudySpec) -> ExpectedGain | None:
     """Return the expected gain of the search `spec`; None if its trials are not exchangeable with the study's trials, or with
     too few trials.
 
@@ -57,7 +59,7 @@ def of(study: Study, spec: StudySpec) -> Gain | None:
     """
     if (
         study.probe is not None
-        or not searches(spec)
+        or not is_random_search(spec)
         or spec.sampler.kind == "adaptive"
         or spec.goal.startswith(GOAL_AFTER_FIX)
     ):
@@ -72,21 +74,21 @@ def of(study: Study, spec: StudySpec) -> Gain | None:
         settings.require_unpruned(study)
     except MissingData:
         return None
-    tried = settings.read(study)
-    if len(tried) < MIN_TRIALS or not tried.successes:
+    tried = settings.read_settings(study)
+    if len(tried) < MIN_TRIALS or not tried.result_count:
         return None
     room = validation.distance_to_perfect_score(study)
     if room <= 0:
-        return Gain(0.0, 0.0, beyond_noise=True)
-    variance = repeats.trial_variance(repeats.settings(study))
+        return ExpectedGain(0.0, 0.0, beyond_noise=True)
+    variance = repeats.variance_between_seeds(repeats.full_length_settings(study))
     margin = 0.0 if variance is None else difference.prediction_margin(variance, 1, NOISE_SIGNIFICANCE_LEVEL)
     chance, size = best_of.expected_gain(tried.costs, spec.trials or 1, margin)
-    return Gain(chance, min(size, room), variance is not None)
+    return ExpectedGain(chance, min(size, room), variance is not None)
 
 
 def sentence(study: Study, spec: StudySpec) -> str:
     """Return a sentence that states the expected gain; empty if the gain is unknown."""
-    gain = of(study, spec)
+    gain = expected_gain_of_search(study, spec)
     if gain is None:
         return ""
     better = "a result that is better by more than noise" if gain.beyond_noise else "a better result"

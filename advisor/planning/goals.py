@@ -23,18 +23,18 @@ from advisor.model.change import (
     SetSchedule,
     only_saves_trials,
 )
-from advisor.model.space import as_number, counts_training, is_learning_rate
+from advisor.model.space import as_number, is_learning_rate, is_training_length
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import clean, count, listed, plain_number, setting
 from advisor.planning.base import GOAL_AFTER_FIX
 from advisor.planning.designs import explore
 from advisor.planning.designs.reseed import repeat_goal
 
-MAX_NAMES = 3
+MAX_NAMES_IN_GOAL = 3
 """Maximum number of names in a goal; if there are more, the goal states how many it omits."""
 
-_LENGTH = "the length of training"
-_STUDY_FIELDS = {"evaluate_every": "the evaluation interval", "seeds": "the number of seeds"}
+_TRAINING_LENGTH_TEXT = "the length of training"
+_STUDY_FIELD_TEXTS = {"evaluate_every": "the evaluation interval", "seeds": "the number of seeds"}
 
 
 def goal_text(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> str:
@@ -46,21 +46,21 @@ def goal_text(changes: Sequence[Change], before: StudySpec, after: StudySpec) ->
     another kind: `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, so the
     goal names both.
     """
-    parts = [p for c in sorted(changes, key=only_saves_trials) if (p := _part(c, before, after)) is not None]
+    parts = [p for c in sorted(changes, key=only_saves_trials) if (p := _goal_part(c, before, after)) is not None]
     if not parts:
         return "Repeat the study"
     verb = parts[0][0]
     numbers = {subject: n for v, subject, n in parts if v == verb}
     if len(numbers) > 1:
         # If the goal names the hyperparameter that sets the training length, such as epochs, it states the length already.
-        numbers.pop(_LENGTH if verb == "Fix" and any(map(counts_training, numbers)) else "", None)
+        numbers.pop(_TRAINING_LENGTH_TEXT if verb == "Fix" and any(map(is_training_length, numbers)) else "", None)
     if len(numbers) == 1:
         goal = _goal_sentence(verb, *next(iter(numbers.items())))
         also = [_goal_sentence(*p) for p in parts if p[0] != "Fix"][:1] if verb == "Fix" else []
         also = also or _rate_to_tune(next(iter(numbers)), after)
         return " and ".join([goal, *(f"{text[0].lower()}{text[1:]}" for text in also)])
-    shown = [f"{s} {n}" for s, n in list(numbers.items())[:MAX_NAMES]]
-    return f"{verb} {listed(numbers, limit=MAX_NAMES)}: {'; '.join(shown)}"
+    shown = [f"{s} {n}" for s, n in list(numbers.items())[:MAX_NAMES_IN_GOAL]]
+    return f"{verb} {listed(numbers, limit=MAX_NAMES_IN_GOAL)}: {'; '.join(shown)}"
 
 
 def _rate_to_tune(fixed: str, after: StudySpec) -> list[str]:
@@ -75,7 +75,7 @@ def _goal_sentence(verb: str, subject: str, numbers: str) -> str:
     return f"{verb} {subject}{' ' if verb == 'Fix' else ': ' if numbers else ''}{numbers}"
 
 
-def manual_goal(action: str) -> str:
+def goal_after_manual_fix(action: str) -> str:
     """Return the goal of a study that waits for a fix by hand, such as `Search again once this is done: Shuffle the data`.
 
     The goal contains the first clause of the action; the study's notes contain the whole action.
@@ -93,11 +93,11 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-") or "study"
 
 
-def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
+def _goal_part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
     """Return (verb, object, numbers) of a change; None if the study does not show the change."""
     match change:
         case SetRange():
-            return _range(change.parameter, before, after)
+            return _range_goal_part(change.parameter, before, after)
         case Reparametrise():
             by = after.parameters.get(change.by)
             shown = f"{clean(change.equals)} instead of {clean(change.parameter)}"
@@ -106,7 +106,7 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
             new = after.parameters.get(change.parameter)
             return None if new is None else ("Compare", clean(change.parameter), domain(new))
         case AddParameter():
-            return _range(change.name, before, after)
+            return _range_goal_part(change.name, before, after)
         case FixParameter():
             return _fixed(change, before, after)
         case SetField():
@@ -129,7 +129,7 @@ def _fixed(change: FixParameter, before: StudySpec, after: StudySpec) -> tuple[s
     name, old, new = change.parameter, before.parameters.get(change.parameter), after.parameters.get(change.parameter)
     value = change.value if new is None or new.value is None else new.value
     numbers = (math.nan if old is None or old.searched else as_number(old.value), as_number(value))
-    if numbers[0] == numbers[1] or not all(map(math.isfinite, numbers)) or counts_training(name):
+    if numbers[0] == numbers[1] or not all(map(math.isfinite, numbers)) or is_training_length(name):
         return "Fix", clean(name), f"at {setting(value)}"
     return (
         "Raise" if numbers[1] > numbers[0] else "Lower",
@@ -142,16 +142,16 @@ def _field_goal_part(change: SetField, before: StudySpec, after: StudySpec) -> t
     old, new = getattr(before, change.field), getattr(after, change.field) or change.value
     if change.field == "max_train_steps":
         if not old or old == new:
-            return "Fix", _LENGTH, f"at {new:,} steps"
+            return "Fix", _TRAINING_LENGTH_TEXT, f"at {new:,} steps"
         return "Shorten" if new < old else "Lengthen", "training", f"{old:,} to {new:,} steps"
     if change.field == "trials":
         verb, _, rest = explore.goal(after).partition(" ")
         subject, _, numbers = rest.partition(": ")
         return verb, subject, numbers
-    return "Set", _STUDY_FIELDS[change.field], count(new, "step" if change.field == "evaluate_every" else "seed")
+    return "Set", _STUDY_FIELD_TEXTS[change.field], count(new, "step" if change.field == "evaluate_every" else "seed")
 
 
-def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
+def _range_goal_part(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
     old, new = before.parameters.get(name), after.parameters.get(name)
     if new is None or not (new.searched or new.options):
         return None
@@ -162,7 +162,7 @@ def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, st
     return verb, clean(name), domain(new)
 
 
-def with_new_range(goal: str, name: str, old: Parameter, new: Parameter) -> str:
+def goal_with_new_range(goal: str, name: str, old: Parameter, new: Parameter) -> str:
     """Return the goal's text with the hyperparameter's old range replaced by the new range."""
     for mark in (": ", " "):
         goal = goal.replace(f"{clean(name)}{mark}{domain(old)}", f"{clean(name)}{mark}{domain(new)}")

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 
 from advisor.computed.space import importance
 from advisor.engine.rule import Rule
-from advisor.model.finding import Verdict, by_priority
+from advisor.model.finding import Verdict, sort_by_priority
 from advisor.model.frozen import FrozenModel
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
@@ -35,15 +35,15 @@ from advisor.planning import batch_rates, new_scores
 from advisor.planning.base import base, with_training_lengths
 from advisor.planning.closing import closing_study, stop_if_settled
 from advisor.planning.designs import per_optimizer
-from advisor.planning.designs.rate_sweep import of_one_setting, rate_is_too_high
+from advisor.planning.designs.rate_sweep import is_first_single_setting, rate_is_too_high
 from advisor.planning.draft import StudyDraft
 from advisor.planning.follow import Deferred
 from advisor.planning.goals import slug
 from advisor.planning.merger import UNLIKELY_GAIN_REASON, WAITS, PlanMerger
 from advisor.planning.ranges import narrowed
-from advisor.planning.stages import SPACE, STABILITY, Stage, stage_order
+from advisor.planning.stages import SPACE_STAGE, STABILITY_STAGE, Stage, stage_order
 
-RELIABLE_STAGES: tuple[Stage, ...] = (STABILITY, SPACE)
+RELIABLE_STAGES: tuple[Stage, ...] = (STABILITY_STAGE, SPACE_STAGE)
 """Stages whose studies may follow a sweep of the learning rate, because their findings also hold at the best learning rate of
 the sweep."""
 
@@ -72,28 +72,28 @@ def file_names(specs: Sequence[StudySpec]) -> list[str]:
 def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) -> Plan:
     """rules: the rules that produced the verdicts; a rule states whether the design `exploit` needs its verdict."""
     verdicts = tuple(verdicts)
-    findings = by_priority((f for v in verdicts for f in v.findings), importance.shares(study))
+    findings = sort_by_priority((f for v in verdicts for f in v.findings), importance.mean_importances(study))
     start = base(study)
     merger = PlanMerger(study, findings, verdicts, rules, StudyDraft(start, start))
     for number, stage in enumerate(stage_order(study, findings)):
-        if number == 1 and of_one_setting(study):
+        if number == 1 and is_first_single_setting(study):
             merger.add_sweep()
-        if merger.sweeps and (stage not in RELIABLE_STAGES or rate_is_too_high(study)):
+        if merger.sweeps_learning_rate_first and (stage not in RELIABLE_STAGES or rate_is_too_high(study)):
             merger.defer_stage(stage)
         else:
             merger.add_stage(stage)
     merger.add_saving_study()
     merger.answer_open_questions()
-    if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
+    if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current_spec)) is not None:
         merger.add_closing_study(last)
     if not merger.specs:
         merger.add_saving_study(steps=True)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted_indices)
     specs = tuple(with_training_lengths(study, spec) for spec in per_optimizer.divide_by_optimizer(merger.specs))
-    if not merger.broken:
-        owned, whole = merger.draft.owners.keys(), merger.specs
-        specs = tuple(narrowed(study, s, owned | per_optimizer.usual_rates(study, whole, s)) for s in specs)
-        specs = tuple(batch_rates.with_wider_rates(study, spec) for spec in specs)
+    if not merger.has_critical_pipeline_fault:
+        owned, whole = merger.draft.rule_by_part.keys(), merger.specs
+        specs = tuple(narrowed(study, s, owned | per_optimizer.usual_rate_range_parts(study, whole, s)) for s in specs)
+        specs = tuple(batch_rates.with_wider_rate_range(study, spec) for spec in specs)
     stop = ""
     if len(specs) == 1:
         instead, stop = stop_if_settled(study, verdicts, rules, specs[0])
@@ -101,7 +101,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     if stop:
         merger.defer_dropped_findings()
     scores_changed = bool(specs) and new_scores.needs_new_scores(specs[0], findings)
-    again = scores_changed and (not merger.drafted_indices or new_scores.fixed(specs[0], findings))
+    again = scores_changed and (not merger.drafted_indices or new_scores.score_changing_fixes(specs[0], findings))
     if again and specs[0].probe is None:
         specs, unsized = (merger.train_best_settings_instead(specs[0]),), frozenset()
     deferred = tuple(_with_goal_in_reason(d, specs) for d in merger.deferred)

@@ -9,24 +9,31 @@ from typing import get_args
 
 from advisor.model.change import Advise, Change, RepeatTrial
 from advisor.model.finding import Finding, Goal
-from advisor.model.space import Side
+from advisor.model.space import RangeSide
 from advisor.model.spec import Sampler, StudySpec
 from advisor.planning import new_scores, rate_end
-from advisor.planning.base import round_study_name, validate
+from advisor.planning.base import round_study_name, validate_spec
 from advisor.planning.closing import closing_study, with_open_questions
 from advisor.planning.designs.catalogue import STUDY_DESIGNS
-from advisor.planning.designs.open_next import open_next
-from advisor.planning.designs.rate_sweep import rate_sweep
+from advisor.planning.designs.open_next import search_next_hyperparameter
+from advisor.planning.designs.rate_sweep import rate_sweep_study
 from advisor.planning.follow import FindingFollower
-from advisor.planning.goals import comparison_goal, goal_text, manual_goal
+from advisor.planning.goals import comparison_goal, goal_after_manual_fix, goal_text
 from advisor.planning.stage_edits import StageEdits
-from advisor.planning.stages import REGULARISATION, SPACE, Stage, only_advice, only_narrows, says_to_stop_tuning
+from advisor.planning.stages import (
+    REGULARISATION_STAGE,
+    SPACE_STAGE,
+    Stage,
+    only_narrows_ranges,
+    recommends_only_advice,
+    says_to_stop_tuning,
+)
 
 WAITS = "comes first, so the effect of each change stays visible"
 """Reason why a finding waits until the first study has been run; that study's goal precedes this text."""
 UNLIKELY_GAIN_REASON = "further search would hardly gain more than noise"
 """Reason why a finding is not followed if there is no next study."""
-HARMLESS_GOALS: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
+GOALS_NOT_AFFECTING_TRAINING: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
 """Topics of findings whose advice does not change what the model learns. Such harmless advice can be followed together with any
 change."""
 
@@ -38,18 +45,18 @@ class PlanMerger(FindingFollower):
     specs: list[StudySpec] = field(default_factory=list)
     drafted_indices: list[int] = field(default_factory=list)
     """Indices in `specs` of the studies made from the draft; all other studies come from study designs."""
-    savings: list[StageEdits] = field(default_factory=list)
+    stages_without_study: list[StageEdits] = field(default_factory=list)
     """Stages that no study contains yet, because they only save trials or steps, or only give advice."""
-    early: list[Advise] = field(default_factory=list)
+    early_advice: list[Advise] = field(default_factory=list)
     """Advice of earlier stages, which is added to the notes of the first study."""
-    sweeps: bool = False
+    sweeps_learning_rate_first: bool = False
     """Whether the first study is a sweep of the learning rate, because only one setting was trained. Further changes depend on
     the result of this sweep."""
     first: tuple[StageEdits, StudySpec] | None = None
     """The edits that led to the first study, and the draft before these edits."""
 
     @property
-    def broken(self) -> bool:
+    def has_critical_pipeline_fault(self) -> bool:
         """Whether a pipeline fault is critical, so that results prove nothing about the search space and the training length."""
         return any(f.goal == "pipeline" and f.severity == "critical" for f in self.findings)
 
@@ -57,84 +64,88 @@ class PlanMerger(FindingFollower):
 
     def add_sweep(self) -> None:
         """If only one setting was trained, add a sweep of the learning rate."""
-        spec = rate_sweep(self.study, self.draft.current)
+        spec = rate_sweep_study(self.study, self.draft.current_spec)
         if spec is not None:
-            self.specs.append(self._noted(self._with_round_fields(spec), self.savings))
-            self.savings, self.sweeps = [], True
+            self.specs.append(self._with_stage_advice(self._with_round_fields(spec), self.stages_without_study))
+            self.stages_without_study, self.sweeps_learning_rate_first = [], True
 
     def add_closing_study(self, spec: StudySpec) -> None:
         """Add the study that the planner chooses if no rule recommends a change. If the trials of this study are longer, defer
         advice on the training length."""
         longer = (spec.max_train_steps or 0) > (self.study.spec.max_train_steps or math.inf)
-        later = [e for e in self.savings if longer and all(f.goal == "steps" for f in e.findings)]
+        later = [e for e in self.stages_without_study if longer and all(f.goal == "steps" for f in e.findings)]
         for finding in (f for edits in later for f in edits.findings):
             self.defer(finding, WAITS)
-        now = [e for e in self.savings if e not in later]
-        self.specs.append(self._noted(_with_notes(spec, [r for e in now for r in e.field_change_reasons]), now))
+        now = [e for e in self.stages_without_study if e not in later]
+        self.specs.append(
+            self._with_stage_advice(_with_notes(spec, [r for e in now for r in e.field_change_reasons]), now)
+        )
 
     def defer_stage(self, stage: Stage) -> None:
         """Defer all findings of the stage. Advice that does not affect training is added to the notes of the learning-rate
         sweep."""
         findings = [f for f in self.findings if f.goal in stage]
-        notes = [c for f in findings for c in f.changes if isinstance(c, Advise) and only_advice(f)]
+        notes = [c for f in findings for c in f.changes if isinstance(c, Advise) and recommends_only_advice(f)]
         self._place_notes(StageEdits("", findings, notes=notes))
         for finding in findings:
-            if not only_advice(finding):
+            if not recommends_only_advice(finding):
                 self.defer(finding, WAITS)
 
     def add_stage(self, stage: Stage) -> None:
         """Apply the changes of the stage's findings, and add a study if these changes need a separate one."""
         edits = StageEdits("", [f for f in self.findings if f.goal in stage])
-        if stage is REGULARISATION and any(not isinstance(c, Advise) for f in edits.findings for c in f.changes):
+        if stage is REGULARISATION_STAGE and any(not isinstance(c, Advise) for f in edits.findings for c in f.changes):
             self._add_wider_rate_study()
-        before = self.draft.current
-        for finding in sorted(edits.findings, key=lambda f: (_repeats_trial(f), self.depth(f))):
-            self.follow(finding, edits, self.savings)
-        if stage is SPACE and edits.request is None and self.draft.current != before and not self.specs:
+        before = self.draft.current_spec
+        for finding in sorted(edits.findings, key=lambda f: (_repeats_trial(f), self.cause_count(f))):
+            self.follow(finding, edits, self.stages_without_study)
+        if stage is SPACE_STAGE and edits.request is None and self.draft.current_spec != before and not self.specs:
             edits.changes += self._widen_rate_range()
         by_hand = next((f for f in edits.findings if self.needs_manual_fix(f)), None)
-        if edits.request is None and by_hand is None and self.draft.current == before:
+        if edits.request is None and by_hand is None and self.draft.current_spec == before:
             self._place_notes(edits)
             return
         edits.goal = (
-            goal_text(edits.by_priority, before, self.draft.current)
+            goal_text(edits.changes_by_priority, before, self.draft.current_spec)
             if edits.changes or by_hand is None
-            else manual_goal(str(by_hand.action))
+            else goal_after_manual_fix(str(by_hand.action))
         )
         compared = self._repeat_comparison_goal(edits)
         edits.goal = edits.goal if compared is None else compared
-        idle = bool(self.study.searched) and not self.draft.current.searched and not edits.only_repeats
-        idle = idle or (says_to_stop_tuning(self.findings) and only_narrows(edits.changes, before, self.draft.current))
+        idle = bool(self.study.searched) and not self.draft.current_spec.searched and not edits.only_repeats_trial
+        idle = idle or (
+            says_to_stop_tuning(self.findings) and only_narrows_ranges(edits.changes, before, self.draft.current_spec)
+        )
         plain = by_hand is None and edits.request is None
         saves, shortens = (
-            (edits.only_fixes or edits.only_restores(self.study.spec) or idle) and plain,
-            edits.only_notes and edits.only_shortens(before) and plain,
+            (edits.only_saves_trials or edits.only_restores_schedule(self.study.spec) or idle) and plain,
+            edits.has_only_notes and edits.only_shortens_training(before) and plain,
         )
         if self.drafted_indices and self.specs[-1].probe is None and (saves or self._saves_steps(edits, before)):
             self._apply_to_studies(edits)
         elif saves or (shortens and not self.specs):
-            self.savings.append(edits)
+            self.stages_without_study.append(edits)
         else:
             if not self.specs and edits.request is None and by_hand is None:
                 self.first = (edits, before)
-            if any(e.only_restores(self.study.spec) for e in self.savings):
+            if any(e.only_restores_schedule(self.study.spec) for e in self.stages_without_study):
                 edits.goal = f"Use the schedule of the study file and {edits.goal[0].lower()}{edits.goal[1:]}"
             self._add_study(edits)
 
     def _repeat_comparison_goal(self, edits: StageEdits) -> str | None:
         """Return the stage's goal if the stage only asks for more trials to compare a hyperparameter's values; else None."""
         leads = [f.subject for f in edits.findings if any(c in edits.changes for c in f.changes)]
-        name = leads[0] if leads and edits.only_trials else None
-        parameter = self.draft.current.searched.get(name or "")
+        name = leads[0] if leads and edits.only_adds_trials else None
+        parameter = self.draft.current_spec.searched.get(name or "")
         tuned = parameter is None or (parameter.numeric and parameter.role != "scientific")
         return None if tuned or name is None or parameter is None else comparison_goal(name, parameter)
 
     def _add_wider_rate_study(self) -> None:
         """If no study has been added yet and the best trials lie at an end of the learning-rate range, add a study with a wider
         range."""
-        before = self.draft.current
+        before = self.draft.current_spec
         if not self.specs and (changes := self._widen_rate_range()):
-            self._add_study(StageEdits(goal_text(changes, before, self.draft.current), (), changes=changes))
+            self._add_study(StageEdits(goal_text(changes, before, self.draft.current_spec), (), changes=changes))
 
     def _widen_rate_range(self) -> list[Change]:
         """If the best trials lie at an end of the learning rate's range, widen the range in the draft. Return the change in a
@@ -142,11 +153,11 @@ class PlanMerger(FindingFollower):
 
         Findings about this end of the range then no longer count as deferred, even if they are unlikely to be right.
         """
-        before = self.draft.current
-        change = None if self.broken else rate_end.wider(self.study, before)
+        before = self.draft.current_spec
+        change = None if self.has_critical_pipeline_fault else rate_end.wider_rate_range(self.study, before)
         if change is None or not self.draft.apply(rate_end.__name__, change):
             return []
-        ends = {s for s in get_args(Side) if getattr(change, s) != getattr(before.parameters[change.parameter], s)}
+        ends = {s for s in get_args(RangeSide) if getattr(change, s) != getattr(before.parameters[change.parameter], s)}
         same = [f for f in self.findings if f.goal == "boundary" and f.subject == change.parameter and f.side in ends]
         self.deferred = [d for d in self.deferred if (d.rule, d.message) not in [(f.rule, f.message) for f in same]]
         return [change]
@@ -160,11 +171,15 @@ class PlanMerger(FindingFollower):
         if self.first is None:
             return
         edits, before = self.first
-        if edits.only_repeats:
+        if edits.only_repeats_trial:
             self._replace_repeats_by_search(edits, before)
             return
-        opened = open_next(self.study, self.specs[0]) if len(self.specs) == 1 and not self.broken else None
-        if opened is not None and (edits.only_trials or self.specs[0].searches_within(before)):
+        opened = (
+            search_next_hyperparameter(self.study, self.specs[0])
+            if len(self.specs) == 1 and not self.has_critical_pipeline_fault
+            else None
+        )
+        if opened is not None and (edits.only_adds_trials or self.specs[0].searches_within(before)):
             for finding in (f for f in edits.findings if any(c in edits.changes for c in f.changes)):
                 self.defer(
                     finding,
@@ -174,10 +189,10 @@ class PlanMerger(FindingFollower):
             return
         spec = with_open_questions(self.study, self.verdicts, self.rules, self.specs[0])
         fewer = spec.searched.keys() < self.specs[0].searched.keys()
-        tells = edits.only_trials or edits.only_shortens(before) or self.specs[0].searches_within(before)
-        moves = all(f.goal in (*SPACE, *REGULARISATION) or f.severity == "note" for f in edits.findings)
+        tells = edits.only_adds_trials or edits.only_shortens_training(before) or self.specs[0].searches_within(before)
+        moves = all(f.goal in (*SPACE_STAGE, *REGULARISATION_STAGE) or f.severity == "note" for f in edits.findings)
         if (fewer and (tells or moves)) or (tells and len(self.specs) == 1 and spec is not self.specs[0]):
-            goal = spec.goal if edits.only_trials else edits.goal
+            goal = spec.goal if edits.only_adds_trials else edits.goal
             self.specs, self.drafted_indices = [spec.model_copy(update={"goal": goal})], []
 
     def _replace_repeats_by_search(self, edits: StageEdits, before: StudySpec) -> None:
@@ -194,13 +209,13 @@ class PlanMerger(FindingFollower):
         if fewer or longer or last.sampler.kind == "adaptive":
             for finding in edits.findings:
                 self.defer(finding, "the next study may find a better setting, which should be repeated instead")
-            self.specs, self.drafted_indices = [_with_notes(last, self.early)], []
+            self.specs, self.drafted_indices = [_with_notes(last, self.early_advice)], []
 
     def defer_dropped_findings(self) -> None:
         """Defer the findings whose changes were part of a dropped study; a study is dropped if it would hardly find a better
         setting."""
         for finding in self.settled:
-            if not only_advice(finding):
+            if not recommends_only_advice(finding):
                 self.defer(finding, UNLIKELY_GAIN_REASON)
 
     def train_best_settings_instead(self, spec: StudySpec) -> StudySpec:
@@ -208,7 +223,7 @@ class PlanMerger(FindingFollower):
         `spec`."""
         again = new_scores.study_of_best_settings(self.study, spec, self.draft.start, self.findings)
         for finding in self.settled if again is not spec else ():
-            if not only_advice(finding) and not new_scores.fixed(again, [finding]):
+            if not recommends_only_advice(finding) and not new_scores.score_changing_fixes(again, [finding]):
                 self.defer(finding, WAITS)
         return again
 
@@ -220,8 +235,10 @@ class PlanMerger(FindingFollower):
         changed.
         """
         start = self.draft.start
-        goals = [e.goal for e in self.savings if e.changes and (steps or not e.only_shortens(start))]
-        if goals and not self._only_repeats_best_trial(self.draft.current):
+        goals = [
+            e.goal for e in self.stages_without_study if e.changes and (steps or not e.only_shortens_training(start))
+        ]
+        if goals and not self._only_repeats_best_trial(self.draft.current_spec):
             self._add_study(StageEdits(goals[-1], ()))
 
     def _only_repeats_best_trial(self, spec: StudySpec) -> bool:
@@ -234,66 +251,74 @@ class PlanMerger(FindingFollower):
         """Return whether the stage only shortens training while the only planned study only narrows the search space."""
         first, start = self.specs[0], self.draft.start
         narrows = len(self.specs) == 1 and first.searches_within(start) and first.schedule == start.schedule
-        return narrows and not self.broken and edits.request is None and edits.only_shortens(before) and edits.sure
+        return (
+            narrows
+            and not self.has_critical_pipeline_fault
+            and edits.request is None
+            and edits.only_shortens_training(before)
+            and edits.is_sure
+        )
 
     def _apply_to_studies(self, edits: StageEdits) -> None:
         """Apply the stage's changes to the planned studies, because these changes cost nothing. Studies that a study design
         created stay unchanged."""
         for i in self.drafted_indices:
             for change in edits.changes:
-                self.specs[i] = validate(change.apply(self.specs[i]))
-        self.specs[0] = self._noted(_with_notes(self.specs[0], edits.field_change_reasons), [edits])
+                self.specs[i] = validate_spec(change.apply(self.specs[i]))
+        self.specs[0] = self._with_stage_advice(_with_notes(self.specs[0], edits.field_change_reasons), [edits])
 
     def _place_notes(self, edits: StageEdits) -> None:
         """Add the advice of a stage without changes to the notes of a study. If no study is planned yet, keep the advice for
         the first study. Otherwise, add advice that does not affect training to the first study's notes and defer all other
         advice."""
         if not self.specs:
-            self.savings.append(edits)
+            self.stages_without_study.append(edits)
             return
         for finding in edits.findings:
             notes = [c for c in finding.changes if isinstance(c, Advise) and c in edits.notes]
-            if notes and finding.goal in HARMLESS_GOALS:
+            if notes and finding.goal in GOALS_NOT_AFFECTING_TRAINING:
                 self.specs[0] = _with_notes(self.specs[0], notes)
             elif notes:
                 self.defer(finding, WAITS)
 
-    def _noted(self, spec: StudySpec, stages: Sequence[StageEdits]) -> StudySpec:
+    def _with_stage_advice(self, spec: StudySpec, stages: Sequence[StageEdits]) -> StudySpec:
         """Return the spec with the advice of these stages added to its notes."""
         return _with_notes(spec, [note for edits in stages for note in edits.notes])
 
     def _add_study(self, edits: StageEdits) -> None:
         """Add the stage's study: the requested study design or, if none is requested, the draft."""
-        request, current = edits.request, self.draft.current
+        request, current = edits.request, self.draft.current_spec
         designed = STUDY_DESIGNS[request.plan](request, self.study, current) if request is not None else ()
         spec = designed if isinstance(designed, StudySpec) else current.model_copy(update={"goal": edits.goal})
         repeated = {n for n in current.notes if any(n in earlier.notes for earlier in self.specs)}
         spec = spec.model_copy(update={"notes": tuple(n for n in spec.notes if n not in repeated)})
         if self.specs:
-            for finding in (f for stage in (*self.savings, edits) for f in stage.findings):
+            for finding in (f for stage in (*self.stages_without_study, edits) for f in stage.findings):
                 self.defer(finding, WAITS)
         if not self.specs:
-            self.early = [note for stage in self.savings for note in stage.notes]
+            self.early_advice = [note for stage in self.stages_without_study for note in stage.notes]
         plain = self._with_round_fields(spec)
-        self.specs.append(self._noted(_with_notes(plain, edits.field_change_reasons), [*self.savings, edits]))
-        self.savings = []
+        self.specs.append(
+            self._with_stage_advice(_with_notes(plain, edits.field_change_reasons), [*self.stages_without_study, edits])
+        )
+        self.stages_without_study = []
         if request is None:
             self.drafted_indices.append(len(self.specs) - 1)
-            self.draft.current = plain.model_copy(update={"notes": ()})
+            self.draft.current_spec = plain.model_copy(update={"notes": ()})
 
     def _with_round_fields(self, spec: StudySpec) -> StudySpec:
         """Return the study with the name, parent, round number and sampler seed that fit its position among the next studies."""
         start, last = self.draft.start, self.specs[-1] if self.specs else None
         number = start.round if last is None else last.round + 1
         update = {
-            "study": round_study_name(self.draft.current, number),
+            "study": round_study_name(self.draft.current_spec, number),
             "parent": start.parent if last is None else last.study,
             "round": number,
             # A probe must train each of its choices once, which random and adaptive samplers cannot guarantee.
             "sampler": Sampler(kind="halton" if spec.probe else spec.sampler.kind, seed=number),
-            "baseline": self.draft.current if spec.probe else None,
+            "baseline": self.draft.current_spec if spec.probe else None,
         }
-        return validate(spec.model_copy(update=update))
+        return validate_spec(spec.model_copy(update=update))
 
 
 def _repeats_trial(finding: Finding) -> bool:

@@ -16,10 +16,10 @@ from advisor.model.finding import Finding
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study, Trial
 from advisor.model.words import clean, listed, setting
-from advisor.planning.base import validate
-from advisor.planning.sampling.halton import sample
+from advisor.planning.base import validate_spec
+from advisor.planning.sampling.halton import draw_trials
 
-BEST = 5
+MAX_SETTINGS_TRAINED_AGAIN = 5
 """Maximum number of best settings that are trained again. Rules on validation noise compare the same number of settings."""
 NOT_COMPARABLE_NOTE = "The new scores are not comparable with the old scores."
 ANALYZE_ALONE_NOTE = f"{NOT_COMPARABLE_NOTE} Analyze this study with `--only-this-round`."
@@ -40,29 +40,31 @@ def needs_new_scores(spec: StudySpec, findings: Iterable[Finding]) -> bool:
     Findings with the severity "note" are ignored here, because users may ignore their advice.
     """
     serious = [f for f in findings if f.severity != "note"]
-    changes = [c for f in serious for c in f.changes if changes_scores(c)]
-    return bool(fixed(spec, serious)) or any(isinstance(c, Advise) and c.text in spec.notes for c in changes)
+    changes = [c for f in serious for c in f.changes if makes_scores_incomparable(c)]
+    return bool(score_changing_fixes(spec, serious)) or any(
+        isinstance(c, Advise) and c.text in spec.notes for c in changes
+    )
 
 
-def changes_scores(change: Change) -> bool:
+def makes_scores_incomparable(change: Change) -> bool:
     """Return whether results before and after the change are not comparable."""
     return isinstance(change, Advise | FixParameter) and change.new_scores
 
 
-def fixed(spec: StudySpec, findings: Iterable[Finding]) -> list[FixParameter]:
+def score_changing_fixes(spec: StudySpec, findings: Iterable[Finding]) -> list[FixParameter]:
     """Return the changes in findings that fix a value on which scores depend, without changes that the study does not contain."""
     found = (c for f in findings for c in f.changes if isinstance(c, FixParameter) and c.new_scores)
     return [c for c in found if c.parameter in spec.parameters and spec.parameters[c.parameter].value == c.value]
 
 
-def best_settings(study: Study) -> list[Trial]:
+def best_trial_per_setting(study: Study) -> list[Trial]:
     """Return the best trial of each of the best settings, at most `MAX_SETTINGS_TRAINED_AGAIN` trials.
 
     The trials are in the order of `Study.ranked`. If the last settings tie with settings beyond this limit, leave out all tied
     settings.
     """
-    best = repeats.first_trial_of_settings(t for t in study.ranked() if t.params)
-    first, beyond = best[:BEST], best[BEST:]
+    best = repeats.first_trial_per_setting(t for t in study.ranked() if t.params)
+    first, beyond = best[:MAX_SETTINGS_TRAINED_AGAIN], best[MAX_SETTINGS_TRAINED_AGAIN:]
     return [t for t in first if not beyond or study.rank_key(t) != study.rank_key(beyond[0])] or first
 
 
@@ -72,13 +74,13 @@ def study_of_best_settings(study: Study, spec: StudySpec, base: StudySpec, findi
     base: the next study before any change. Of the changes in `spec`, the study keeps only those that fix values on which scores
     depend; all others wait for the new scores.
     """
-    trials = best_settings(study)
+    trials = best_trial_per_setting(study)
     first, *rivals = [dict(t.params) for t in trials] or [{}]
     if not first:
         return spec
     findings = tuple(findings)
     advice = {*base.notes, *(c.text for f in findings for c in f.changes if isinstance(c, Advise))}
-    values, rewards = fixed(spec, findings), study.kind == "reinforcement-learning"
+    values, rewards = score_changing_fixes(spec, findings), study.kind == "reinforcement-learning"
     if values:
         goal = f"with {listed(f'{clean(c.parameter)} {setting(c.value)}' for c in values)}"
         how, notes = goal, [ANALYZE_ALONE_NOTE]
@@ -101,13 +103,13 @@ def study_of_best_settings(study: Study, spec: StudySpec, base: StudySpec, findi
         "goal": f"Train the {which} again{'' if values else ':'} {goal}",
         "notes": (*notes, *(n for n in spec.notes if n in advice)),
     }
-    return validate(again.model_copy(update=update))
+    return validate_spec(again.model_copy(update=update))
 
 
 def _evaluate_first_advice(trials: Sequence[Trial], otherwise: str) -> str:
     """Return advice to evaluate checkpoints before any new training. The advice lists the paths of the checkpoints if all
     trials logged them; else return `otherwise`."""
-    paths = [kept[-1] for t in trials if (kept := checkpoints.paths(t))]
+    paths = [kept[-1] for t in trials if (kept := checkpoints.checkpoint_paths(t))]
     if len(paths) < len(trials) or len(set(paths)) < len(paths):
         return otherwise
     return f"Before you train, evaluate the checkpoints that these trials kept: {', '.join(paths)}."
@@ -120,6 +122,6 @@ def with_best_setting_first(study: Study, spec: StudySpec) -> StudySpec:
     searches = bool(spec.searched) and spec.probe is None and not spec.settings and spec.sampler.kind != "adaptive"
     if not searches or not best or not spec.searched.keys() <= best[0].params.keys():
         return spec
-    first, *others = best[0].params, *sample(spec, max((spec.trials or 1) - 1, 0))
+    first, *others = best[0].params, *draw_trials(spec, max((spec.trials or 1) - 1, 0))
     settings = tuple({n: trial[n] for n in spec.searched if n in trial} for trial in (first, *others))
-    return validate(spec.model_copy(update={"settings": settings, "notes": (*spec.notes, ANALYZE_ALONE_NOTE)}))
+    return validate_spec(spec.model_copy(update={"settings": settings, "notes": (*spec.notes, ANALYZE_ALONE_NOTE)}))

@@ -19,12 +19,12 @@ from advisor.model.words import clean, count, plain_number
 from advisor.planning import gain
 from advisor.stats import power
 
-MAX_PAUSE_S = 60.0
+MAX_RUN_PAUSE_S = 60.0
 """Maximum pause between two runs, in seconds, that counts as the time to end one process and start the next. Our choice."""
 
 
 @dataclass(frozen=True)
-class Cost:
+class RunCost:
     runs: int
     steps: float
     """Training steps of one run; NaN if unknown."""
@@ -41,17 +41,17 @@ class Cost:
         text = f"This costs {count(self.runs, 'run')}"
         if math.isfinite(self.steps):
             all_steps, steps = (count(round(n), self.unit) for n in (self.runs * self.steps, self.steps))
-            epochs = f" ({_number(self.epochs)} epochs)" if math.isfinite(self.epochs) else ""
+            epochs = f" ({_number_text(self.epochs)} epochs)" if math.isfinite(self.epochs) else ""
             text = f"This costs {all_steps}: {count(self.runs, 'run')} of {steps}{epochs}"
         if math.isfinite(self.seconds):
             in_turn = " in all, one after the other" if self.runs > 1 else ""
             text += f", about {hours(self.runs * self.seconds)}{in_turn}"
             if self.gpus:
-                text += f", {_number(self.runs * self.seconds * self.gpus / 3600)} GPU hours"
+                text += f", {_number_text(self.runs * self.seconds * self.gpus / 3600)} GPU hours"
         return f"{text}."
 
 
-def cost(study: Study, spec: StudySpec) -> Cost:
+def cost(study: Study, spec: StudySpec) -> RunCost:
     """Return the cost of the next study `spec`, estimated from the trials of `study`: their length, their step times and the
     pauses between them."""
     ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
@@ -62,8 +62,8 @@ def cost(study: Study, spec: StudySpec) -> Cost:
     steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
     each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
     seconds = steps * float(np.median(each)) + _seconds_outside_steps(study, ended) if each else math.nan
-    gpus = max((number_of_ranks(t) for t in ended if timing.on_gpu(t)), default=0)
-    return Cost(
+    gpus = max((number_of_ranks(t) for t in ended if timing.ran_on_gpu(t)), default=0)
+    return RunCost(
         (spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit, _epoch_count(study, ended, steps)
     )
 
@@ -73,7 +73,7 @@ def summary(study: Study, spec: StudySpec) -> str:
     return " ".join(filter(None, (cost(study, spec).sentence, gain.sentence(study, spec))))
 
 
-def with_price(study: Study, spec: StudySpec) -> StudySpec:
+def with_cost_note(study: Study, spec: StudySpec) -> StudySpec:
     """Return the study with a first note that states its cost and its expected gain."""
     return spec.model_copy(update={"notes": (summary(study, spec), *spec.notes)})
 
@@ -81,9 +81,9 @@ def with_price(study: Study, spec: StudySpec) -> StudySpec:
 def hours(seconds: float) -> str:
     """Return a duration in minutes or hours."""
     if seconds < 5400:
-        minutes = _number(max(seconds / 60, 1))
+        minutes = _number_text(max(seconds / 60, 1))
         return "a minute" if minutes == "1" else f"{minutes} minutes"
-    return f"{_number(seconds / 3600)} hours"
+    return f"{_number_text(seconds / 3600)} hours"
 
 
 def power_sentence(study: Study, trials: int, more: int, searched: int) -> str:
@@ -95,24 +95,24 @@ def power_sentence(study: Study, trials: int, more: int, searched: int) -> str:
     these = f"These {count(more, 'trial')}" + (f" and the {trials:,} so far" if trials else "")
     return (
         f"{these} find that a hyperparameter matters, with a probability of 80 %, if its best and its worst value differ by "
-        f"{_size(study, effect)} or more."
+        f"{_effect_text(study, effect)} or more."
     )
 
 
 def past_power_sentence(study: Study, trials: int, searched: int) -> str:
     """Return a sentence with the smallest effect that the existing trials would have detected with 80 % probability."""
-    size = _size(study, power.detectable_effect(trials, searched))
+    size = _effect_text(study, power.detectable_effect(trials, searched))
     return (
         f"{count(trials, 'trial')} would have shown a difference of {size} from the best to the worst value of one "
         "hyperparameter with 80 % probability. No such difference was found, so the searched hyperparameters matter little here."
     )
 
 
-def _size(study: Study, effect: float) -> str:
+def _effect_text(study: Study, effect: float) -> str:
     """Return an effect as text. effect: standard deviations of the result between seeds. If this deviation is known, the text
     also states the effect as a difference of the objective."""
     times = f"{round_significant(effect, 2):g} times the standard deviation between seeds"
-    seeds = repeats.trial_variance(repeats.settings(study))
+    seeds = repeats.variance_between_seeds(repeats.full_length_settings(study))
     if seeds is None:
         return f"{times}, which was not measured yet,"
     if not seeds[0] > 0:
@@ -144,7 +144,7 @@ def _seconds_outside_steps(study: Study, trials: Sequence[Trial]) -> float:
     start.
 
     These seconds include the start of the process, regardless of whether the launcher or the training script created the MLflow
-    run. A pause longer than `MAX_PAUSE_S` is ignored, because the user may have caused it.
+    run. A pause longer than `MAX_RUN_PAUSE_S` is ignored, because the user may have caused it.
     """
     starts, ends = [], []
     for trial in trials:
@@ -156,9 +156,9 @@ def _seconds_outside_steps(study: Study, trials: Sequence[Trial]) -> float:
         ends.append((trial.started, float(curve.times[known[-1]])))
     ends.sort()
     pauses = [later - start - length for (start, length), (later, _) in pairwise(ends)]
-    pauses = [pause for pause in pauses if 0 <= pause <= MAX_PAUSE_S]
+    pauses = [pause for pause in pauses if 0 <= pause <= MAX_RUN_PAUSE_S]
     return float(sum(np.median(times) for times in (starts, pauses) if times))
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     return f"{float(f'{value:.2g}'):,.15g}"

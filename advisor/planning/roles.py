@@ -15,20 +15,20 @@ from collections.abc import Mapping
 from advisor.computed.space.extension import round_inferred_range
 from advisor.model import parameter_kinds
 from advisor.model.change import SetRange
-from advisor.model.space import Value, as_number, counts_training
-from advisor.model.spec import Parameter, Role
+from advisor.model.space import HyperparameterValue, as_number, is_training_length
+from advisor.model.spec import Parameter, ParameterRole
 from advisor.model.study import Study
 from advisor.planning import batch_sizes
 
-MAX_VALUES = 4
+MAX_COMPARED_ARCHITECTURE_VALUES = 4
 """An architecture hyperparameter with an inferred range becomes a list of choices if at most this many distinct values were
 tried."""
 COSTS = "it changes the cost of training and serving, so compare its values in a separate study"
 
 
-def default_role(name: str) -> tuple[Role, str]:
+def default_role(name: str) -> tuple[ParameterRole, str]:
     """Return the default role of a hyperparameter with this name, and the reason for the role."""
-    if counts_training(name):
+    if is_training_length(name):
         return (
             "fixed",
             "training length is not tuned within a study; set it from the steps of the best results in the last study",
@@ -44,7 +44,7 @@ def default_role(name: str) -> tuple[Role, str]:
     return "fixed", COSTS
 
 
-def why(name: str, role: Role, more: str) -> str:
+def why(name: str, role: ParameterRole, more: str) -> str:
     """Return the reason for the role of a hyperparameter, followed by the text `more`. The reason is the comparison for the
     role "scientific", the standard reason for the default role, and empty for any other role."""
     default, reason = default_role(name)
@@ -53,14 +53,14 @@ def why(name: str, role: Role, more: str) -> str:
     return f"{reason}; {more}" if role == default else more
 
 
-def parameter_in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Parameter:
+def parameter_in_next_study(study: Study, name: str, best: Mapping[str, HyperparameterValue]) -> Parameter:
     """Return the hyperparameter of the next study before findings change it. best: setting of the best trial."""
     parameter = study.spec.parameters[name]
     if parameter.role in ("fixed", "derived"):
         return parameter
     if parameter_kinds.is_batch_size(name):
-        return batch_sizes.parameter_in_next_study(study, name, best.get(name))
-    if counts_training(name) and name in best and parameter.searched:
+        return batch_sizes.batch_size_parameter(study, name, best.get(name))
+    if is_training_length(name) and name in best and parameter.searched:
         reason = default_role(name)[1]
     elif parameter_kinds.searches_architecture(study, name) and parameter.role != "scientific":
         # The best trial is weak evidence of the best architecture: it has one of few values, and its other hyperparameters may
@@ -79,7 +79,12 @@ def _architecture_comparison(study: Study, name: str) -> Parameter:
     parameter = study.spec.parameters[name]
     reason = "compared, because it changes the cost of training and serving; the same {what} as in the last study"
     tried = sorted({x for t in study.trials if (x := as_number(t.params.get(name))) and x.is_integer()})
-    if name in study.inferred and parameter.type == "int" and parameter.numeric and len(tried) <= MAX_VALUES:
+    if (
+        name in study.inferred
+        and parameter.type == "int"
+        and parameter.numeric
+        and len(tried) <= MAX_COMPARED_ARCHITECTURE_VALUES
+    ):
         why = reason.format(what="values")
         return Parameter(
             role="scientific",
@@ -100,7 +105,7 @@ def reason_against_change(change: SetRange, now: Parameter | None) -> str | None
     name = change.parameter
     if parameter_kinds.is_batch_size(name):
         return f"{name} is chosen by throughput and memory, not by validation quality"
-    if now is None or not parameter_kinds.is_architecture(name) or (now.searched and now.role == "nuisance"):
+    if now is None or not parameter_kinds.is_architecture_size(name) or (now.searched and now.role == "nuisance"):
         return None
     if now.low is not None and now.high is not None and now.low <= change.low and change.high <= now.high:
         return None

@@ -26,18 +26,18 @@ class StageEdits:
     """Advice in the stage's findings: recommendations that a search space cannot express."""
 
     @property
-    def by_priority(self) -> list[Change]:
+    def changes_by_priority(self) -> list[Change]:
         """The changes in the order of their findings, most important first. Changes from a study design come before all others."""
         asked = [c for f in self.findings for c in f.changes]
         return sorted(self.changes, key=lambda c: asked.index(c) if c in asked else -1)
 
     @property
-    def only_fixes(self) -> bool:
+    def only_saves_trials(self) -> bool:
         """Whether the stage only fixed unimportant hyperparameters or dropped inferior values, which saves trials but yields no
         better result."""
         return all(map(only_saves_trials, self.changes))
 
-    def only_restores(self, spec: StudySpec) -> bool:
+    def only_restores_schedule(self, spec: StudySpec) -> bool:
         """Return whether the stage only restores the learning-rate schedule that `spec` already declared. Restoring the
         schedule needs no separate study."""
         asked = dict(spec.schedule or {}).items()
@@ -51,21 +51,21 @@ class StageEdits:
         return [Advise(text=c.why) for c in self.changes if isinstance(c, SetField) and c.field != "trials"]
 
     @property
-    def only_trials(self) -> bool:
+    def only_adds_trials(self) -> bool:
         """Whether the stage only asks for more trials."""
         return bool(self.changes) and all(isinstance(c, SetField) and c.field == "trials" for c in self.changes)
 
     @property
-    def only_notes(self) -> bool:
+    def has_only_notes(self) -> bool:
         """Whether all findings that changed the draft have the severity "note"."""
         return all(f.severity == "note" for f in self.findings if any(c in self.changes for c in f.changes))
 
     @property
-    def only_repeats(self) -> bool:
+    def only_repeats_trial(self) -> bool:
         """Whether the stage only repeats a trial."""
         return bool(self.changes) and all(isinstance(c, RepeatTrial) for c in self.changes)
 
-    def only_shortens(self, before: StudySpec) -> bool:
+    def only_shortens_training(self, before: StudySpec) -> bool:
         """Return whether the stage only shortens training."""
         old = before.max_train_steps
         return bool(self.changes) and all(
@@ -74,7 +74,7 @@ class StageEdits:
         )
 
     @property
-    def sure(self) -> bool:
+    def is_sure(self) -> bool:
         """Whether all findings that changed the draft have a confidence of at least `MIN_SURE_CONFIDENCE`."""
         changing = [f for f in self.findings if any(c in self.changes for c in f.changes)]
         return all(f.confidence >= MIN_SURE_CONFIDENCE for f in changing)

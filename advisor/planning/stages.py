@@ -15,7 +15,7 @@ from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 
-MAX_RATIO_TO_BEST_RATE = 2.0
+MAX_UNSTABLE_TO_BEST_RATE = 2.0
 """Instability limits training if an unstable learning rate is at most this many times the best one, as in the playbook's test
 of a doubled learning rate."""
 
@@ -33,17 +33,17 @@ MIN_FEASIBLE = 5
 Stage: TypeAlias = tuple[Goal, ...]
 """A possible goal of a study, represented by the topics of the findings that need a study with this goal."""
 
-STABILITY: Stage = ("stability",)
-SPACE: Stage = ("infeasible", "boundary", "sampling")
-_STEPS: Stage = ("steps",)
-REGULARISATION: Stage = ("regularisation",)
+STABILITY_STAGE: Stage = ("stability",)
+SPACE_STAGE: Stage = ("infeasible", "boundary", "sampling")
+_TRAINING_LENGTH_STAGE: Stage = ("steps",)
+REGULARISATION_STAGE: Stage = ("regularisation",)
 
 STAGES: tuple[Stage, ...] = (
     ("pipeline",),
-    STABILITY,
-    SPACE,
-    _STEPS,
-    REGULARISATION,
+    STABILITY_STAGE,
+    SPACE_STAGE,
+    _TRAINING_LENGTH_STAGE,
+    REGULARISATION_STAGE,
     ("efficiency",),
     ("exploitation",),
 )
@@ -62,18 +62,18 @@ def stage_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     is unreliable, so finding a space with more feasible trials comes first.
     """
     wants_lower = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
-    infeasible = any(f.goal == "infeasible" and not (f.explained_by and only_advice(f)) for f in findings)
+    infeasible = any(f.goal == "infeasible" and not (f.explained_by and recommends_only_advice(f)) for f in findings)
     few_feasible = infeasible and int(study.feasible.sum()) < MIN_FEASIBLE
     limits = any(f.goal == "stability" and f.changes and _instability_limits_training(study, f) for f in findings)
     if limits and not wants_lower and not few_feasible:
         ordered = list(STAGES)
     else:
-        ordered = [SPACE if s is STABILITY else STABILITY if s is SPACE else s for s in STAGES]
-    if {f.severity for f in findings if f.goal in REGULARISATION} == {"note"}:
-        ordered.sort(key=lambda stage: stage is REGULARISATION)
+        ordered = [SPACE_STAGE if s is STABILITY_STAGE else STABILITY_STAGE if s is SPACE_STAGE else s for s in STAGES]
+    if {f.severity for f in findings if f.goal in REGULARISATION_STAGE} == {"note"}:
+        ordered.sort(key=lambda stage: stage is REGULARISATION_STAGE)
     elif _regularises_before_length(findings):
-        ordered.remove(REGULARISATION)
-        ordered.insert(ordered.index(_STEPS), REGULARISATION)
+        ordered.remove(REGULARISATION_STAGE)
+        ordered.insert(ordered.index(_TRAINING_LENGTH_STAGE), REGULARISATION_STAGE)
     return _move_length_first(ordered) if _only_length_is_sure(findings) else ordered
 
 
@@ -83,31 +83,33 @@ def _regularises_before_length(findings: Sequence[Finding]) -> bool:
     Regularised trials may need more steps than earlier trials, so regularisation then comes before the training length.
     """
     sure = any(
-        f.goal in REGULARISATION and f.confidence >= MIN_SURE_CONFIDENCE for f in findings if f.severity != "note"
+        f.goal in REGULARISATION_STAGE and f.confidence >= MIN_SURE_CONFIDENCE for f in findings if f.severity != "note"
     )
-    return sure and {f.severity for f in findings if f.goal in _STEPS} == {"note"}
+    return sure and {f.severity for f in findings if f.goal in _TRAINING_LENGTH_STAGE} == {"note"}
 
 
 def _move_length_first(stages: Sequence[Stage]) -> list[Stage]:
     """Return the stages, with the search space moved to directly after the training length."""
-    others = [s for s in stages if s is not SPACE]
-    after = others.index(_STEPS) + 1
-    return [*others[:after], SPACE, *others[after:]]
+    others = [s for s in stages if s is not SPACE_STAGE]
+    after = others.index(_TRAINING_LENGTH_STAGE) + 1
+    return [*others[:after], SPACE_STAGE, *others[after:]]
 
 
 def _only_length_is_sure(findings: Sequence[Finding]) -> bool:
     """Return whether a finding on the training length is sure, while all findings of earlier stages are unsure and concern range
     ends.
     """
-    causes = [f for f in findings if f.explained_by is None and not only_advice(f) and not _only_saves(f)]
-    earlier = [f for f in causes if f.goal in (*STABILITY, *SPACE)]
+    causes = [
+        f for f in findings if f.explained_by is None and not recommends_only_advice(f) and not _only_saves_trials(f)
+    ]
+    earlier = [f for f in causes if f.goal in (*STABILITY_STAGE, *SPACE_STAGE)]
     length = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= MIN_SURE_CONFIDENCE for f in causes)
     return (
         length and bool(earlier) and all(f.goal == "boundary" and f.confidence < MIN_SURE_CONFIDENCE for f in earlier)
     )
 
 
-def _only_saves(finding: Finding) -> bool:
+def _only_saves_trials(finding: Finding) -> bool:
     """Return whether the finding's changes only save trials."""
     return all(map(only_saves_trials, finding.changes))
 
@@ -119,12 +121,12 @@ def _instability_limits_training(study: Study, finding: Finding) -> bool:
     rate = next((name for name in study.searched if is_learning_rate(name) and best and name in best[0].params), None)
     if rate is None:
         return True
-    limit = MAX_RATIO_TO_BEST_RATE * as_number(best[0].params[rate])
+    limit = MAX_UNSTABLE_TO_BEST_RATE * as_number(best[0].params[rate])
     unstable = [t for t in study.trials if t.id in finding.trials]
     return not unstable or any(not as_number(t.params.get(rate)) > limit for t in unstable)
 
 
-def only_narrows(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> bool:
+def only_narrows_ranges(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> bool:
     """Return whether the changes only narrow ranges."""
     return bool(changes) and all(isinstance(c, SetRange) for c in changes) and after.searches_within(before)
 
@@ -135,6 +137,6 @@ def says_to_stop_tuning(findings: Sequence[Finding]) -> bool:
     return any(change.plan == "exploit" for change in plans)
 
 
-def only_advice(finding: Finding) -> bool:
+def recommends_only_advice(finding: Finding) -> bool:
     """Return whether the finding recommends only advice, which a search space cannot express."""
     return all(isinstance(c, Advise) for c in finding.changes)

@@ -21,32 +21,32 @@ from advisor.planning.designs.exploit import best_trial_lies_inside
 from advisor.planning.stages import MIN_CONFIDENCE
 from advisor.stats import power
 
-State = Literal["fine", "wrong", "cannot be told"]
+QuestionState = Literal["fine", "wrong", "cannot be told"]
 
 SETTINGS_PER_COEFFICIENT = 2
 """Minimum number of settings per coefficient of a quadratic response, to estimate the response and its noise."""
 
 
-MIN_EFFECT_SD = 3.0
+MIN_EFFECT_IN_SEED_SD = 3.0
 """Smallest effect worth detecting: the difference of the result between the ends of a range, in standard deviations between
 seeds. We chose this size because the best of a few seeds of one setting leads by about as much.
 """
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ExplorationEvidence:
     """The state of the three questions that must be settled before exploitation."""
 
-    space: State
+    space: QuestionState
     """Whether the search space is right, judged by the rules that the design `exploit` requires and by the position of the best
     trial."""
-    effect: State
+    effect: QuestionState
     """Whether at least one hyperparameter has an effect."""
-    variation: State
+    variation: QuestionState
     """Whether the variation of results between seeds is known, from repeats or from the residuals of a fitted response."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> QuestionState:
         """The joint state of the three questions: "wrong" if any of them is wrong, "fine" if all of them are fine, else "cannot
         be told"."""
         each = (self.space, self.effect, self.variation)
@@ -55,14 +55,16 @@ class Evidence:
 
 def assess_evidence(
     study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], followed: Collection[str] = ()
-) -> Evidence:
+) -> ExplorationEvidence:
     """Return the evidence from the study and the rules' verdicts. followed: rules to ignore, because the next study follows
     their advice."""
     others = [v for v in verdicts if v.rule not in followed]
-    return Evidence(space=_space(study, others, rules), effect=effect_state(study), variation=_variation_state(study))
+    return ExplorationEvidence(
+        space=_search_space_state(study, others, rules), effect=effect_state(study), variation=_variation_state(study)
+    )
 
 
-def question_state(verdict: Verdict) -> State:
+def question_state(verdict: Verdict) -> QuestionState:
     """Return the state of the question that the rule of this verdict answers. A finding that is more likely wrong than right
     does not settle the question."""
     if verdict.status == "quiet":
@@ -78,14 +80,14 @@ def settings_needed(searched: int) -> int:
     return SETTINGS_PER_COEFFICIENT * comb(searched + 2, 2)
 
 
-def trials_needed(effect: State, searched: int) -> int:
+def trials_needed(effect: QuestionState, searched: int) -> int:
     """Return the number of trials needed to find the best values of this many hyperparameters, and to detect an effect if none
     is known yet."""
     needed = settings_needed(searched)
-    return needed if effect == "fine" else max(needed, power.trials_needed(MIN_EFFECT_SD, searched))
+    return needed if effect == "fine" else max(needed, power.trials_needed(MIN_EFFECT_IN_SEED_SD, searched))
 
 
-def _space(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> State:
+def _search_space_state(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> QuestionState:
     state = {v.rule: question_state(v) for v in verdicts}
     required = {rule.rule_id(): rule.before_exploitation for rule in rules if rule.before_exploitation is not None}
     if any(state.get(rule) == "wrong" for rule in required):
@@ -95,15 +97,19 @@ def _space(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> 
     return "fine" if settled and best_trial_lies_inside(study) else "cannot be told"
 
 
-def effect_state(study: Study) -> State:
+def effect_state(study: Study) -> QuestionState:
     """Return "fine" if at least one hyperparameter has a significant effect on the objective, else "cannot be told"."""
     try:
-        return "fine" if importance.read(study).p <= importance.FALSE_ALARMS else "cannot be told"
+        return (
+            "fine"
+            if importance.compute_importances(study).p_value <= importance.SIGNIFICANCE_LEVEL
+            else "cannot be told"
+        )
     except MissingData:
         return "cannot be told"
 
 
-def _variation_state(study: Study) -> State:
-    repeated = repeats.trial_variance(repeats.settings(study)) is not None
-    enough = bool(study.searched) and settings.read(study).successes >= settings_needed(len(study.searched))
+def _variation_state(study: Study) -> QuestionState:
+    repeated = repeats.variance_between_seeds(repeats.full_length_settings(study)) is not None
+    enough = bool(study.searched) and settings.read_settings(study).result_count >= settings_needed(len(study.searched))
     return "fine" if repeated or enough else "cannot be told"

@@ -16,36 +16,36 @@ import numpy as np
 from advisor import __version__
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import checkpoints, validation
-from advisor.computed.pipeline.reproduction import reproduction
+from advisor.computed.pipeline.reproduction import reproduction_facts
 from advisor.computed.space import rerun, settings
 from advisor.engine.guard.hindsight import hindsight
-from advisor.engine.measured import describe_measured_rates, measured
+from advisor.engine.measured import describe_measured_rates, measured_counts
 from advisor.engine.rule import Rule
 from advisor.history.model import History
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import Verdict
 from advisor.model.message import say
 from advisor.model.reading import Decision
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
-from advisor.model.spec_yaml import dump
+from advisor.model.spec_yaml import format_study_file
 from advisor.model.study import Signal, Study, Trial
-from advisor.model.words import encodable
+from advisor.model.words import replace_surrogates
 from advisor.planning import Deferred, budget, file_names, price
-from advisor.report.model import Best, NextStudy, Provenance, RuleInfo, SettingMean, Spread, TrialCounts
+from advisor.report.model import Best, NextStudy, Provenance, RepeatSpread, RuleInfo, SettingMean, TrialCounts
 from advisor.report.plot_data import isolations, overview
-from advisor.report.plot_data.compact_curves import compact_curves
-from advisor.report.plot_data.curves import curve_set, norm_histogram, signals_to_show
-from advisor.report.plot_data.model import CurveSet, Figures, JustAbove, TrialRow
+from advisor.report.plot_data.compact_curves import encode_trial_curves
+from advisor.report.plot_data.curves import gradient_norm_histogram, make_curve_set, signals_to_show
+from advisor.report.plot_data.model import FigureData, HigherRateTrials, MetricCurveSet, TrialRow
 from advisor.report.report import Report
 from advisor.report.running import running_trials, stopped_trials
-from advisor.report.text.run_command import has_recorded_command, new_options, training_command
-from advisor.report.text.unlocks import unlocks
+from advisor.report.text.run_command import has_recorded_command, options_without_precedent, training_command
+from advisor.report.text.unlocks import missing_data_actions
 
-BEST_TRIALS = 5
+SHOWN_BEST_TRIALS = 5
 """Number of best trials whose training curves the report always shows."""
 
-MAX_CURVES = 10
+MAX_CURVES_PER_FIGURE = 10
 """Maximum number of training curves that one figure shows."""
 
 
@@ -66,21 +66,21 @@ def build_report(
     ranked = study.ranked()
     return Report(
         spec=study.spec,
-        counts=_counts(study),
-        best=_best(study, ranked),
-        spread=_spread(study),
-        again=_rerun_interval(study),
-        inferred={encodable(k): encodable(v) for k, v in study.inferred.items()},
-        warnings=tuple(encodable(w) for w in study.warnings),
-        decisions=_decisions(study),
+        counts=_trial_counts(study),
+        best=_best_trial_summary(study, ranked),
+        spread=_repeat_spread(study),
+        again=_interval_of_rerun(study),
+        inferred={replace_surrogates(k): replace_surrogates(v) for k, v in study.inferred.items()},
+        warnings=tuple(replace_surrogates(w) for w in study.warnings),
+        decisions=_all_reading_decisions(study),
         verdicts=tuple(verdicts),
-        unlocks=unlocks(study, verdicts),
-        rules=tuple(rule_info(rule) for rule in rules),
-        next_studies=_next_studies(study, specs),
+        unlocks=missing_data_actions(study, verdicts),
+        rules=tuple(make_rule_info(rule) for rule in rules),
+        next_studies=_make_next_studies(study, specs),
         deferred=tuple(deferred),
         stop=say("{stop}", stop=stop) if stop else None,
-        figures=_figures(study, ranked, verdicts),
-        provenance=_provenance(study, command),
+        figures=_figure_data(study, ranked, verdicts),
+        provenance=_report_provenance(study, command),
         history=history,
         running=running_trials(study, rules),
         stopped=stopped_trials(study),
@@ -88,31 +88,31 @@ def build_report(
     )
 
 
-def _figures(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict]) -> Figures:
-    above = overview.just_above(study)
-    curves = _curves(study, ranked, verdicts, above)
-    return Figures(
-        trials=tuple(_rows(study, ranked)),
+def _figure_data(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict]) -> FigureData:
+    above = overview.higher_rate_trials(study)
+    curves = _curves_to_draw(study, ranked, verdicts, above)
+    return FigureData(
+        trials=tuple(_trial_rows(study, ranked)),
         curves=curves,
-        best_trials=tuple(encodable(t.id) for t in ranked[:BEST_TRIALS]),
-        grad_norm=norm_histogram(study, list(ranked[:BEST_TRIALS])),
-        isolations=isolations.isolations(study),
-        best_of=overview.best_of(study),
-        speeds=overview.speeds(study),
-        to_target=overview.to_target(study),
-        importances=overview.importances(study),
-        close_ups=overview.close_ups(study, verdicts),
+        best_trials=tuple(replace_surrogates(t.id) for t in ranked[:SHOWN_BEST_TRIALS]),
+        grad_norm=gradient_norm_histogram(study, list(ranked[:SHOWN_BEST_TRIALS])),
+        isolations=isolations.isolation_plots(study),
+        best_of=overview.best_of_n_trials(study),
+        speeds=overview.throughput_by_batch_size(study),
+        to_target=overview.training_to_target(study),
+        importances=overview.parameter_importances(study),
+        close_ups=overview.curve_close_ups(study, verdicts),
         just_above=above,
-        compact_curves=compact_curves(study, curves),
+        compact_curves=encode_trial_curves(study, curves),
     )
 
 
-def _decisions(study: Study) -> tuple[Decision, ...]:
-    decisions = (*study.decisions, *settings.decisions(study))
-    return tuple(d.model_copy(update={"text": encodable(d.text)}) for d in decisions)
+def _all_reading_decisions(study: Study) -> tuple[Decision, ...]:
+    decisions = (*study.decisions, *settings.search_space_decisions(study))
+    return tuple(d.model_copy(update={"text": replace_surrogates(d.text)}) for d in decisions)
 
 
-def rule_info(rule: Rule) -> RuleInfo:
+def make_rule_info(rule: Rule) -> RuleInfo:
     """Return the description of the rule from its documentation page and its thresholds."""
     why = re.search(r"^## Why it matters\s*\n(.*?)(?=^## |\Z)", rule.page(), re.MULTILINE | re.DOTALL)
     return RuleInfo(
@@ -122,30 +122,30 @@ def rule_info(rule: Rule) -> RuleInfo:
         playbook=rule.playbook,
         goal=rule.goal,
         thresholds=rule.model_dump(mode="json"),
-        measured=describe_measured_rates(measured(rule.rule_id())),
+        measured=describe_measured_rates(measured_counts(rule.rule_id())),
     )
 
 
-def _counts(study: Study) -> TrialCounts:
+def _trial_counts(study: Study) -> TrialCounts:
     by_status: Counter[str] = Counter(t.status for t in study.trials)
     earlier = sum(t.round is not None for t in study.trials)
     return TrialCounts(total=len(study.trials), feasible=int(study.feasible.sum()), earlier=earlier, **by_status)
 
 
-def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
+def _best_trial_summary(study: Study, ranked: Sequence[Trial]) -> Best | None:
     if not ranked:
         return None
-    row = _row(study, ranked[0], 0)
+    row = _trial_row(study, ranked[0], 0)
     assert row.best is not None
     kept = checkpoints.best_checkpoint(study, ranked[0])
-    mean, next_mean = _best_setting_means(study, ranked[0]) if _spread(study) is not None else (None, None)
+    mean, next_mean = _best_setting_means(study, ranked[0]) if _repeat_spread(study) is not None else (None, None)
     return Best(
         trial=row.id,
         name=row.name,
         value=row.best,
         step=row.best_step,
         last_step=row.last_step,
-        params=_settings(ranked[0], study),
+        params=_searched_values(ranked[0], study),
         mean=mean,
         next_mean=next_mean,
         kept_step=kept[0] if kept is not None else None,
@@ -156,45 +156,45 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
 def _best_setting_means(study: Study, best: Trial) -> tuple[SettingMean | None, SettingMean | None]:
     """Return the mean results of the best trial's setting and of the best other setting; (None, None) if the best trial's
     setting was not repeated."""
-    by_mean = sorted(repeats.settings(study), key=lambda s: s.mean)
+    by_mean = sorted(repeats.full_length_settings(study), key=lambda s: s.mean)
     own = next((s for s in by_mean if repeats.key(s.trials[0]) == repeats.key(best)), None)
-    if own is None or len(own.fresh) < 2:
+    if own is None or len(own.costs_after_selection) < 2:
         return None, None
     other = next((s for s in by_mean if s is not own), None)
-    return _mean(study, own), None if other is None else _mean(study, other)
+    return _setting_mean(study, own), None if other is None else _setting_mean(study, other)
 
 
-def _mean(study: Study, setting: repeats.Setting) -> SettingMean:
-    return SettingMean(value=study.objective_value(setting.mean), trials=len(setting.fresh))
+def _setting_mean(study: Study, setting: repeats.Setting) -> SettingMean:
+    return SettingMean(value=study.objective_value(setting.mean), trials=len(setting.costs_after_selection))
 
 
-def _settings(trial: Trial, study: Study) -> dict[str, Value]:
+def _searched_values(trial: Trial, study: Study) -> dict[str, HyperparameterValue]:
     """Return the trial's values of the hyperparameters that the study varies, in the same order as in the study's spec."""
-    return {encodable(n): _storable_value(trial.params[n]) for n in study.searched if n in trial.params}
+    return {replace_surrogates(n): _encodable_value(trial.params[n]) for n in study.searched if n in trial.params}
 
 
-def _storable_value(value: Value) -> Value:
-    return encodable(value) if isinstance(value, str) else value
+def _encodable_value(value: HyperparameterValue) -> HyperparameterValue:
+    return replace_surrogates(value) if isinstance(value, str) else value
 
 
-def _rows(study: Study, ranked: Sequence[Trial]) -> Iterator[TrialRow]:
+def _trial_rows(study: Study, ranked: Sequence[Trial]) -> Iterator[TrialRow]:
     places: dict[int, int] = {}
     for _, tied in groupby(ranked, key=study.rank_key):
         places |= dict.fromkeys([t.index for t in tied], len(places))
-    return (_row(study, t, places.get(t.index)) for t in study.trials)
+    return (_trial_row(study, t, places.get(t.index)) for t in study.trials)
 
 
-def _row(study: Study, trial: Trial, place: int | None) -> TrialRow:
+def _trial_row(study: Study, trial: Trial, place: int | None) -> TrialRow:
     cost = float(study.costs[trial.index])
     curve = study.cost_curve(trial)
     finite = curve.finite
     return TrialRow(
-        id=encodable(trial.id),
-        name=encodable(trial.name),
+        id=replace_surrogates(trial.id),
+        name=replace_surrogates(trial.name),
         status=trial.status,
         feasible=bool(study.feasible[trial.index]),
         comparable=bool(study.comparable[trial.index]),
-        params=_settings(trial, study),
+        params=_searched_values(trial, study),
         best=study.objective_value(cost) if math.isfinite(cost) else None,
         place=place,
         best_step=int(finite.steps[finite.values == finite.values.min()][-1]) if len(finite) else None,
@@ -204,16 +204,16 @@ def _row(study: Study, trial: Trial, place: int | None) -> TrialRow:
     )
 
 
-def _spread(study: Study) -> Spread | None:
-    repeated = [s for s in repeats.settings(study) if len(s.trials) > 1]
-    variance = repeats.trial_variance(repeated)
+def _repeat_spread(study: Study) -> RepeatSpread | None:
+    repeated = [s for s in repeats.full_length_settings(study) if len(s.trials) > 1]
+    variance = repeats.variance_between_seeds(repeated)
     if variance is None or not any(t.params or t.commit for t in study.trials):
         return None
-    return Spread(deviation=variance[0], settings=len(repeated), trials=sum(len(s.trials) for s in repeated))
+    return RepeatSpread(deviation=variance[0], settings=len(repeated), trials=sum(len(s.trials) for s in repeated))
 
 
-def _rerun_interval(study: Study) -> tuple[float, float] | None:
-    costs = rerun.best_of_rerun(study)
+def _interval_of_rerun(study: Study) -> tuple[float, float] | None:
+    costs = rerun.best_result_interval(study)
     if costs is None or validation.perfect_trials(
         study
     ):  # if all results are perfect, there is no variation to estimate
@@ -222,12 +222,12 @@ def _rerun_interval(study: Study) -> tuple[float, float] | None:
     return low, high
 
 
-def _curves(
-    study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict], above: JustAbove | None
-) -> tuple[CurveSet, ...]:
+def _curves_to_draw(
+    study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict], above: HigherRateTrials | None
+) -> tuple[MetricCurveSet, ...]:
     """Return the curves to draw: curves of the best trials, curves that findings show as evidence, and curves of trials with
     learning rates just above the best one."""
-    best = list(ranked[:BEST_TRIALS])
+    best = list(ranked[:SHOWN_BEST_TRIALS])
     wanted: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best}}
     signals: dict[str, Signal] = {}
     for signal in signals_to_show(study):
@@ -237,20 +237,20 @@ def _curves(
     by_id = {t.id: t for t in study.trials}
     for evidence in (e for v in verdicts for f in v.findings for e in f.evidence):
         if isinstance(evidence, CurveEvidence):
-            shown = [by_id[i] for i in evidence.trials if i in by_id][:MAX_CURVES]
+            shown = [by_id[i] for i in evidence.trials if i in by_id][:MAX_CURVES_PER_FIGURE]
             for metric in evidence.metrics:
                 wanted.setdefault(metric, {}).update({t.id: t for t in shown})
     if above is not None:
         wanted.setdefault(above.metric, {}).update({t: by_id[t] for t in above.trials})
-    sets = [curve_set(study, m, signals.get(m), list(trials.values())) for m, trials in wanted.items()]
+    sets = [make_curve_set(study, m, signals.get(m), list(trials.values())) for m, trials in wanted.items()]
     return tuple(s for s in sets if s is not None)
 
 
-def _next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, ...]:
+def _make_next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, ...]:
     by_name = {spec.study: spec for spec in (*specs, study.spec)}
     parents = [by_name.get(spec.parent or "", study.spec) for spec in specs]
     texts = [
-        dump(spec, parent=parent, inferred=study.inferred if parent is study.spec else ())
+        format_study_file(spec, parent=parent, inferred=study.inferred if parent is study.spec else ())
         for spec, parent in zip(specs, parents, strict=True)
     ]
     commands, known = [training_command(study, spec) for spec in specs], has_recorded_command(study)
@@ -261,15 +261,15 @@ def _next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, 
             yaml=text,
             cost=price.summary(study, spec),
             size=budget.trial_number_reason(study, spec),
-            training=encodable(command),
-            new_options=tuple(map(encodable, new_options(study, command))),
+            training=replace_surrogates(command),
+            new_options=tuple(map(replace_surrogates, options_without_precedent(study, command))),
             command_known=known,
         )
         for file, spec, text, command in zip(file_names(specs), specs, texts, commands, strict=True)
     )
 
 
-def _provenance(study: Study, command: str | None) -> Provenance:
+def _report_provenance(study: Study, command: str | None) -> Provenance:
     digest = hashlib.sha256()
     for trial in study.trials:
         described = [trial.id, trial.name, trial.status, sorted((k, repr(v)) for k, v in trial.params.items())]
@@ -283,13 +283,15 @@ def _provenance(study: Study, command: str | None) -> Provenance:
         points=sum(len(block.steps) for block in study.metrics.values()),
         started=min((t.started for t in study.trials if t.started is not None), default=None),
         ended=max((t.ended for t in study.trials if t.ended is not None), default=None),
-        command=None if command is None else encodable(command),
-        reproduce=tuple((what, encodable(value)) for t in study.ranked()[:1] for what, value in reproduction(t)),
-        versions={"tuning-advisor": __version__, **{n: v for n in ("numpy", "scipy") if (v := _version(n))}},
+        command=None if command is None else replace_surrogates(command),
+        reproduce=tuple(
+            (what, replace_surrogates(value)) for t in study.ranked()[:1] for what, value in reproduction_facts(t)
+        ),
+        versions={"tuning-advisor": __version__, **{n: v for n in ("numpy", "scipy") if (v := _installed_version(n))}},
     )
 
 
-def _version(distribution: str) -> str | None:
+def _installed_version(distribution: str) -> str | None:
     try:
         return version(distribution)
     except PackageNotFoundError:

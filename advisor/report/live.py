@@ -15,29 +15,29 @@ from typing import Any
 
 from advisor.model.message import Percent
 from advisor.model.words import clean
-from advisor.report.formats.html import render_live
+from advisor.report.formats.html import render_live_page
 from advisor.report.model import ReportData
-from advisor.report.text.running import STATE_WORDS
+from advisor.report.text.running import GUARD_STATE_LABELS
 
 ADDRESS = "127.0.0.1"
 """The server listens only on the loopback address, because reports may be confidential and the server has no authentication."""
 
 MAX_CONNECTIONS = 64
 """Maximum number of open connections. Each connection has a thread; a connection beyond the maximum closes the oldest one."""
-TIMEOUT_S = 10.0
+IDLE_TIMEOUT_S = 10.0
 """Seconds without any data transfer after which a connection is closed."""
-CHUNK_BYTES = 64 << 10
-"""Bytes per write, which a browser must accept within `TIMEOUT_S`. Over a slow connection, such as an SSH tunnel, a whole
-report may take longer than `TIMEOUT_S`."""
+WRITE_CHUNK_BYTES = 64 << 10
+"""Bytes per write, which a browser must accept within `IDLE_TIMEOUT_S`. Over a slow connection, such as an SSH tunnel, a whole
+report may take longer than `IDLE_TIMEOUT_S`."""
 
-MAX_STOPPED_TRIALS = 50
+MAX_STOPPED_TRIAL_ROWS = 50
 """Maximum number of stopped trials that the page lists."""
 
 _CONTENT_TYPES = {"/": "text/html", "/report.html": "text/html", "/state": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LiveTrialRow:
     """A running or stopped trial as the page shows it. The page inserts all texts of a row as plain text, never as markup."""
 
     id: str
@@ -52,23 +52,23 @@ class Row:
     notes: tuple[str, ...]
 
 
-def rows(report: ReportData) -> tuple[Row, ...]:
+def live_trial_rows(report: ReportData) -> tuple[LiveTrialRow, ...]:
     """Return rows for the report's running trials, followed by rows for the trials that the guard stopped."""
     running = tuple(
-        Row(
+        LiveTrialRow(
             id=t.id,
             name=clean(t.name),
             done=t.done,
             progress=f"step {t.step:,}" if t.done is None else str(Percent(t.done)),
             state=t.state,
-            word=STATE_WORDS[t.state],
+            word=GUARD_STATE_LABELS[t.state],
             message=clean(str(t.message)),
             notes=tuple(clean(str(note)) for note in t.notes),
         )
         for t in report.running
     )
     stopped = tuple(
-        Row(
+        LiveTrialRow(
             id=t.id,
             name=clean(t.name),
             done=min(1.0, t.step / t.length) if t.length else None,
@@ -78,13 +78,13 @@ def rows(report: ReportData) -> tuple[Row, ...]:
             message=clean(t.reason),
             notes=(),
         )
-        for t in report.stopped.each[:MAX_STOPPED_TRIALS]
+        for t in report.stopped.each[:MAX_STOPPED_TRIAL_ROWS]
     )
     return running + stopped
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LivePageState:
     """The server's response to the page; the page polls the server every few seconds."""
 
     version: int = 0
@@ -93,7 +93,7 @@ class State:
     """Local time at which the current report was made."""
     changes: tuple[str, ...] = ()
     """Differences between the current report and the previous one, one sentence each."""
-    running: tuple[Row, ...] = ()
+    running: tuple[LiveTrialRow, ...] = ()
     """Rows for the running trials, most urgent first, and then for the stopped trials."""
     summary: str = ""
     """One or two sentences with the number of running trials and the steps that the guard has saved; "" if no trial runs and none
@@ -102,7 +102,7 @@ class State:
     """Reason why the latest analysis failed; None if it succeeded. After a failure, the previous report stays visible."""
 
 
-class _Server(ThreadingHTTPServer):
+class _ReportServer(ThreadingHTTPServer):
     """A server that limits its open connections, and logs no error if a browser disconnects."""
 
     daemon_threads = True
@@ -144,9 +144,9 @@ class LiveReport:
     def __init__(self, port: int = 0) -> None:
         """Bind the server to `port`; 0 selects a free port. Raises OSError if the port is in use."""
         self._lock = Lock()
-        self._state, self._page = State(), b""
-        self._frame, self._policy = render_live()
-        self._server = _Server((ADDRESS, port), self._handler())
+        self._state, self._page = LivePageState(), b""
+        self._frame, self._policy = render_live_page()
+        self._server = _ReportServer((ADDRESS, port), self._handler_class())
 
     @property
     def url(self) -> str:
@@ -162,29 +162,29 @@ class LiveReport:
         self._server.server_close()
 
     def show(
-        self, page: str, at: str, changes: Sequence[str] = (), running: Sequence[Row] = (), summary: str = ""
+        self, page: str, at: str, changes: Sequence[str] = (), running: Sequence[LiveTrialRow] = (), summary: str = ""
     ) -> None:
         """Serve this page as the current report, with rows for the running trials above it."""
         with self._lock:
             self._page = page.encode()
-            self._state = State(self._state.version + 1, at, tuple(changes), tuple(running), summary)
+            self._state = LivePageState(self._state.version + 1, at, tuple(changes), tuple(running), summary)
 
     def fail(self, error: str | None) -> None:
         """Show on the page that the latest analysis failed; None clears the error."""
         with self._lock:
             self._state = replace(self._state, error=error)
 
-    def _answer(self, path: str) -> bytes:
+    def _response_body(self, path: str) -> bytes:
         with self._lock:
             if path == "/state":
                 return json.dumps(asdict(self._state)).encode()
             return self._frame.encode() if path == "/" else self._page
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
+    def _handler_class(self) -> type[BaseHTTPRequestHandler]:
         live = self
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = TIMEOUT_S
+            timeout = IDLE_TIMEOUT_S
 
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
@@ -194,7 +194,7 @@ class LiveReport:
                 elif path not in _CONTENT_TYPES:
                     self.send_error(HTTPStatus.NOT_FOUND)
                 else:
-                    self._send_response(live._answer(path), path)
+                    self._send_response(live._response_body(path), path)
 
             def _send_response(self, body: bytes, path: str) -> None:
                 self.send_response(HTTPStatus.OK)
@@ -205,8 +205,8 @@ class LiveReport:
                 if path == "/":
                     self.send_header("Content-Security-Policy", live._policy)
                 self.end_headers()
-                for start in range(0, len(body), CHUNK_BYTES):
-                    self.wfile.write(body[start : start + CHUNK_BYTES])
+                for start in range(0, len(body), WRITE_CHUNK_BYTES):
+                    self.wfile.write(body[start : start + WRITE_CHUNK_BYTES])
 
             def log_message(self, format: str, *args: object) -> None:
                 """Log no requests, because the terminal shows the changes between reports instead."""

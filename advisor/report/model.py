@@ -8,20 +8,20 @@ from typing import Any
 
 from advisor.engine.explain import find_first_cause
 from advisor.engine.guard.hindsight import Hindsight
-from advisor.engine.guard.verdicts import State
+from advisor.engine.guard.verdicts import RunningTrialState
 from advisor.history.advice import AdviceRecord
 from advisor.history.model import History
-from advisor.model.finding import Finding, Goal, Verdict, by_priority
+from advisor.model.finding import Finding, Goal, Verdict, sort_by_priority
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
 from advisor.model.reading import Decision
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
 from advisor.planning import Deferred
-from advisor.planning.stages import only_advice
-from advisor.report.plot_data.model import Figures, TrialRow
+from advisor.planning.stages import recommends_only_advice
+from advisor.report.plot_data.model import FigureData, TrialRow
 
-STATUS_LABELS: Mapping[str, str] = {
+TRIAL_STATUS_LABELS: Mapping[str, str] = {
     "complete": "complete",
     "early_stopped": "stopped early",
     "pruned": "pruned",
@@ -60,7 +60,7 @@ class TrialCounts(FrozenModel):
     def status_counts_text(self, *statuses: str) -> str:
         """Return the number of trials with each of these statuses, such as "3 diverged, 1 crashed"; by default, count every
         status. Statuses without trials are omitted."""
-        numbers = ((getattr(self, status), STATUS_LABELS[status]) for status in statuses or STATUS_LABELS)
+        numbers = ((getattr(self, status), TRIAL_STATUS_LABELS[status]) for status in statuses or TRIAL_STATUS_LABELS)
         return ", ".join(f"{n:,} {label}" for n, label in numbers if n)
 
 
@@ -94,7 +94,7 @@ class Best(FrozenModel):
     value: float
     step: int | None
     last_step: int | None
-    params: dict[str, Value]
+    params: dict[str, HyperparameterValue]
     mean: SettingMean | None = None
     """Mean result of the best trial's setting; None if this setting was not repeated."""
     next_mean: SettingMean | None = None
@@ -107,7 +107,7 @@ class Best(FrozenModel):
     """Value of the objective at step `kept_step`."""
 
 
-class Spread(FrozenModel):
+class RepeatSpread(FrozenModel):
     """Pooled standard deviation of the objective between repeats of the same setting."""
 
     deviation: float
@@ -149,7 +149,7 @@ class RunningTrial(FrozenModel):
 
     id: str
     name: str
-    state: State
+    state: RunningTrialState
     step: int
     """Last step at which the trial was evaluated; 0 if it was not evaluated yet."""
     length: float | None
@@ -213,7 +213,7 @@ class ReportData(FrozenModel):
     """The search space and objective of the analysed study."""
     counts: TrialCounts
     best: Best | None
-    spread: Spread | None
+    spread: RepeatSpread | None
     """Variation of the objective between repeats of the same setting; None if no setting was repeated."""
     again: tuple[float, float] | None = None
     """80 % interval of the study's best result if the study ran again with other random settings and seeds; None if unknown."""
@@ -229,7 +229,7 @@ class ReportData(FrozenModel):
     deferred: tuple[Deferred, ...]
     stop: MessageField | None = None
     """Reason why there is no next study although findings ask for one; None if there is a next study or nothing is left to do."""
-    figures: Figures
+    figures: FigureData
     provenance: Provenance
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""
@@ -259,7 +259,7 @@ class ReportData(FrozenModel):
         return [(i, t) for _, i, t in sorted(rows, key=lambda row: row[:2])]
 
     @cached_property
-    def headed(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:
+    def findings_by_cause(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:
         """Pairs of a cause (a finding that no other finding explains) and the findings that it explains, the most important
         cause first.
 
@@ -267,12 +267,12 @@ class ReportData(FrozenModel):
         a study. Notes come after critical findings and warnings: first notes that change a study, then notes with only advice,
         and the more certain notes first. Findings that are deferred to a later study come last.
         """
-        findings = by_priority((f for v in self.verdicts for f in v.findings), self.figures.effects)
+        findings = sort_by_priority((f for v in self.verdicts for f in v.findings), self.figures.effects)
         causes = [find_first_cause(f, findings) for f in findings]
         heads = [f for f, cause in zip(findings, causes, strict=True) if cause is f]
 
         def rank(head: Finding, below: tuple[Finding, ...]) -> tuple[int, bool, float]:
-            advice = only_advice(head) and not below
+            advice = recommends_only_advice(head) and not below
             if head.severity == "critical":
                 return 0, False, 0.0
             if self.deferral_reason(head) is not None:
@@ -288,12 +288,12 @@ class ReportData(FrozenModel):
     @cached_property
     def heads(self) -> tuple[Finding, ...]:
         """The findings that no other finding explains, the most important first."""
-        return tuple(head for head, _ in self.headed)
+        return tuple(head for head, _ in self.findings_by_cause)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """All findings of the rules, the most important first. Each finding is followed by the findings that it explains."""
-        return tuple(f for head, below in self.headed for f in (head, *below))
+        return tuple(f for head, below in self.findings_by_cause for f in (head, *below))
 
     @property
     def next(self) -> tuple[StudySpec, ...]:

@@ -11,7 +11,7 @@ from advisor.model.finding import Verdict
 from advisor.model.words import clean
 from advisor.report.formats.markdown import escape_markdown
 from advisor.report.model import ReportData
-from advisor.report.save import files
+from advisor.report.save import report_files
 from advisor.report.text.best_value import best_sentence
 from advisor.report.text.headline import headline
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from advisor.tracking.publish import ReportRun
 
 
-_VERDICT_STATUSES = ("fired", "quiet", "not-assessed", "broken")
+_ORDERED_VERDICT_STATUSES = ("fired", "quiet", "not-assessed", "broken")
 """Statuses of a verdict, in the order in which the experiment's tag states their counts."""
 
 
@@ -29,36 +29,40 @@ def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | No
     The run "advisor" is created once and reused, and analyses ignore it. A link to the report and its headline are added to the
     experiment's description. Raises AdvisorError if the MLflow store is not writable.
     """
-    from advisor.tracking.publish import publish
+    from advisor.tracking.publish import publish_report_run
 
-    summary = _note(headline(report))
-    return publish(experiment, files=files(report), tags=tags(report), summary=summary, tracking_uri=tracking_uri)
+    summary = _mlflow_note_text(headline(report))
+    return publish_report_run(
+        experiment, files=report_files(report), tags=report_tags(report), summary=summary, tracking_uri=tracking_uri
+    )
 
 
-def tags(report: ReportData) -> dict[str, str]:
+def report_tags(report: ReportData) -> dict[str, str]:
     """Return the tags: the headline, the description that MLflow displays, the number of verdicts with each status, and the
     findings of each rule that fired."""
     title = headline(report)
-    findings = "\n".join(f"- {_note(f.message)} {_note(f.action)}" for f in report.heads)
-    summary = _note(f"{title} {best_sentence(report)}")
+    findings = "\n".join(f"- {_mlflow_note_text(f.message)} {_mlflow_note_text(f.action)}" for f in report.heads)
+    summary = _mlflow_note_text(f"{title} {best_sentence(report)}")
     return {
         contract.TAG_HEADLINE: str(title),
-        contract.TAG_NOTE: f"{summary}\n\n{findings}\n\nSee `report.html` among the artifacts.",
-        contract.TAG_RULES: _counts(report.verdicts),
-        **{contract.TAG_VERDICT + v.rule: _findings(v) for v in report.verdicts if v.status == "fired"},
+        contract.TAG_DESCRIPTION: f"{summary}\n\n{findings}\n\nSee `report.html` among the artifacts.",
+        contract.TAG_RULES: _verdict_counts_text(report.verdicts),
+        **{contract.TAG_VERDICT + v.rule: _findings_text(v) for v in report.verdicts if v.status == "fired"},
     }
 
 
-def _note(text: object) -> str:
+def _mlflow_note_text(text: object) -> str:
     """Return the text with markup disabled for MLflow's notes. MLflow's notes are Markdown with HTML, in which a backslash does
     not escape `<`."""
     return escape_markdown(text).replace("\\<", "&lt;").replace("\\&", "&amp;").replace("\\$", "$")
 
 
-def _counts(verdicts: Iterable[Verdict]) -> str:
+def _verdict_counts_text(verdicts: Iterable[Verdict]) -> str:
     counts = Counter[str](v.status for v in verdicts)
-    return ", ".join(f"{counts[status]} {status.replace('-', ' ')}" for status in _VERDICT_STATUSES if counts[status])
+    return ", ".join(
+        f"{counts[status]} {status.replace('-', ' ')}" for status in _ORDERED_VERDICT_STATUSES if counts[status]
+    )
 
 
-def _findings(verdict: Verdict) -> str:
+def _findings_text(verdict: Verdict) -> str:
     return "; ".join(f"{f.severity}: {clean(str(f.message))}" for f in verdict.findings)

@@ -7,33 +7,35 @@ from collections.abc import Sequence
 
 from advisor.contract.guard_stop import read_guard_stop
 from advisor.engine.guard import TrialVerdict, running_verdicts
-from advisor.engine.guard.notes import running_notes
+from advisor.engine.guard.notes import running_trial_messages
 from advisor.engine.rule import Rule
 from advisor.model.study import Study
-from advisor.model.words import encodable
+from advisor.model.words import replace_surrogates
 from advisor.report.model import RunningTrial, StoppedTrial, StoppedTrials
 
 MAX_TRIALS_WITH_NOTES = 32
 """Maximum number of running trials for which the rules are run individually."""
-_VERDICT_ORDER = ("doomed", "not_finite", "diverging", "stuck", "fine", "unknown")
+_GUARD_STATE_ORDER = ("doomed", "not_finite", "diverging", "stuck", "fine", "unknown")
 
 
 def running_trials(study: Study, rules: Sequence[Rule]) -> tuple[RunningTrial, ...]:
     """Return the running trials with the guard's verdicts, most urgent first."""
-    verdicts = sorted(running_verdicts(study), key=lambda v: (_VERDICT_ORDER.index(v.state), v.trial.index))
-    return tuple(_row(study, v, rules if i < MAX_TRIALS_WITH_NOTES else ()) for i, v in enumerate(verdicts))
+    verdicts = sorted(running_verdicts(study), key=lambda v: (_GUARD_STATE_ORDER.index(v.state), v.trial.index))
+    return tuple(
+        _make_running_trial(study, v, rules if i < MAX_TRIALS_WITH_NOTES else ()) for i, v in enumerate(verdicts)
+    )
 
 
-def _row(study: Study, verdict: TrialVerdict, rules: Sequence[Rule]) -> RunningTrial:
+def _make_running_trial(study: Study, verdict: TrialVerdict, rules: Sequence[Rule]) -> RunningTrial:
     return RunningTrial(
-        id=encodable(verdict.trial.id),
-        name=encodable(verdict.trial.name),
+        id=replace_surrogates(verdict.trial.id),
+        name=replace_surrogates(verdict.trial.name),
         state=verdict.state,
         step=verdict.step,
         length=verdict.length if math.isfinite(verdict.length) else None,
         message=verdict.message,
         stop=verdict.stop,
-        notes=running_notes(study, verdict.trial, rules),
+        notes=running_trial_messages(study, verdict.trial, rules),
     )
 
 
@@ -46,11 +48,11 @@ def stopped_trials(study: Study) -> StoppedTrials:
             length = study.planned_steps(trial) if math.isfinite(study.planned_steps(trial)) else None
             saved += 0 if length is None else max(0, int(length) - stop.step)
             row = StoppedTrial(
-                id=encodable(trial.id),
-                name=encodable(trial.name),
+                id=replace_surrogates(trial.id),
+                name=replace_surrogates(trial.name),
                 step=stop.step,
                 length=length,
-                reason=encodable(stop.reason),
+                reason=replace_surrogates(stop.reason),
             )
             found.append((stop.at, row))
     each = tuple(row for _, row in sorted(found, key=lambda f: f[0], reverse=True))

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from advisor.model.errors import os_errors_as
-from advisor.model.words import encodable
+from advisor.model.errors import convert_os_errors
+from advisor.model.words import replace_surrogates
 from advisor.report.formats import FORMATS
 from advisor.report.formats.sarif import StudyFile, render_sarif
 from advisor.report.model import ReportData
@@ -26,51 +26,51 @@ def save_report(report: ReportData, out: Path, study_file: StudyFile | None = No
     """Write the report's files into the folder `out`, as `Report.save` describes. Annotations in findings.sarif refer to lines
     of `study_file`."""
     # Render all files before the first write, so that an error leaves the folder unchanged.
-    save_files(files(placed(report, out), study_file), out)
+    save_report_files(report_files(report_in_folder(report, out), study_file), out)
 
 
-def placed(report: Data, out: Path) -> Data:
+def report_in_folder(report: Data, out: Path) -> Data:
     """Return the report with commands that name files in the folder `out`, relative to the current folder."""
     here = out.relative_to(Path.cwd()) if out.is_absolute() and out.is_relative_to(Path.cwd()) else out
     return report.model_copy(update={"folder": here.as_posix()})
 
 
-def save_files(texts: Mapping[str, str], out: Path) -> None:
+def save_report_files(texts: Mapping[str, str], out: Path) -> None:
     """Write rendered report files into `out`. Raises AdvisorError if the folder is not writable."""
     studies = [path for path in texts if path.startswith("next/")]
-    own = sorted(f"{_digest(texts[path])} {path.removeprefix('next/')}" for path in studies)
+    own = sorted(f"{_sha256_of(texts[path])} {path.removeprefix('next/')}" for path in studies)
     manifest = out / "next" / _MANIFEST_FILE
-    with os_errors_as(f"cannot write the report to {str(out)!r}", "choose another folder with --out"):
+    with convert_os_errors(f"cannot write the report to {str(out)!r}", "choose another folder with --out"):
         manifest.parent.mkdir(parents=True, exist_ok=True)
         before = manifest.read_text("utf-8", errors="replace").splitlines() if manifest.exists() else []
         # Write the manifest first: if this process is killed, the next analysis still knows the files in `next/`.
-        every = {manifest: _lines([*before, *own])}
+        every = {manifest: _unique_lines([*before, *own])}
         write_files(every | {out / path: text for path, text in texts.items()})
-        _remove_stale(out / "next", before, {path.removeprefix("next/") for path in studies})
+        _remove_stale_studies(out / "next", before, {path.removeprefix("next/") for path in studies})
         with contextlib.suppress(OSError):  # if writing fails, the longer manifest remains, which is correct, too
-            write_files({manifest: _lines(own)})
+            write_files({manifest: _unique_lines(own)})
 
 
-def files(report: ReportData, study_file: StudyFile | None = None) -> dict[str, str]:
+def report_files(report: ReportData, study_file: StudyFile | None = None) -> dict[str, str]:
     """Return the contents of the report's files, keyed by their paths within the report's folder."""
     texts = {f"next/{study.file}": study.yaml for study in report.next_studies}
     texts |= {f.file: f.render(report) for f in FORMATS.values() if f.file is not None}
     if study_file is not None:
         texts["findings.sarif"] = render_sarif(report, study_file)
-    return {path: encodable(text) for path, text in texts.items()}
+    return {path: replace_surrogates(text) for path, text in texts.items()}
 
 
-def _lines(entries: Sequence[str]) -> str:
+def _unique_lines(entries: Sequence[str]) -> str:
     return "".join(f"{entry}\n" for entry in dict.fromkeys(entries))
 
 
-def _remove_stale(folder: Path, before: Sequence[str], written: set[str]) -> None:
+def _remove_stale_studies(folder: Path, before: Sequence[str], written: set[str]) -> None:
     for digest, _, name in (line.partition(" ") for line in before):
         # A manifest entry with a path could name a file outside the folder.
         ours = name == Path(name).name and name.endswith(".yaml") and name not in written
-        if ours and (folder / name).is_file() and _digest((folder / name).read_bytes()) == digest:
+        if ours and (folder / name).is_file() and _sha256_of((folder / name).read_bytes()) == digest:
             (folder / name).unlink()
 
 
-def _digest(content: str | bytes) -> str:
+def _sha256_of(content: str | bytes) -> str:
     return hashlib.sha256(content.encode("utf-8") if isinstance(content, str) else content).hexdigest()

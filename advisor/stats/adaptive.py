@@ -9,20 +9,20 @@ from advisor.model.space import FloatArray
 from advisor.stats.ranks import log_rank_scores
 
 SEED = 0
-PERMUTATIONS = 199
+NUMBER_OF_PERMUTATIONS = 199
 """Number of random orders of the points that are compared with the observed order."""
 MIN_POINTS = 10
 """Minimum number of points for the test."""
-MAX_POINTS = 128
+MAX_TESTED_POINTS = 128
 """Maximum number of points to test; later points are ignored."""
-_AXES_AT_ONCE = 100
+_AXES_PER_BATCH = 100
 """Number of axes for which distances are computed at once, to limit memory."""
-_MIN_P_VALUE_OF_EVEN_AXIS = 0.1
+_MIN_P_OF_UNIFORM_AXIS = 0.1
 """An axis counts as evenly covered if a test of uniform positions has at least this p-value. The limit on this p-value is high,
 because an adaptive sampler soon clusters positions on some axis."""
 
 
-def p_value(positions: FloatArray, costs: FloatArray) -> float:
+def p_value_of_adaptivity(positions: FloatArray, costs: FloatArray) -> float:
     """Return the p-value of the hypothesis that earlier costs did not influence the choice of later points; 1 for fewer than 10
     points.
 
@@ -30,15 +30,15 @@ def p_value(positions: FloatArray, costs: FloatArray) -> float:
     permutation test uses two statistics (Bonferroni): nearness to the best earlier point, and nearness to good rather than bad
     earlier points. Evenly covered axes are ignored, because a grid that is traversed in order would look adaptive.
     """
-    u = positions[:MAX_POINTS]
+    u = positions[:MAX_TESTED_POINTS]
     u = u[:, [_is_unevenly_covered(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]
     if not u.shape[1]:
         return 1.0
-    cost_scores = log_rank_scores(costs[:MAX_POINTS])
-    distance = _distances(u)
+    cost_scores = log_rank_scores(costs[:MAX_TESTED_POINTS])
+    distance = _mean_distances(u)
     contrast = distance * (cost_scores[None, :] - cost_scores[:, None])
     rng, n = np.random.default_rng(SEED), len(u)
-    orders = [np.arange(n), *(rng.permutation(n) for _ in range(PERMUTATIONS))]
+    orders = [np.arange(n), *(rng.permutation(n) for _ in range(NUMBER_OF_PERMUTATIONS))]
     statistics = np.array([_nearness_to_best_points(order, cost_scores, distance, contrast) for order in orders])
     return float(min(1.0, 2 * np.mean(statistics >= statistics[0] - 1e-12, axis=0).min()))
 
@@ -56,12 +56,12 @@ def _nearness_to_best_points(
     return -float(mean_distance), float(np.tril(contrast[np.ix_(order, order)], -1).sum())
 
 
-def _distances(positions: FloatArray) -> FloatArray:
+def _mean_distances(positions: FloatArray) -> FloatArray:
     """Return the mean distance between each two points, shape (n, n), over the axes on which both points have a position."""
     total = np.zeros((len(positions), len(positions)))
     shared = np.zeros(total.shape)
-    for first in range(0, positions.shape[1], _AXES_AT_ONCE):
-        columns = positions[:, first : first + _AXES_AT_ONCE]
+    for first in range(0, positions.shape[1], _AXES_PER_BATCH):
+        columns = positions[:, first : first + _AXES_PER_BATCH]
         gaps = np.abs(columns[:, None, :] - columns[None, :, :])
         is_known = np.isfinite(gaps)
         total += np.where(is_known, gaps, 0.0).sum(2)
@@ -77,5 +77,5 @@ def _is_unevenly_covered(positions: FloatArray) -> bool:
     if len(levels) < 2:
         return False
     if len(levels) <= MIN_POINTS:
-        return bool(stats.chisquare(counts).pvalue <= _MIN_P_VALUE_OF_EVEN_AXIS)
-    return bool(stats.kstest(present, "uniform").pvalue <= _MIN_P_VALUE_OF_EVEN_AXIS)
+        return bool(stats.chisquare(counts).pvalue <= _MIN_P_OF_UNIFORM_AXIS)
+    return bool(stats.kstest(present, "uniform").pvalue <= _MIN_P_OF_UNIFORM_AXIS)

@@ -25,8 +25,8 @@ def expected_gain(costs: FloatArray, further_trials: int, margin: float = 0.0) -
     given ones.
 
     An improvement is a cost more than `margin` below the lowest earlier cost; its size is the difference of these costs. The
-    results are exact for a random subset of the trials that is extended to all of them by the same factor. Improvements become
-    smaller with more trials, so the returned size tends to be too high.
+    results are exact for a random subset of the trials that is extended to all of them, by the factor by which the new trials
+    extend the given ones. Improvements become smaller with more trials, so the returned size tends to be too high.
     """
     ordered = _sorted_costs(costs)
     total, gaps = len(ordered), ordered - ordered[0]
@@ -50,8 +50,8 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def p_value_of_late_group(sizes: Sequence[int], ranks: Sequence[int], items_ahead: int) -> float:
-    """Return the p-value that a group of items comes late in an order, because an item of the group follows `items_ahead` other
-    items.
+    """Return the p-value of a group that comes late in an order: its item with the rank in `ranks` follows `items_ahead` items
+    of all groups.
 
     The p-value bounds the probability that, in a random order, some group has fewer items than this rank among the first
     `items_ahead` items (hypergeometric distribution, summed over groups). sizes, ranks: one value per group; rank 1 is the best
@@ -66,7 +66,7 @@ def p_value_of_late_group(sizes: Sequence[int], ranks: Sequence[int], items_ahea
 class HalvingLoss:
     """Expected difference between the best cost of a random half of the trials and the best cost of all trials."""
 
-    loss: float
+    expected_loss: float
     """The expected difference, computed exactly from the sorted costs of the trials."""
     shape: float
     """Shape parameter of a gamma distribution of the loss over random studies of the same size and search space."""
@@ -74,16 +74,16 @@ class HalvingLoss:
     def interval(self, level: float) -> tuple[float, float]:
         """Return (low, high) one-sided bounds, each at level `level`, of the expected loss in other studies of the search
         space."""
-        if not self.loss > 0:
+        if not self.expected_loss > 0:
             return 0.0, 0.0
         high, low = stats.gamma.ppf([1 - level, level], self.shape) / self.shape
-        return self.loss / float(low), self.loss / float(high)
+        return self.expected_loss / float(low), self.expected_loss / float(high)
 
     def chance_above(self, level: float) -> float:
         """Return the probability that the expected loss in another study of the search space exceeds `level`."""
-        if level <= 0 or not self.loss > 0:
-            return float(self.loss > level)
-        return float(stats.gamma.cdf(self.shape * (self.loss / level), self.shape))
+        if level <= 0 or not self.expected_loss > 0:
+            return float(self.expected_loss > level)
+        return float(stats.gamma.cdf(self.shape * (self.expected_loss / level), self.shape))
 
 
 def expected_best(costs: FloatArray, n: float) -> float:
@@ -118,7 +118,7 @@ def loss_of_halving(costs: FloatArray) -> HalvingLoss:
     """Return the expected loss if only half as many trials had run. costs: shape (n,), n >= 4, at least one of them not NaN.
 
     The loss is a weighted sum of the gaps between costs of neighbouring ranks. Gaps between the lowest of many costs are nearly
-    independent and exponential (Renyi), which yields the variance of the loss.
+    independent and exponential (Renyi), so half the sum of their squared contributions estimates the variance of the loss.
     """
     ordered = _sorted_costs(costs)
     n, gaps = len(ordered), np.diff(ordered)

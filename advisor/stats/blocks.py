@@ -11,7 +11,7 @@ from scipy import special
 
 from advisor.model.space import FloatArray
 
-BLOCKS = 5
+MAX_BLOCKS = 5
 """Maximum number of blocks into which a part of a curve is divided. Means over long blocks of points are nearly independent
 even if the points themselves are correlated."""
 
@@ -26,11 +26,11 @@ class MeanLevel:
     freedom: float
     """Degrees of freedom of the standard error."""
 
-    def p_above(self, limit: float) -> float:
+    def p_value_above(self, limit: float) -> float:
         """Return the one-sided p-value of the claim that the mean is above `limit` (Student's t)."""
         return _compute_p_value(self.mean - limit, self.error, self.freedom)
 
-    def p_below(self, limit: float) -> float:
+    def p_value_below(self, limit: float) -> float:
         """Return the one-sided p-value of the claim that the mean is below `limit` (Student's t)."""
         return _compute_p_value(limit - self.mean, self.error, self.freedom)
 
@@ -50,7 +50,7 @@ def mean_level(values: FloatArray) -> MeanLevel:
     return MeanLevel(float(means.mean()), float(means.std(ddof=1) / math.sqrt(len(means))), float(len(means) - 1))
 
 
-def level_with_trend(values: FloatArray) -> MeanLevel:
+def mean_level_with_trend(values: FloatArray) -> MeanLevel:
     """Return the mean of finite values, shape (n,), n >= 3, with a standard error that a linear trend does not increase.
 
     The standard error comes from the deviations of block means from a straight line.
@@ -63,7 +63,7 @@ def level_with_trend(values: FloatArray) -> MeanLevel:
 
 
 def _block_means(values: FloatArray) -> FloatArray:
-    return np.array([part.mean() for part in np.array_split(values, min(BLOCKS, len(values)))])
+    return np.array([part.mean() for part in np.array_split(values, min(MAX_BLOCKS, len(values)))])
 
 
 def _compute_p_value(difference: float, error: float, freedom: float) -> float:

@@ -10,36 +10,36 @@ import numpy as np
 from scipy import stats
 from scipy.linalg import lapack
 
-from advisor.model.space import FloatArray, IntArray, Side
+from advisor.model.space import FloatArray, IntArray, RangeSide
 from advisor.stats import surface
 from advisor.stats.ranks import log_rank_scores
 
 SEED = 0
-DRAWS = 2000
+NUMBER_OF_DRAWS = 2000
 """Number of draws from the posterior distribution of a fitted response."""
-SURFACE_SHARE = 0.25
+SURFACE_TEST_LEVEL_SHARE = 0.25
 """Share of the significance level that is spent on tests on the response surface, which shows effects that single axes do not
 show."""
 TURN_PROBABILITY = 0.5
 """Probability with which an extended range includes the turning point of the fitted response. One half suffices, because the
 next round can extend the range again, and a wider range is sampled less densely."""
-MAX_P_VALUE_OF_CLUSTER = 0.2
+MAX_CLUSTER_P_VALUE = 0.2
 """Significance level of a cluster at an end among the successful trials alone. This separate test is needed, because failures
 at one end make successful trials cluster at the opposite end."""
-WITHIN = 0.9
+OPTIMUM_INTERVAL_PROBABILITY = 0.9
 """Probability that the interval for the optimum in `Response` contains the best position."""
-DEGREE = 3
+POLYNOMIAL_DEGREE = 3
 """Degree of the polynomial that models the response along one hyperparameter."""
 _PRIOR_VARIANCE_DECAY = 0.25
 """Factor from each polynomial degree's prior variance to that of the next higher degree; below 1, because smooth responses are
 more likely."""
-_POSITIONS = np.linspace(0, 1, 41)
+_GRID_POSITIONS = np.linspace(0, 1, 41)
 
 
 # --- clusters of good trials at an end -------------------------------------------------------------------------------------------
 
 
-def truncated_costs(costs: FloatArray) -> FloatArray:
+def truncate_at_median(costs: FloatArray) -> FloatArray:
     """Return the costs, truncated at their median and centred, so that only differences within the better half remain.
 
     A cost of NaN counts as the worst cost. All results are zero if subtracting such large costs overflows.
@@ -97,11 +97,11 @@ class EndWithCluster(NamedTuple):
     """An end of an axis at which good trials cluster, and at which the response is best."""
 
     axis: int
-    side: Side
+    side: RangeSide
     probability: float
     """Probability that the best position on the axis lies at this end."""
-    p: float
-    """p-value: probability of an equally strong cluster of good trials at any end of any axis by chance."""
+    p_value: float
+    """p-value: probability of an at least equally strong cluster of good trials at any end of any axis by chance."""
     p_value_among_successful_trials: float = 0.0
     """p-value of the cluster among the successful trials alone; 0 if no trial failed."""
 
@@ -113,34 +113,37 @@ def ends_with_clusters(
     trials.
 
     numeric, choices: positions on each axis, from 0 to 1, shape (n,). An end is returned if its p-value is at most `level` and
-    the best position lies within `edge` of it with probability `certainty`. `p_values_of_clusters` and `fit_responses` test
-    each axis alone. With several axes, a quarter of the level is spent on a test on the response surface, which detects effects
-    that depend on a second axis.
+    the best position lies within `edge` of it with a probability of at least `certainty`. `p_values_of_clusters` and
+    `fit_responses` test each axis alone. With several axes, a quarter of the level is spent on a test on the response surface,
+    which detects effects that depend on a second axis.
     """
     values, several = log_rank_scores(costs), len(numeric) + len(choices) > 1
-    p = p_values_of_clusters(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)
+    p = p_values_of_clusters(np.stack(numeric, axis=1), values) / (1 - SURFACE_TEST_LEVEL_SHARE if several else 1)
     ends_by_axis = {}
     if p.min() <= level:
         for axis, response in enumerate(fit_responses(numeric, choices, values, edge)):
-            sides: tuple[tuple[int, Side, float], ...] = ((0, "low", response.low), (1, "high", response.high))
+            sides: tuple[tuple[int, RangeSide, float], ...] = (
+                (0, "low", response.chance_of_low_end),
+                (1, "high", response.chance_of_high_end),
+            )
             for column, side, probability in sides:
                 if probability >= certainty and p[axis, column] <= level:
                     ends_by_axis[axis] = EndWithCluster(axis, side, probability, float(p[axis, column]))
     # With too many axes, even the smallest p-value that a permutation test can reach would exceed the level.
-    if several and len(numeric) / SURFACE_SHARE / (surface.PERMUTATIONS + 1) <= level:
+    if several and len(numeric) / SURFACE_TEST_LEVEL_SHARE / (surface.NUMBER_OF_PERMUTATIONS + 1) <= level:
         for end in surface.find_ends_with_optimum(numeric, choices, values, edge, certainty):
-            chance = end.p * len(numeric) / SURFACE_SHARE
+            chance = end.p_value * len(numeric) / SURFACE_TEST_LEVEL_SHARE
             if chance <= level and end.axis not in ends_by_axis:
                 ends_by_axis[end.axis] = EndWithCluster(end.axis, end.side, end.probability, chance)
     ends = [
         c._replace(p_value_among_successful_trials=_p_value_among_successful(numeric[c.axis], costs, c.side))
         for c in ends_by_axis.values()
     ]
-    supported = [c for c in ends if c.p_value_among_successful_trials <= MAX_P_VALUE_OF_CLUSTER]
-    return sorted(supported, key=lambda c: (c.p, -c.probability, c.axis))
+    supported = [c for c in ends if c.p_value_among_successful_trials <= MAX_CLUSTER_P_VALUE]
+    return sorted(supported, key=lambda c: (c.p_value, -c.probability, c.axis))
 
 
-def _p_value_among_successful(positions: FloatArray, costs: FloatArray, side: Side) -> float:
+def _p_value_among_successful(positions: FloatArray, costs: FloatArray, side: RangeSide) -> float:
     """Return the p-value of a cluster of good trials at one end among the successful trials alone.
 
     The p-value is 0 if no trial failed or if fewer than 3 trials succeeded.
@@ -158,16 +161,16 @@ def _p_value_among_successful(positions: FloatArray, costs: FloatArray, side: Si
 class Response(NamedTuple):
     """The position of the best value along one axis, from posterior draws of the response."""
 
-    low: float
+    chance_of_low_end: float
     """Probability that the best position lies at the low end of the axis."""
-    high: float
+    chance_of_high_end: float
     """Probability that the best position lies at the high end of the axis."""
-    step_low: float
-    """Distance, in range widths, from the low end to the response's turning point, extrapolated by parabolas; inf if too few
-    draws turn."""
-    step_high: float
+    low_turn_distance: float
+    """Distance, in range widths, from the low end to the response's turning point, as the `TURN_PROBABILITY` quantile over
+    posterior draws that are extrapolated by parabolas; inf if too few draws turn."""
+    high_turn_distance: float
     optimum: tuple[float, float] = (0.0, 1.0)
-    """Central interval in which the best position lies with probability `WITHIN`."""
+    """Central interval in which the best position lies with probability `OPTIMUM_INTERVAL_PROBABILITY`."""
 
 
 def fit_responses(
@@ -180,7 +183,7 @@ def fit_responses(
     maximise the evidence (MacKay), so effects of irrelevant axes shrink to zero. edge: share of a range that counts as one of
     its ends.
     """
-    blocks = [_cubic_basis(p, _degree(p)) for p in numeric] + [_choice_indicators(p) for p in choices]
+    blocks = [_legendre_basis(p, _polynomial_degree(p)) for p in numeric] + [_choice_indicators(p) for p in choices]
     groups = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks])
     prior = np.concatenate(
         [
@@ -194,15 +197,15 @@ def fit_responses(
     responses_of_axes = []
     for i in range(len(numeric)):
         own = np.flatnonzero(groups == i)
-        responses_of_axes.append(_response(mean[own], covariance[np.ix_(own, own)], edge))
+        responses_of_axes.append(_summarise_response(mean[own], covariance[np.ix_(own, own)], edge))
     return responses_of_axes
 
 
-def _degree(positions: FloatArray) -> int:
-    return min(DEGREE, len(np.unique(positions[np.isfinite(positions)])) - 1)
+def _polynomial_degree(positions: FloatArray) -> int:
+    return min(POLYNOMIAL_DEGREE, len(np.unique(positions[np.isfinite(positions)])) - 1)
 
 
-def _cubic_basis(positions: FloatArray, degree: int) -> FloatArray:
+def _legendre_basis(positions: FloatArray, degree: int) -> FloatArray:
     """Return Legendre polynomials of the degrees 1 to `degree` at the positions, shape (n, degree).
 
     The polynomials have unit variance over 0 to 1, and the value 0 at missing positions.
@@ -254,22 +257,22 @@ def _invert_matrix(matrix: FloatArray) -> FloatArray:
     return np.asarray(lower + np.tril(lower, -1).T, dtype=np.float64)
 
 
-def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response:
+def _summarise_response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response:
     if not len(mean):
         return Response(0.0, 0.0, 0.0, 0.0)
     root = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(mean)))
-    draws = mean + np.random.default_rng(SEED).standard_normal((DRAWS, len(mean))) @ root.T
-    best = _POSITIONS[(draws @ _cubic_basis(_POSITIONS, len(mean)).T).argmin(1)]
+    draws = mean + np.random.default_rng(SEED).standard_normal((NUMBER_OF_DRAWS, len(mean))) @ root.T
+    best = _GRID_POSITIONS[(draws @ _legendre_basis(_GRID_POSITIONS, len(mean)).T).argmin(1)]
     steps = []
     for end, inward in ((0.0, 1.0), (1.0, -1.0)):
         # One step of Newton's method from the end of the range leads to the turning point of each draw.
-        f0, f1, f2 = (draws @ _cubic_basis(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
+        f0, f1, f2 = (draws @ _legendre_basis(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
         slope, curvature = (-3 * f0 + 4 * f1 - f2) / 0.1, (f0 - 2 * f1 + f2) / 0.05**2
         falls = slope > 0  # the cost falls towards the end of the range
         with np.errstate(divide="ignore", invalid="ignore"):
             turns = np.where(falls, np.where(curvature > 0, slope / curvature, np.inf), 0.0)
         steps.append(float(np.quantile(turns, TURN_PROBABILITY, method="higher")))
-    first, last = np.quantile(best, [(1 - WITHIN) / 2, (1 + WITHIN) / 2])
+    first, last = np.quantile(best, [(1 - OPTIMUM_INTERVAL_PROBABILITY) / 2, (1 + OPTIMUM_INTERVAL_PROBABILITY) / 2])
     optimum = (float(first), float(last))
     return Response(float(np.mean(best <= edge)), float(np.mean(best >= 1 - edge)), steps[0], steps[1], optimum)
 
@@ -304,7 +307,7 @@ def p_value_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> floa
     return float(stats.t.cdf(weights[1] / error, freedom))
 
 
-def response_turns_inside(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
+def response_turns_inside(positions: FloatArray, costs: FloatArray, side: RangeSide) -> bool:
     """Return True if costs along the only searched axis rise before the end of the range, so that the optimum lies inside the
     range.
 
@@ -325,7 +328,7 @@ def response_turns_inside(positions: FloatArray, costs: FloatArray, side: Side) 
     return outermost_is_worse(positions, costs, side) and bool(y[0] - y[1:3].max() > noise_limit)
 
 
-def outermost_is_worse(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
+def outermost_is_worse(positions: FloatArray, costs: FloatArray, side: RangeSide) -> bool:
     """Return True if the point nearest to the end is worse than the two points next to it. positions, costs: shape (n,),
     finite."""
     order = np.argsort(positions if side == "low" else -positions, kind="stable")

@@ -14,10 +14,10 @@ from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
 
 MIN_POINTS = 6
 """Minimum number of points of a curve to estimate its noise and to test whether it rises."""
-_WINDOW = 0.1
+_WINDOW_SHARE = 0.1
 """Width of a window, as a share of the curve's points; a level of the curve is the median over a window."""
-_MEDIAN_ERROR = math.sqrt(math.pi / 2)
-_ROUNDING = 2 * float(np.finfo(np.float32).eps)
+_MEDIAN_ERROR_FACTOR = math.sqrt(math.pi / 2)
+_MAX_RELATIVE_ROUNDING = 2 * float(np.finfo(np.float32).eps)
 """Maximum second difference of a curve, relative to its values, that counts as a rounding error. This limit suits 32-bit
 floats, as which most metrics are logged."""
 MIN_LATE_POINTS = 5
@@ -40,7 +40,7 @@ def noise(values: FloatArray) -> float:
     return float(np.median(np.abs(second_differences)) / 0.6745 / np.sqrt(6))
 
 
-def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
+def late_residual_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     """Return (standard deviation, variance inflation, degrees of freedom) of residuals from a cubic that is fitted to a curve's
     second half.
 
@@ -64,7 +64,7 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     return max(deviation, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
 
 
-def smoothed(y: FloatArray, window: int) -> FloatArray:
+def smooth_savgol(y: FloatArray, window: int) -> FloatArray:
     """Return a curve, shape (n,), that a Savitzky-Golay filter of degree 2 has smoothed over an odd number `window` of points.
 
     The result equals that of `scipy.signal.savgol_filter`, but importing SciPy's version takes longer than judging most
@@ -97,14 +97,14 @@ def _variance_absorbed_by_fit(x: FloatArray, degree: int, lag: float) -> float:
 class LevelRise:
     """A rise of a curve's cost above the best level of the curve. A level of a curve is the median over a tenth of its points."""
 
-    best: int
+    best_index: int
     """Index of the middle point of the window with the lowest level."""
     best_level: float
     level: float
     """Level that is compared with the best level: at the end of the curve, or the value of a single point."""
     error: float
     """Standard error of the difference between both levels, including noise that lasts over a whole window."""
-    p: float
+    p_value: float
     """p-value of the rise if the true curve never rises; corrected for choosing the lowest of many levels."""
     gain: float
     """Highest level minus lowest level of the curve."""
@@ -120,23 +120,25 @@ class LevelRise:
         return self.height / self.gain if self.gain > 0 else 0.0
 
 
-def end_rise(costs: FloatArray) -> LevelRise | None:
+def rise_at_end(costs: FloatArray) -> LevelRise | None:
     """Return the rise of the end of a curve above its best level. costs: shape (n,), finite; None for fewer than 6 points."""
-    return _rise(costs, None)
+    return _rise_above_best_level(costs, None)
 
 
-def point_rise(costs: FloatArray, at: int) -> LevelRise | None:
+def rise_at_point(costs: FloatArray, at: int) -> LevelRise | None:
     """Return the rise of the cost at index `at` above the curve's best level. costs: shape (n,), finite; None for fewer than 6
     points."""
-    return _rise(costs, at)
+    return _rise_above_best_level(costs, at)
 
 
-def rise_over_lowest(costs: FloatArray, level: float, error: float = 0.0) -> LevelRise | None:
+def rise_of_level(costs: FloatArray, level: float, error: float = 0.0) -> LevelRise | None:
     """Return the rise of `level`, with standard error `error`, above the best level of the curve; None for fewer than 6 points."""
-    return _rise(costs, None, level, error)
+    return _rise_above_best_level(costs, None, level, error)
 
 
-def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_error: float = 0.0) -> LevelRise | None:
+def _rise_above_best_level(
+    costs: FloatArray, at: int | None, level: float | None = None, level_error: float = 0.0
+) -> LevelRise | None:
     """Return the rise above the best level of the curve: of its end, of the point at index `at`, or of `level`."""
     n = len(costs)
     if n < MIN_POINTS:
@@ -145,7 +147,7 @@ def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_e
     width = _window_width(n)
     stride = _window_stride(width)
     levels = _window_medians(y, width)
-    end = _median(y[-width:])
+    end = _fast_median(y[-width:])
     # The window of the best level must not overlap the window at the end of the curve.
     candidates = levels[: (n - 2 * width) // stride + 1] if at is None and level is None else levels
     best = int(np.argmin(candidates))
@@ -156,17 +158,17 @@ def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_e
         level_error = best_error if at is None else max(_noise_or_resolution(y), best_error, _point_error(y, at, width))
     error = math.hypot(best_error, level_error)
     return LevelRise(
-        best=best * stride + width // 2,
+        best_index=best * stride + width // 2,
         best_level=best_level,
         level=level,
         error=error,
-        p=min(1.0, n / width * _one_sided_p_of_levels(level - best_level, error, n, width)),
+        p_value=min(1.0, n / width * _one_sided_p_of_levels(level - best_level, error, n, width)),
         gain=max(float(levels.max()), end) - min(best_level, end),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CurveChange:
     """The change of the level of a curve from one of its points to its end."""
 
     before: float
@@ -177,7 +179,7 @@ class Change:
     """One-sided p-value of the claim that the level rises."""
 
 
-def change_since(values: FloatArray, index: int) -> Change | None:
+def change_since(values: FloatArray, index: int) -> CurveChange | None:
     """Return the change of a curve's level from around index `index` to the end. values: shape (n,), finite; None for fewer
     than 6 points."""
     n = len(values)
@@ -186,9 +188,9 @@ def change_since(values: FloatArray, index: int) -> Change | None:
     y = np.clip(values, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     width = _window_width(n)
     first = min(max(index - width // 2, 0), n - width)
-    before, after = _median(y[first : first + width]), _median(y[-width:])
+    before, after = _fast_median(y[first : first + width]), _fast_median(y[-width:])
     error = math.sqrt(2) * _level_error(y, _window_medians(y, width), width)
-    return Change(
+    return CurveChange(
         before,
         after,
         _one_sided_p_of_levels(before - after, error, n, width),
@@ -196,7 +198,7 @@ def change_since(values: FloatArray, index: int) -> Change | None:
     )
 
 
-def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
+def gain_share_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
     """Return the share of the gain (first minus best of `costs` (n,)) that came after step `after`; 0 without a gain."""
     costs = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     gain = float(costs[0] - costs.min())
@@ -208,14 +210,14 @@ def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
 
 def _window_width(n: int) -> int:
     """Return the number of points of a window over which a level of the curve is computed."""
-    return max(1, round(_WINDOW * n))
+    return max(1, round(_WINDOW_SHARE * n))
 
 
 def _noise_or_resolution(y: FloatArray) -> float:
     """Return `noise(y)`; if most second differences are rounding errors, as for a coarse metric, return their root mean square
     instead."""
     robust_noise = noise(y)
-    if robust_noise > _ROUNDING * np.abs(y).max():
+    if robust_noise > _MAX_RELATIVE_ROUNDING * np.abs(y).max():
         return robust_noise
     second_differences = y[:-2] - 2 * y[1:-1] + y[2:]
     return float(np.sqrt(np.mean(second_differences**2) / 6))
@@ -228,7 +230,11 @@ def _point_error(y: FloatArray, at: int, width: int) -> float:
     point at this index is tested against the noise.
     """
     others = np.delete(y, slice(max(at - width, 0), at + width + 1))
-    return late_scatter(np.arange(len(others)) / len(others), others)[0] if len(others) >= 2 * MIN_LATE_POINTS else 0.0
+    return (
+        late_residual_scatter(np.arange(len(others)) / len(others), others)[0]
+        if len(others) >= 2 * MIN_LATE_POINTS
+        else 0.0
+    )
 
 
 def _window_stride(width: int) -> int:
@@ -245,7 +251,7 @@ def _window_medians(y: FloatArray, width: int) -> FloatArray:
     return np.asarray(windows[:, half] if odd else (windows[:, half - 1] + windows[:, half]) / 2, dtype=np.float64)
 
 
-def _median(values: FloatArray) -> float:
+def _fast_median(values: FloatArray) -> float:
     """Return the median of finite values, shape (n,), several times faster than NumPy does for few values."""
     half, odd = len(values) // 2, len(values) % 2
     parts = np.partition(values, half if odd else (half - 1, half))
@@ -259,12 +265,12 @@ def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
     Only the scatter of levels contains noise that lasts over many points. The scatter comes from third differences between
     adjacent windows, which cancel trend and curvature and have 20 times the variance of a level.
     """
-    error = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
+    error = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR_FACTOR if width > 2 else 1.0)
     if width < 2:
         return error
     lag = round(width / _window_stride(width))
     third_differences = levels[3 * lag :] - 3 * levels[2 * lag : -lag] + 3 * levels[lag : -2 * lag] - levels[: -3 * lag]
-    return max(error, _median(np.abs(third_differences)) / 0.6745 / math.sqrt(20))
+    return max(error, _fast_median(np.abs(third_differences)) / 0.6745 / math.sqrt(20))
 
 
 def _one_sided_p_of_levels(difference: float, error: float, n: int, width: int) -> float:
@@ -275,7 +281,7 @@ def _one_sided_p_of_levels(difference: float, error: float, n: int, width: int) 
     return float(special.stdtr(6.0 if width > 1 else 0.45 * n, -difference / error))
 
 
-def diverged_at(values: FloatArray) -> int | None:
+def first_diverged_index(values: FloatArray) -> int | None:
     """Return the first index from which on a curve, shape (n,), is always non-finite; None if the curve is empty or ends
     finite."""
     if not len(values) or math.isfinite(values[-1]):

@@ -14,13 +14,13 @@ from scipy import special
 from advisor.model.space import FloatArray
 
 SEED = 0
-_MAX_EXACT = 20_000
-"""Maximum number of permutations to enumerate; otherwise, a tenth of this number of permutations is drawn at random."""
+_MAX_ENUMERATED_PERMUTATIONS = 20_000
+"""Maximum number of permutations to enumerate; if there are more, a tenth of this number is drawn at random."""
 _MIN_PERMUTATIONS = 40
 """Minimum number of possible permutations for a permutation test; with fewer, no two-sided p-value can be below 5 %."""
 _MIN_REPEATS = 4
 """Minimum number of repeats of one setting to test for a gap between their costs."""
-_SIMULATIONS = 9_999
+_NUMBER_OF_SIMULATIONS = 9_999
 """Number of simulated samples from which the p-value of a gap is computed."""
 
 
@@ -30,13 +30,13 @@ class Difference:
 
     gain: float
     """Mean cost of the setting `other` minus mean cost of the setting `one`; positive if `one` is better."""
-    sd: float
+    repeat_sd: float
     """Standard deviation of costs between repeats of a setting, pooled over both settings; NaN without repeats."""
     error: float
     """Standard error of the difference; NaN without repeats."""
     freedom: float
     """Degrees of freedom of the standard error (Welch-Satterthwaite, or from the pooled repeats)."""
-    p: float
+    p_value: float
     """Two-sided p-value of the difference; NaN without repeats."""
 
     def chance_above(self, level: float = 0.0) -> float:
@@ -74,7 +74,7 @@ def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | Non
         return Difference(
             gain, sd, math.sqrt(variance), freedom, _compute_p_value(gain, math.sqrt(variance), freedom, p)
         )
-    pool = pool or pooled([one, other])
+    pool = pool or pooled_deviation([one, other])
     if pool is None:
         return Difference(gain, math.nan, math.nan, math.nan, math.nan)
     error = pool[0] * math.sqrt(1 / n + 1 / m)
@@ -89,7 +89,7 @@ def _compute_p_value(gain: float, error: float, freedom: float, permuted: float)
     return float(2 * special.stdtr(freedom, -abs(gain) / error))
 
 
-def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
+def pooled_deviation(groups: list[FloatArray]) -> tuple[float, int] | None:
     """Return (standard deviation within groups, degrees of freedom); None if no group has two or more values."""
     freedom = sum(len(g) - 1 for g in groups)
     if freedom < 1:
@@ -110,7 +110,7 @@ def _permutation_p_value(one: FloatArray, other: FloatArray) -> float:
     """Return the two-sided p-value of the studentised difference from a permutation test."""
     values, n = np.concatenate([one, other]), len(one)
     total = len(values)
-    if math.comb(total, n) <= _MAX_EXACT:
+    if math.comb(total, n) <= _MAX_ENUMERATED_PERMUTATIONS:
         from itertools import combinations
 
         members = np.zeros((math.comb(total, n), total), dtype=np.bool_)
@@ -118,7 +118,7 @@ def _permutation_p_value(one: FloatArray, other: FloatArray) -> float:
         members[np.arange(len(rows))[:, None], rows] = True
     else:
         rng = np.random.default_rng(SEED)
-        ranks = rng.random((_MAX_EXACT // 10, total)).argsort(axis=1)
+        ranks = rng.random((_MAX_ENUMERATED_PERMUTATIONS // 10, total)).argsort(axis=1)
         members = np.vstack([np.arange(total)[None, :] < n, ranks < n])
     null = _welch_t(values, members, n)
     observed = abs(float(_welch_t(values, np.arange(total)[None, :] < n, n)[0]))
@@ -154,14 +154,14 @@ def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float 
     low, high = 2, max_repeats + 1
     while low < high:
         n = (low + high) // 2
-        if _power(gain / sd, n, level) >= power:
+        if _power_of_t_test(gain / sd, n, level) >= power:
             high = n
         else:
             low = n + 1
     return low
 
 
-def _power(size: float, n: int, level: float) -> float:
+def _power_of_t_test(size: float, n: int, level: float) -> float:
     freedom = 2 * n - 2
     limit = float(special.stdtrit(freedom, 1 - level))
     shift = size * math.sqrt(n / 2)
@@ -190,13 +190,13 @@ class CostGap:
 
     smaller_group: tuple[int, ...]
     """Indices of the repeats in the smaller group."""
-    worse: bool
+    is_smaller_group_worse: bool
     """True if the smaller group has the worse costs."""
-    p: float
-    """p-value: probability of an equally wide gap if the repeats are normally distributed."""
+    p_value: float
+    """p-value: probability of a gap at least this wide if the repeats are normally distributed."""
 
 
-def widest_gap(costs: FloatArray) -> CostGap | None:
+def widest_cost_gap(costs: FloatArray) -> CostGap | None:
     """Return the widest gap between the costs of repeats, relative to the range of the larger group; None for fewer than 4
     repeats.
 
@@ -208,7 +208,7 @@ def widest_gap(costs: FloatArray) -> CostGap | None:
     order = np.argsort(costs, kind="stable")
     ratios = _gap_ratios(costs[order][None, :])[0]
     cut = int(np.argmax(ratios))
-    p = float((1 + np.sum(_simulated_ratios(n) >= ratios[cut])) / (_SIMULATIONS + 1))
+    p = float((1 + np.sum(_simulated_ratios(n) >= ratios[cut])) / (_NUMBER_OF_SIMULATIONS + 1))
     worse = cut + 1 >= n - cut - 1
     smaller_group = order[cut + 1 :] if worse else order[: cut + 1]
     return CostGap(tuple(sorted(smaller_group.tolist())), worse, p)
@@ -231,5 +231,5 @@ def _gap_ratios(ordered: FloatArray) -> FloatArray:
 def _simulated_ratios(n: int) -> FloatArray:
     rng = np.random.default_rng(SEED)
     return np.asarray(
-        _gap_ratios(np.sort(rng.standard_normal((_SIMULATIONS, n)), axis=1)).max(axis=1), dtype=np.float64
+        _gap_ratios(np.sort(rng.standard_normal((_NUMBER_OF_SIMULATIONS, n)), axis=1)).max(axis=1), dtype=np.float64
     )

@@ -2,7 +2,7 @@
 drift, so intervals become wider with the distance of extrapolation.
 
 Two to five sizes do not show how straight a trend is, so we average over several assumed drifts and deviations. Real trends
-bend: for larger models, the best learning rate falls faster, and the loss falls more slowly.
+bend: towards larger sizes, the best learning rate falls faster, and the loss falls more slowly.
 """
 
 from __future__ import annotations
@@ -17,64 +17,64 @@ import numpy as np
 from advisor.model.space import FloatArray
 
 SEED = 0
-DRAWS = 4000
+NUMBER_OF_DRAWS = 4000
 _RATE_DRIFTS, _RATE_DEVIATIONS = (0.03, 0.1, 0.3), (0.05, 0.1, 0.2)
 """Standard deviations for the log learning rate: of the slope's change when the size grows by a factor e, and of single sizes
 from the trend. We chose these values on the development seeds of `benchmarks/quality/ladder.py`."""
-_RATE_SLOPE_SD = 0.5
+_LEARNING_RATE_SLOPE_SD = 0.5
 """Prior standard deviation of the slope of the log learning rate over the log model size. The slope is -0.5 if the learning
 rate falls as 1 / width, -0.71 according to Step Law, and 0 with mup."""
 _COST_DRIFTS, _COST_DEVIATIONS = (0.03, 0.1, 0.3), (0.03, 0.1, 0.3)
 """Standard deviations for costs: of the change of the slope, and of single sizes from the trend, in units of the range of known
 costs."""
 _COST_SLOPE_SD = 2.0
-_EXPONENTS = np.geomspace(0.02, 1.0, 6)
+_POWER_LAW_EXPONENTS = np.geomspace(0.02, 1.0, 6)
 """Candidate exponents of a power law for the cost: cost = floor + factor * size ** -exponent."""
 
-Feature = Callable[[FloatArray], FloatArray]
+TrendFunction = Callable[[FloatArray], FloatArray]
 
 
 class Trend(NamedTuple):
     """Posterior draws of a trend over model or data sizes."""
 
-    known: FloatArray
+    at_known_sizes: FloatArray
     """Values of the trend at the known sizes, shape (DRAWS, K)."""
-    new: FloatArray
+    at_new_size: FloatArray
     """Value at the new size, shape (DRAWS,), including the random deviation of one size from the trend."""
 
 
-def rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
+def learning_rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
     """Return the trend of the log of the best learning rate over log size: a line with a drifting slope. log_sizes: ascending;
     all arrays have shape (K,), K >= 2."""
-    grid = list(itertools.product((_linear,), _RATE_DRIFTS, _RATE_DEVIATIONS))
-    return _draw_mixture(log_sizes, means, variances, new_log_size, 1.0, _RATE_SLOPE_SD, grid)
+    grid = list(itertools.product((_linear_trend,), _RATE_DRIFTS, _RATE_DEVIATIONS))
+    return _draw_from_mixture(log_sizes, means, variances, new_log_size, 1.0, _LEARNING_RATE_SLOPE_SD, grid)
 
 
 def cost_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
     """Return the trend of the best cost over log size: a power law with a floor, averaged over its exponent. All (K,), K >= 3."""
     scale = max(float(np.ptp(means)), math.sqrt(float(variances.max())), 1e-12)
-    powers = [_power_law(exponent) for exponent in _EXPONENTS]
+    powers = [_power_law(exponent) for exponent in _POWER_LAW_EXPONENTS]
     grid = list(itertools.product(powers, _COST_DRIFTS, _COST_DEVIATIONS))
-    return _draw_mixture(log_sizes, means, variances, new_log_size, scale, _COST_SLOPE_SD * scale, grid)
+    return _draw_from_mixture(log_sizes, means, variances, new_log_size, scale, _COST_SLOPE_SD * scale, grid)
 
 
-def _linear(distance: FloatArray) -> FloatArray:
+def _linear_trend(distance: FloatArray) -> FloatArray:
     return distance
 
 
-def _power_law(exponent: float) -> Feature:
+def _power_law(exponent: float) -> TrendFunction:
     """Return a power law with the given exponent, scaled to a slope of 1 at the smallest size."""
     return lambda distance: -np.expm1(-exponent * distance) / exponent
 
 
-def _draw_mixture(
+def _draw_from_mixture(
     log_sizes: FloatArray,
     means: FloatArray,
     variances: FloatArray,
     new_log_size: float,
     scale: float,
     slope: float,
-    grid: Sequence[tuple[Feature, float, float]],
+    grid: Sequence[tuple[TrendFunction, float, float]],
 ) -> Trend:
     """Return posterior draws from a mixture of the models (feature, drift, deviation) in `grid`, weighted by their likelihoods."""
     at, count = np.append(log_sizes, new_log_size) - log_sizes[0], len(log_sizes)
@@ -96,7 +96,7 @@ def _draw_mixture(
         likelihoods.append(-0.5 * np.sum(np.linalg.solve(root, centred) ** 2) - np.log(np.diag(root)).sum())
     weights = np.exp(np.array(likelihoods) - max(likelihoods))
     rng = np.random.default_rng(SEED)
-    counts = rng.multinomial(DRAWS, weights / weights.sum())
+    counts = rng.multinomial(NUMBER_OF_DRAWS, weights / weights.sum())
     parts = [rng.multivariate_normal(*model, size=n, method="eigh") for model, n in zip(models, counts, strict=True)]
     drawn = np.concatenate(parts)
     return Trend(drawn[:, :count], drawn[:, count])

@@ -21,7 +21,7 @@ from scipy.special import expit
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import difference
-from advisor.stats.importance import coordinates, squared_distances
+from advisor.stats.importance import axis_coordinates, squared_distances
 from advisor.stats.ranks import choose_evenly_by_rank
 
 SEED = 0
@@ -31,48 +31,50 @@ _PARAMETER_DRAWS = 20
 """Number of posterior draws of the Gaussian process's parameters: relevances (inverse squared length scales) and variances."""
 _RESPONSE_DRAWS = 40
 """Number of responses that are drawn for each draw of the process's parameters."""
-_MAX_POINTS = 128
+_MAX_FITTED_SETTINGS = 128
 """Maximum number of settings to fit; exceeded only if groups would otherwise keep fewer than `MIN_GROUP_SIZE` settings."""
 _REPEAT_DRAWS = 20_000
 """Number of posterior draws of the mean costs of repeated settings."""
 MAX_DRAWN_POINTS = 240
 """Maximum number of points, over all groups, at which responses are drawn."""
-_CANDIDATES = 2400
+_NUMBER_OF_CANDIDATES = 2400
 """Number of random candidate points near good settings. The most promising candidate points are chosen for each group."""
 _MIN_GOOD_SETTINGS = 4
 """Minimum number of settings of a group that count as good; the group's best cost is searched near good settings."""
-_CONSTANT_VARIANCE = 4.0
+_GROUP_OFFSET_VARIANCE = 4.0
 """Prior variance of the constant offset of a group, as a multiple of the variance of the costs."""
 _JITTER = 1e-4
 # Priors and bounds of the parameters of the Gaussian process, in the order that `_Model.mode` documents.
 _PRIOR_MEANS = (0.0, 0.0, 0.0, -1.0, -4.0)
 _PRIOR_VARIANCES = (4.0, 4.0, 2.25, 2.0, 4.0)
-_BOUNDS = ((-7.0, 5.0), (-5.0, 5.0), (-3.0, 5.0), (-12.0, 3.0), (-11.0, 1.0))
+_PARAMETER_BOUNDS = ((-7.0, 5.0), (-5.0, 5.0), (-3.0, 5.0), (-12.0, 3.0), (-11.0, 1.0))
 
 
 @dataclass(frozen=True)
 class GroupEffect:
     """Posterior draws of the best cost of each group of settings."""
 
-    best: FloatArray
+    best_costs: FloatArray
     """Best cost of each group, shape (draws, groups)."""
-    noise: float
+    noise_sd: float
     """Standard deviation of the noise of results near the best settings."""
 
     @property
-    def leader(self) -> int:
+    def leading_group(self) -> int:
         """Index of the group whose expected best cost is lowest."""
-        return int(self.best.mean(0).argmin())
+        return int(self.best_costs.mean(0).argmin())
 
-    def behind(self, group: int, level: float) -> tuple[float, float, float]:
+    def gap_to_leader(self, group: int, level: float) -> tuple[float, float, float]:
         """Return (estimate, low, high) of the group's best cost minus the leading group's, with an interval of probability
         `level`."""
-        gaps = self.best[:, group] - self.best[:, self.leader]
+        gaps = self.best_costs[:, group] - self.best_costs[:, self.leading_group]
         low, middle, high = np.quantile(gaps, [(1 - level) / 2, 0.5, (1 + level) / 2])
         return float(middle), float(low), float(high)
 
 
-def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> GroupEffect:
+def compare_groups(
+    groups: IntArray, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray
+) -> GroupEffect:
     """Compare groups of settings by the best cost of each group.
 
     groups: (n,) indices 0, 1, ...; numeric, choices: positions (n,) of the other hyperparameters, NaN if missing; costs: (n,),
@@ -83,17 +85,17 @@ def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArra
     groups, costs = groups[subset], costs[subset]
     blocks = _coordinate_blocks([u[subset] for u in numeric], [u[subset] for u in choices])
     scale = _AsinhScale(costs)
-    model = _Model(blocks, groups, scale.scores(costs), scale.noise_factors(costs))
-    best = scale.costs(model.best_values(_candidate_places(blocks, groups, costs)))
-    return GroupEffect(best, float(scale.noise(model.mode[-1])))
+    model = _Model(blocks, groups, scale.to_scores(costs), scale.noise_factors(costs))
+    best = scale.to_costs(model.draw_lowest_responses(_candidate_points(blocks, groups, costs)))
+    return GroupEffect(best, float(scale.noise_sd(model.mode[-1])))
 
 
-def compare_repeats(groups: Sequence[FloatArray]) -> GroupEffect:
+def compare_repeated_settings(groups: Sequence[FloatArray]) -> GroupEffect:
     """Compare groups that each consist of the repeats of one setting; at least one group has two repeats.
 
     All groups are assumed to have the same variance, so draws of their means follow Student's t.
     """
-    variance = difference.pooled(list(groups))
+    variance = difference.pooled_deviation(list(groups))
     assert variance is not None
     deviation, freedom = variance
     rng = np.random.default_rng(SEED)
@@ -110,11 +112,11 @@ class _AsinhScale:
         y = np.arcsinh((costs - self.zero) / self.unit)
         self.centre, self.spread = float(y.mean()), float(y.std()) or 1.0
 
-    def scores(self, costs: FloatArray) -> FloatArray:
+    def to_scores(self, costs: FloatArray) -> FloatArray:
         """Convert costs to scores on the asinh scale, with mean 0 and variance 1 over the costs that define the scale."""
         return np.asarray((np.arcsinh((costs - self.zero) / self.unit) - self.centre) / self.spread, dtype=np.float64)
 
-    def costs(self, scores: FloatArray) -> FloatArray:
+    def to_costs(self, scores: FloatArray) -> FloatArray:
         """Convert scores on the asinh scale back to costs."""
         return np.asarray(self.zero + self.unit * np.sinh(np.clip(self.centre + self.spread * scores, -20, 20)))
 
@@ -123,7 +125,7 @@ class _AsinhScale:
         costs."""
         return np.asarray(1 / (1 + ((costs - self.zero) / self.unit) ** 2), dtype=np.float64)
 
-    def noise(self, log_variance: FloatArray) -> FloatArray:
+    def noise_sd(self, log_variance: FloatArray) -> FloatArray:
         """Return the standard deviation of the noise near the best cost, in costs. log_variance: log noise variance of the
         scores."""
         return np.asarray(np.exp(log_variance / 2) * self.spread * self.unit, dtype=np.float64)
@@ -135,9 +137,9 @@ class FurtherResults:
 
     gains: FloatArray
     """Noise-free cost of the best tried setting minus the lowest noise-free cost of new settings; at least 0."""
-    noise: FloatArray
+    noise_sd: FloatArray
     """Standard deviation of the noise of one trial's result."""
-    best: FloatArray
+    best_results: FloatArray
     """Lowest cost of the new settings, including noise."""
 
 
@@ -149,24 +151,24 @@ def draw_further_results(
     numeric, choices: positions (n,) in 0..1, NaN if missing; costs: (n,), NaN for failed trials, which count as the worst.
     """
     bounded = np.where(np.isnan(costs), np.nanmax(costs), costs)
-    subset = np.sort(choose_evenly_by_rank(bounded, _MAX_POINTS))
+    subset = np.sort(choose_evenly_by_rank(bounded, _MAX_FITTED_SETTINGS))
     columns = [u[subset] for u in numeric], [u[subset] for u in choices]
     scale, bounded = _AsinhScale(bounded[subset]), bounded[subset]
     blocks = _coordinate_blocks(*columns)
     groups = np.zeros(len(subset), dtype=np.int64)
-    model = _Model(blocks, groups, scale.scores(bounded), scale.noise_factors(bounded))
+    model = _Model(blocks, groups, scale.to_scores(bounded), scale.noise_factors(bounded))
     rng, noise_rng, best = (
         np.random.default_rng(SEED),
         np.random.default_rng(SEED + 1),
         model.points[int(bounded.argmin())],
     )
     gains, noise, new_bests = [], [], []
-    for hyper in model.posterior(rng):
-        places = np.vstack([best, _random_places(*columns, min(number, MAX_DRAWN_POINTS), rng)])
-        drawn_costs = scale.costs(
+    for hyper in model.draw_parameters(rng):
+        places = np.vstack([best, _random_settings(*columns, min(number, MAX_DRAWN_POINTS), rng)])
+        drawn_costs = scale.to_costs(
             model.draw(hyper, model.distances_of(places), np.zeros(len(places), dtype=np.int64), rng)
         )
-        deviation = float(scale.noise(hyper[-1]))
+        deviation = float(scale.noise_sd(hyper[-1]))
         gains.append(np.maximum(drawn_costs[:, 0] - drawn_costs[:, 1:].min(axis=1), 0.0))
         noise.append(np.repeat(deviation, len(drawn_costs)))
         new_bests.append(
@@ -175,7 +177,7 @@ def draw_further_results(
     return FurtherResults(np.concatenate(gains), np.concatenate(noise), np.concatenate(new_bests))
 
 
-def _random_places(
+def _random_settings(
     numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator
 ) -> FloatArray:
     """Return the coordinates of new random settings. Numeric values are uniform between 0 and 1; categorical and missing values
@@ -187,7 +189,7 @@ def _random_places(
 
 
 def _coordinate_blocks(numeric: list[FloatArray], choices: list[FloatArray]) -> list[FloatArray]:
-    return [*(coordinates(u, True) for u in numeric), *(coordinates(u, False) for u in choices)]
+    return [*(axis_coordinates(u, True) for u in numeric), *(axis_coordinates(u, False) for u in choices)]
 
 
 def _choose_settings(groups: IntArray, costs: FloatArray) -> IntArray:
@@ -195,14 +197,14 @@ def _choose_settings(groups: IntArray, costs: FloatArray) -> IntArray:
 
     A group keeps at least `MIN_GROUP_SIZE` settings, or all of its settings if it has fewer.
     """
-    share, subsets = min(1.0, _MAX_POINTS / len(costs)), []
+    share, subsets = min(1.0, _MAX_FITTED_SETTINGS / len(costs)), []
     for g in range(int(groups.max()) + 1):
         members = np.flatnonzero(groups == g)
         subsets.append(members[choose_evenly_by_rank(costs[members], max(MIN_GROUP_SIZE, round(share * len(members))))])
     return np.sort(np.concatenate(subsets))
 
 
-def _candidate_places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
+def _candidate_points(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
     """Return the points, shape (m, coordinates), where the lowest cost is searched: good settings and random points around
     them.
 
@@ -216,8 +218,8 @@ def _candidate_places(blocks: list[FloatArray], groups: IntArray, costs: FloatAr
     for g in range(count):
         members = np.flatnonzero(groups == g)
         good.append(members[np.argsort(costs[members], kind="stable")][: max(_MIN_GOOD_SETTINGS, len(members) // 3)])
-    pairs = np.array([rng.choice(good[k % count], 2) for k in range(_CANDIDATES)])
-    share = rng.uniform(-0.5, 1.5, (_CANDIDATES, points.shape[1]))
+    pairs = np.array([rng.choice(good[k % count], 2) for k in range(_NUMBER_OF_CANDIDATES)])
+    share = rng.uniform(-0.5, 1.5, (_NUMBER_OF_CANDIDATES, points.shape[1]))
     share[::2] = share[::2, :1]
     between = share * points[pairs[:, 0]] + (1 - share) * points[pairs[:, 1]]
     inside = np.clip(np.vstack([points[np.concatenate(good)], between]), points.min(0), points.max(0))
@@ -227,7 +229,8 @@ def _candidate_places(blocks: list[FloatArray], groups: IntArray, costs: FloatAr
 class _Model:
     """A Gaussian process that is fitted to the scores of all settings.
 
-    `mode` holds its fitted parameters: log relevances, logit of the additive share, and the logarithms of three variances.
+    `mode` holds its fitted parameters: log relevances, logit of the additive share, and the logarithms of the common variance,
+    of the variance of group deviations, and of the noise variance.
     """
 
     def __init__(self, blocks: list[FloatArray], groups: IntArray, y: FloatArray, noise_factors: FloatArray) -> None:
@@ -243,19 +246,19 @@ class _Model:
         axes = len(self.distances)
         repeat = np.array([axes, 1, 1, 1, 1])
         self.means, self.variances = np.repeat(_PRIOR_MEANS, repeat), np.repeat(_PRIOR_VARIANCES, repeat)
-        self.bounds = np.repeat(np.array(_BOUNDS), repeat, axis=0)
-        self.mode = self._fit()
+        self.bounds = np.repeat(np.array(_PARAMETER_BOUNDS), repeat, axis=0)
+        self.mode = self._fit_parameters()
 
-    def _loss(self, at: FloatArray) -> tuple[float, FloatArray]:
+    def _penalised_loss(self, at: FloatArray) -> tuple[float, FloatArray]:
         """Return the negative logarithm of the penalised likelihood, and its gradient."""
         relevance, (shared, own, noise) = np.exp(at[:-4]), np.exp(at[-3:])
-        single, single_slopes = _kernel(relevance[:, None, None] * self.distances)
-        joint, joint_slope = _kernel(np.tensordot(relevance, self.distances, 1))
+        single, single_slopes = _matern_kernel(relevance[:, None, None] * self.distances)
+        joint, joint_slope = _matern_kernel(np.tensordot(relevance, self.distances, 1))
         additive = float(expit(at[-4]))
         similar = additive * single.mean(0) + (1 - additive) * joint
         parts = shared * similar, own * similar * self.same
         covariance = (
-            parts[0] + parts[1] + _CONSTANT_VARIANCE * self.same + np.diag(noise * self.noise_factors + _JITTER)
+            parts[0] + parts[1] + _GROUP_OFFSET_VARIANCE * self.same + np.diag(noise * self.noise_factors + _JITTER)
         )
         root = np.linalg.cholesky(covariance)
         precision = np.linalg.inv(covariance)
@@ -276,26 +279,26 @@ class _Model:
         loss = 0.5 * self.y @ weights + np.log(np.diag(root)).sum() + 0.5 * np.sum(deviation**2 / self.variances)
         return float(loss), np.array(slopes) + deviation / self.variances
 
-    def _fit(self) -> FloatArray:
+    def _fit_parameters(self) -> FloatArray:
         """Return the better one of two local optima of the process's parameters. From a bad starting point, the fit takes the
         response for noise."""
         optima = []
         for noise in (-5.0, -1.0):
             start = np.array([*np.zeros(len(self.distances) + 2), -4.0, noise])
             result = minimize(
-                self._loss, start, jac=True, method="L-BFGS-B", bounds=self.bounds, options={"maxiter": 80}
+                self._penalised_loss, start, jac=True, method="L-BFGS-B", bounds=self.bounds, options={"maxiter": 80}
             )
             optima.append((float(result.fun), result.x))
         return np.asarray(min(optima, key=lambda f: f[0])[1], dtype=np.float64)
 
     def _curvature(self, step: float = 0.1) -> FloatArray:
         rows = [
-            (self._loss(self.mode + step * e)[1] - self._loss(self.mode - step * e)[1]) / (2 * step)
+            (self._penalised_loss(self.mode + step * e)[1] - self._penalised_loss(self.mode - step * e)[1]) / (2 * step)
             for e in np.eye(len(self.mode))
         ]
         return (np.array(rows) + np.array(rows).T) / 2
 
-    def best_values(self, places: FloatArray) -> FloatArray:
+    def draw_lowest_responses(self, places: FloatArray) -> FloatArray:
         """Return draws of the lowest response of each group over its most promising points, shape (draws, groups)."""
         rng = np.random.default_rng(SEED)
         count = int(self.groups.max()) + 1
@@ -306,12 +309,12 @@ class _Model:
             np.repeat(np.arange(count), [len(c) for c in best_places]),
         )
         minima = []
-        for hyper in self.posterior(rng):
+        for hyper in self.draw_parameters(rng):
             drawn_results = self.draw(hyper, distances, groups, rng)
             minima.append(np.stack([drawn_results[:, groups == g].min(1) for g in range(count)], axis=1))
         return np.vstack(minima)
 
-    def posterior(self, rng: np.random.Generator) -> FloatArray:
+    def draw_parameters(self, rng: np.random.Generator) -> FloatArray:
         """Return draws of the process's parameters, shape (draws, parameters), from a normal approximation of the posterior."""
         spread, directions = np.linalg.eigh(self._curvature())
         spread = np.maximum(spread, 1 / self.variances.max())
@@ -323,7 +326,7 @@ class _Model:
         first."""
         mean, half = self._posterior_mean_and_reduction(self.mode, similarity, (self.groups == group)[:, None])
         shared, own = np.exp(self.mode[-3:-1])
-        deviation = np.sqrt(np.maximum(shared + own + _CONSTANT_VARIANCE - (half**2).sum(0), 0))
+        deviation = np.sqrt(np.maximum(shared + own + _GROUP_OFFSET_VARIANCE - (half**2).sum(0), 0))
         return np.argsort(mean - deviation, kind="stable")
 
     def distances_of(self, places: FloatArray) -> list[FloatArray]:
@@ -344,13 +347,13 @@ class _Model:
             model_parameters, _response_correlation(model_parameters, distances[0]), self.groups[:, None] == groups
         )
         remaining = (
-            _covariance(
+            _prior_covariance(
                 model_parameters, _response_correlation(model_parameters, distances[1]), groups[:, None] == groups
             )
             - half.T @ half
         )
         shared, own = np.exp(model_parameters[-3:-1])
-        root = np.linalg.cholesky(remaining + 1e-5 * (shared + own + _CONSTANT_VARIANCE) * np.eye(len(groups)))
+        root = np.linalg.cholesky(remaining + 1e-5 * (shared + own + _GROUP_OFFSET_VARIANCE) * np.eye(len(groups)))
         return np.asarray(mean + rng.standard_normal((_RESPONSE_DRAWS, len(groups))) @ root.T, dtype=np.float64)
 
     def _posterior_mean_and_reduction(
@@ -360,20 +363,20 @@ class _Model:
 
         similarity: similarity (n, m) of the settings to the places; same_group: True if the groups are equal.
         """
-        trial_covariance = _covariance(
+        trial_covariance = _prior_covariance(
             model_parameters, _response_correlation(model_parameters, self.distances), self.same
         )
         root = np.linalg.cholesky(
             trial_covariance + np.diag(np.exp(model_parameters[-1]) * self.noise_factors + _JITTER)
         )
-        half = np.linalg.solve(root, _covariance(model_parameters, similarity, same_group))
+        half = np.linalg.solve(root, _prior_covariance(model_parameters, similarity, same_group))
         return np.asarray(np.linalg.solve(root, self.y) @ half), half
 
 
-def _covariance(model_parameters: FloatArray, similarity: FloatArray, same_group: BoolArray) -> FloatArray:
+def _prior_covariance(model_parameters: FloatArray, similarity: FloatArray, same_group: BoolArray) -> FloatArray:
     """Return the prior covariance (n, m) of responses at places with this similarity; same_group: True if the groups are equal."""
     shared, own = np.exp(model_parameters[-3:-1])
-    return np.asarray((shared + own * same_group) * similarity + _CONSTANT_VARIANCE * same_group)
+    return np.asarray((shared + own * same_group) * similarity + _GROUP_OFFSET_VARIANCE * same_group)
 
 
 def _response_correlation(model_parameters: FloatArray, distances: FloatArray) -> FloatArray:
@@ -383,11 +386,11 @@ def _response_correlation(model_parameters: FloatArray, distances: FloatArray) -
         np.exp(model_parameters[: len(distances), None, None]) * distances,
         float(expit(model_parameters[-4])),
     )
-    single = np.mean([_kernel(d)[0] for d in scaled], axis=0)
-    return np.asarray(additive * single + (1 - additive) * _kernel(np.sum(scaled, axis=0))[0])
+    single = np.mean([_matern_kernel(d)[0] for d in scaled], axis=0)
+    return np.asarray(additive * single + (1 - additive) * _matern_kernel(np.sum(scaled, axis=0))[0])
 
 
-def _kernel(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _matern_kernel(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the Matérn correlation of order 5/2 at squared distances, and its derivative with respect to the squared distance.
 
     A squared exponential kernel would understate the uncertainty between settings if the response has a sharp optimum or a

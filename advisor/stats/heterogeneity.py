@@ -15,33 +15,33 @@ from advisor.model.space import FloatArray
 class Heterogeneity:
     """The range of several values, and the range that their standard errors would cause by chance."""
 
-    spread: float
+    observed_range: float
     """Largest value minus smallest value."""
     error: float
     """Root mean square of the standard errors of the values."""
     critical_range: float
     """Range that estimates of one true value exceed with probability `level`, given their standard errors."""
-    p: float
+    p_value: float
     """p-value: probability that estimates of one true value have at least the observed range."""
 
     @property
-    def examples_needed(self) -> float:
+    def examples_factor(self) -> float:
         """Factor by which the number of examples must grow for the observed range to be significant.
 
         Standard errors are assumed to fall with the square root of the number of examples. The factor is infinite if all values
         are equal.
         """
-        return (self.critical_range / self.spread) ** 2 if self.spread > 0 else math.inf
+        return (self.critical_range / self.observed_range) ** 2 if self.observed_range > 0 else math.inf
 
     @property
-    def chance_within(self) -> float:
+    def chance_below_critical_range(self) -> float:
         """Probability that a repeated study with the same standard errors has a range below `critical_range`."""
         if not self.error > 0:
             return 0.0
-        return float(stats.norm.cdf((self.critical_range - self.spread) / (math.sqrt(2) * self.error)))
+        return float(stats.norm.cdf((self.critical_range - self.observed_range) / (math.sqrt(2) * self.error)))
 
 
-def heterogeneity(values: FloatArray, errors: FloatArray, level: float) -> Heterogeneity:
+def measure_heterogeneity(values: FloatArray, errors: FloatArray, level: float) -> Heterogeneity:
     """Compare two or more values by the studentized range distribution. values, errors: the values and their standard errors,
     shape (k,)."""
     spread, error, k = float(np.ptp(values)), float(np.sqrt(np.mean(errors**2))), len(values)

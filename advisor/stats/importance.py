@@ -22,35 +22,35 @@ from advisor.stats import surface
 from advisor.stats.ranks import choose_evenly_by_rank, normal_scores
 
 SEED = 0
-MIN_TRIALS = 8
+MIN_TRIALS_FOR_IMPORTANCE = 8
 """Minimum number of trials to compute importances; with fewer, importances only reflect the prior."""
-DRAWS = 40
+NUMBER_OF_DRAWS = 40
 """Number of responses that are drawn from the posterior."""
 _FOURIER_FEATURES = 100
 """Number of random Fourier features of which a function that is drawn from the prior consists."""
 _COMPARED_POINTS = 5000
 """Approximate number of points at which responses are compared; studies with many axes need more."""
-_MAX_NUMBERS = 4_000_000
+_MAX_ARRAY_ELEMENTS = 4_000_000
 """Maximum number of elements of the arrays of points whose responses are computed at once."""
-_REPETITIONS = 4
+_REPLACEMENTS_PER_POINT = 4
 """Number of other trials whose positions replace, one after the other, the position of a point on an axis."""
 _MIN_COMPARED_POINTS = 32
 """Minimum number of points at which responses are compared, even for many axes."""
-_DIFFERENCE_STEP = 0.1
+_FINITE_DIFFERENCE_STEP = 0.1
 """Step width of the finite differences that approximate the curvature of the log-likelihood."""
 _MAX_LOG_RELEVANCE_SD = 3.0
 """Maximum posterior standard deviation of a log relevance, equal to its prior standard deviation."""
-_BOUNDS = ((-8.0, 6.0), (-4.0, 4.0), (-9.0, 1.5))
+_LOG_PARAMETER_BOUNDS = ((-8.0, 6.0), (-4.0, 4.0), (-9.0, 1.5))
 """Bounds (low, high) of the log relevances, of the log signal variance, and of the log noise variance."""
 _CHOICE_COORDINATE = 0.125**0.5
 """Coordinate of a categorical value on its one-hot axis, such that different values are half a range apart."""
 _MISSING_COORDINATE = 0.4
 _JITTER = 1e-6
-_PERMUTATIONS = 999
+_NUMBER_OF_PERMUTATIONS = 999
 _TEST_RELEVANCES = (1.0, 16.0)
 """Inverse squared length scales of the permutation test's kernels: one for slow and one for fast changes along an axis."""
-_MIN_P_VALUE = 0.01
-"""Smallest p-value that `Response.p` returns, and significance level for the effect of a single axis."""
+_LOWEST_RETURNED_P = 0.01
+"""Smallest p-value that `Response.p_value` returns, and significance level for the effect of a single axis."""
 _MAX_SHUFFLES = 19
 _MAX_SHUFFLED_TRIALS = 64
 
@@ -76,11 +76,13 @@ class _ResponseDraw:
         similar = squared_distances(scaled, self.points.astype(np.float32))
         similar *= np.float32(-0.5)
         np.exp(similar, out=similar)
-        values = similar @ (self.signal * self.weights).astype(np.float32) + _random_function(scaled, self.features)
+        values = similar @ (self.signal * self.weights).astype(np.float32) + _random_prior_function(
+            scaled, self.features
+        )
         return np.asarray(values, dtype=np.float64)
 
 
-def _random_function(scaled: NDArray[Any], features: tuple[FloatArray, FloatArray, FloatArray]) -> NDArray[Any]:
+def _random_prior_function(scaled: NDArray[Any], features: tuple[FloatArray, FloatArray, FloatArray]) -> NDArray[Any]:
     """Return the values of a random function from the prior at scaled points (random Fourier features of Rahimi and Recht)."""
     frequencies, phases, amplitudes = (f.astype(scaled.dtype) for f in features)
     angles = scaled @ frequencies
@@ -97,17 +99,17 @@ class Response:
         self.subset = subset = choose_evenly_by_rank(costs)
         self.values = normal_scores(costs[subset])
         self.blocks = [
-            *(coordinates(u[subset], True) for u in numeric),
-            *(coordinates(u[subset], False) for u in choices),
+            *(axis_coordinates(u[subset], True) for u in numeric),
+            *(axis_coordinates(u[subset], False) for u in choices),
         ]
         self.axes = len(self.blocks)
         self.points = np.hstack(self.blocks)
         self.axis_of = np.repeat(np.arange(self.axes), [b.shape[1] for b in self.blocks])
         self._distances = np.array([squared_distances(b, b) for b in self.blocks])
-        self.mode = surface.fit(self.values, self._distances)
+        self.mode = surface.fit_parameters(self.values, self._distances)
         self._draws = self._draw_responses()
 
-    def p(self, others: Sequence[tuple[FloatArray, bool]] = ()) -> float:
+    def p_value(self, others: Sequence[tuple[FloatArray, bool]] = ()) -> float:
         """Return the p-value: the probability that shuffled results depend on the axes at least as strongly; at least 0.01.
 
         First, each axis is tested alone. If no axis is significant, the likelihood of the whole response is compared with that
@@ -116,31 +118,31 @@ class Response:
         tested, including these, to correct the p-value for the selection of axes.
         """
         rng = np.random.default_rng(SEED + 2)
-        other_blocks = [coordinates(u[self.subset], numeric) for u, numeric in others]
+        other_blocks = [axis_coordinates(u[self.subset], numeric) for u, numeric in others]
         p_single = p_value_of_blocks([*self.blocks, *other_blocks], self.values, rng)
-        if p_single <= _MIN_P_VALUE or other_blocks:
-            return max(p_single, _MIN_P_VALUE)
+        if p_single <= _LOWEST_RETURNED_P or other_blocks:
+            return max(p_single, _LOWEST_RETURNED_P)
         subset = np.sort(choose_evenly_by_rank(self.values, _MAX_SHUFFLED_TRIALS))
         values, distances = self.values[subset], self._distances[:, subset[:, None], subset[None, :]]
         losses = []
         for shuffle in range(_MAX_SHUFFLES + 1):
             y = values if shuffle == 0 else rng.permutation(values)
-            losses.append(surface.loss_and_slopes(surface.fit(y, distances), y, distances)[0])
+            losses.append(surface.loss_and_slopes(surface.fit_parameters(y, distances), y, distances)[0])
             if shuffle and losses[-1] <= losses[0]:
                 return 2 / (shuffle + 1)
         return 1 / (_MAX_SHUFFLES + 1)
 
     def p_value_within(self, axis: int, selected_trials: BoolArray) -> float:
-        """Return the p-value of the effect of one axis among the selected trials; 1 for fewer than `MIN_TRIALS` selected
-        trials.
+        """Return the p-value of the effect of one axis among the selected trials; 1 for fewer than `MIN_TRIALS_FOR_IMPORTANCE`
+        selected trials.
 
         selected_trials: mask, shape (n,), of the selected trials. The effects of all other axes, as fitted to all trials, are
         removed before the test.
         """
         members = selected_trials[self.subset]
-        if members.sum() < MIN_TRIALS:
+        if members.sum() < MIN_TRIALS_FOR_IMPORTANCE:
             return 1.0
-        unexplained = surface.residuals(
+        unexplained = surface.leave_one_out_residuals(
             self.values, np.delete(self._distances, axis, axis=0), np.delete(self.mode, axis)
         )[members]
         scores = stats.norm.ppf((stats.rankdata(unexplained) - 0.5) / len(unexplained))
@@ -150,8 +152,8 @@ class Response:
         rng = np.random.default_rng(SEED)
         curvatures, directions = np.linalg.eigh(self._curvature())
         curvatures = np.maximum(curvatures, _MAX_LOG_RELEVANCE_SD**-2)
-        low, high = np.array([_BOUNDS[0]] * self.axes + list(_BOUNDS[1:])).T
-        steps = rng.standard_normal((DRAWS, len(self.mode))) / np.sqrt(curvatures)
+        low, high = np.array([_LOG_PARAMETER_BOUNDS[0]] * self.axes + list(_LOG_PARAMETER_BOUNDS[1:])).T
+        steps = rng.standard_normal((NUMBER_OF_DRAWS, len(self.mode))) / np.sqrt(curvatures)
         return [self._draw_response(np.clip(self.mode + step @ directions.T, low, high), rng) for step in steps]
 
     def _curvature(self) -> FloatArray:
@@ -159,9 +161,9 @@ class Response:
         rows = []
         for k in range(len(self.mode)):
             step = np.zeros(len(self.mode))
-            step[k] = _DIFFERENCE_STEP
+            step[k] = _FINITE_DIFFERENCE_STEP
             up, down = (surface.loss_and_slopes(self.mode + s * step, self.values, self._distances)[1] for s in (1, -1))
-            rows.append((up - down) / (2 * _DIFFERENCE_STEP))
+            rows.append((up - down) / (2 * _FINITE_DIFFERENCE_STEP))
         curvature = np.array(rows)
         return np.asarray((curvature + curvature.T) / 2, dtype=np.float64)
 
@@ -174,7 +176,7 @@ class Response:
         features = rng.standard_normal((p, _FOURIER_FEATURES)), 2 * np.pi * rng.random(_FOURIER_FEATURES), amplitudes
         scaled = self.points * scale
         covariance = signal * np.exp(-0.5 * squared_distances(scaled, scaled)) + (noise + _JITTER) * np.eye(n)
-        residual = self.values - _random_function(scaled, features) - np.sqrt(noise) * rng.standard_normal(n)
+        residual = self.values - _random_prior_function(scaled, features) - np.sqrt(noise) * rng.standard_normal(n)
         return _ResponseDraw(
             scaled, scale, float(signal), float(noise), np.linalg.solve(covariance, residual), features
         )
@@ -188,7 +190,7 @@ class Response:
         trials = []
         for block in self.blocks:
             order = np.lexsort((rng.random(n), *block.T))
-            shifts = np.round(n * (np.arange(_REPETITIONS) + 0.5) / _REPETITIONS).astype(np.int64)
+            shifts = np.round(n * (np.arange(_REPLACEMENTS_PER_POINT) + 0.5) / _REPLACEMENTS_PER_POINT).astype(np.int64)
             shuffled = rng.permuted(np.tile(shifts, (n, 1)), axis=1)
             trials.append(order[(np.argsort(order)[:, None] + shuffled) % n])
         return np.array(trials)
@@ -200,12 +202,12 @@ class Response:
         is the noise variance plus the variance of the response at points that mix the coordinates of different trials.
         """
         n = len(self.points)
-        count = min(n, max(_COMPARED_POINTS // (_REPETITIONS * (len(sets) + 1)), _MIN_COMPARED_POINTS))
+        count = min(n, max(_COMPARED_POINTS // (_REPLACEMENTS_PER_POINT * (len(sets) + 1)), _MIN_COMPARED_POINTS))
         base = np.linspace(0, n - 1, count).round().astype(np.int64)
         other_positions = self._replacement_trials()[:, base]
         same_position = np.broadcast_to(base[:, None], other_positions.shape[1:])
         p = self.points.shape[1]
-        sets_at_once = max(1, _MAX_NUMBERS // (count * _REPETITIONS * max(p, len(self.points))))
+        sets_at_once = max(1, _MAX_ARRAY_ELEMENTS // (count * _REPLACEMENTS_PER_POINT * max(p, len(self.points))))
         values, places = [], [self.points[base]]
         all_sets = [*sets, tuple(range(self.axes))]
         for first in range(0, len(all_sets), sets_at_once):
@@ -218,17 +220,17 @@ class Response:
         all_values = np.concatenate(values, axis=1)
         unchanged, changed = (
             all_values[:, None, :count, None],
-            all_values[:, count:].reshape(len(all_values), len(sets) + 1, count, _REPETITIONS),
+            all_values[:, count:].reshape(len(all_values), len(sets) + 1, count, _REPLACEMENTS_PER_POINT),
         )
         return unchanged, changed[:, :-1], changed[:, -1].var(axis=(1, 2)) + np.array([d.noise for d in self._draws])
 
-    def total(self) -> FloatArray:
+    def total_effects(self) -> FloatArray:
         """Return the importance of each axis, with its interactions, as a share of the variance between trials, shape (draws,
         axes)."""
         base, swapped, variance = self._responses_at([(a,) for a in range(self.axes)])
         return np.asarray(0.5 * ((base - swapped) ** 2).mean((2, 3)) / variance[:, None], dtype=np.float64)
 
-    def pairs(self, axes: Sequence[int]) -> dict[tuple[int, int], FloatArray]:
+    def interaction_effects(self, axes: Sequence[int]) -> dict[tuple[int, int], FloatArray]:
         """Return the importance of the interaction between each two axes, as a share of the variance between trials, shape
         (draws,)."""
         pairs = list(combinations(sorted(axes), 2))
@@ -241,9 +243,9 @@ class Response:
 def p_value_of_blocks(blocks: Iterable[FloatArray], values: FloatArray, rng: np.random.Generator) -> float:
     """Return the p-value of the hypothesis that `values`, shape (n,), depend on none of the blocks of coordinates, shape (n, c)
     (HSIC)."""
-    rows = np.vstack([values, rng.permuted(np.tile(values, (_PERMUTATIONS, 1)), axis=1)])
+    rows = np.vstack([values, rng.permuted(np.tile(values, (_NUMBER_OF_PERMUTATIONS, 1)), axis=1)])
     return p_value_of_kernels(
-        rows, (kernel(block, relevance) for block, relevance in product(blocks, _TEST_RELEVANCES))
+        rows, (centred_kernel(block, relevance) for block, relevance in product(blocks, _TEST_RELEVANCES))
     )
 
 
@@ -260,13 +262,13 @@ def p_value_of_kernels(rows: FloatArray, kernels: Iterable[FloatArray]) -> float
     return float(np.mean(p <= p[0] + 1e-12))
 
 
-def kernel(block: FloatArray, relevance: float) -> FloatArray:
+def centred_kernel(block: FloatArray, relevance: float) -> FloatArray:
     """Return the similarity of points, shape (n, c), along one axis, as a doubly centred matrix of shape (n, n)."""
     k = np.exp(-0.5 * relevance * squared_distances(block, block))
     return np.asarray(k - k.mean(0) - k.mean(1)[:, None] + k.mean(), dtype=np.float64)
 
 
-def coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
+def axis_coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
     """Return the coordinates of points on one axis, shape (n, c). Distances between coordinates equal distances between
     positions, and all different choices are equally far apart.
 

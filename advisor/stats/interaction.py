@@ -10,29 +10,31 @@ import numpy as np
 from scipy.optimize import minimize
 
 from advisor.model.space import FloatArray
-from advisor.stats.importance import Response, kernel, p_value_of_kernels
+from advisor.stats.importance import Response, centred_kernel, p_value_of_kernels
 
 SEED = 0
-DRAWS = 1999
-MAX_DRAWS = 19_999
-_RELEVANCES = (1.0, 16.0)
+NUMBER_OF_DRAWS = 1999
+MAX_NUMBER_OF_DRAWS = 19_999
+_KERNEL_RELEVANCES = (1.0, 16.0)
 """Inverse squared length scales of the interaction's kernel: one for a gentle bend over the range, and one for a sharp turn."""
 _MIN_RELEVANCE, _MAX_RELEVANCE = 1.0, 60.0
 
 
-def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAWS) -> dict[tuple[int, int], float]:
+def interaction_p_values(
+    response: Response, pairs: list[tuple[int, int]], draws: int = NUMBER_OF_DRAWS
+) -> dict[tuple[int, int], float]:
     """Return, for each pair of axes, the p-value: the probability that an additive response with noise shows at least as much
     interaction.
 
     The additive model has one smooth function per axis. The relevances of the functions are those of `response`, and restricted
-    maximum likelihood estimates their variances. The alternative adds a product of smooth functions of both axes; it is tested
-    with each of four pairs of relevances. The smallest of the four p-values is compared with that of data simulated from the
-    additive model. The p-values are not corrected for the number of pairs.
+    maximum likelihood estimates their variances. The alternative adds a product of smooth functions of both axes; a score test
+    is made for each of four pairs of relevances. The smallest of the four p-values is compared with that of data simulated from
+    the additive model. The p-values are not corrected for the number of pairs.
     """
     y = response.values - response.values.mean()
     n = len(y)
     relevances = np.clip(np.exp(response.mode[:-2]), _MIN_RELEVANCE, _MAX_RELEVANCE)
-    kernels = [kernel(block, bend) for block, bend in zip(response.blocks, relevances, strict=True)]
+    kernels = [centred_kernel(block, bend) for block, bend in zip(response.blocks, relevances, strict=True)]
     variances = _fit_variances(y, kernels)
     covariance = sum((v * k for v, k in zip(variances, kernels, strict=False)), variances[-1] * np.eye(n))
     precision = np.linalg.inv(covariance)
@@ -42,14 +44,20 @@ def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAW
     root = vectors * np.sqrt(np.maximum(values, 0))
     drawn_statistics = np.random.default_rng(SEED).standard_normal((draws, n)) @ root.T
     rows = np.vstack([precision @ y, drawn_statistics])
-    shapes = {a: [kernel(response.blocks[a], relevance) for relevance in _RELEVANCES] for pair in pairs for a in pair}
+    shapes = {
+        a: [centred_kernel(response.blocks[a], relevance) for relevance in _KERNEL_RELEVANCES]
+        for pair in pairs
+        for a in pair
+    }
     return {(a, b): p_value_of_kernels(rows, (k * m for k, m in product(shapes[a], shapes[b]))) for a, b in pairs}
 
 
 def draws_needed(level: float) -> int | None:
-    """Return a number of draws that suffices for p-values as small as `level`; None if even `MAX_DRAWS` are too few."""
+    """Return a number of draws that suffices for p-values as small as `level`; None if even `MAX_NUMBER_OF_DRAWS` are too few."""
     number = math.ceil(1 / level) - 1
-    return None if number > MAX_DRAWS else DRAWS if number <= DRAWS else MAX_DRAWS
+    return (
+        None if number > MAX_NUMBER_OF_DRAWS else NUMBER_OF_DRAWS if number <= NUMBER_OF_DRAWS else MAX_NUMBER_OF_DRAWS
+    )
 
 
 def _fit_variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:

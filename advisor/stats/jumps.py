@@ -17,25 +17,25 @@ from scipy.ndimage import median_filter
 
 from advisor.model.space import MAX_FINITE_VALUE, BoolArray, FloatArray, IntArray
 from advisor.stats import wandering
-from advisor.stats.tails import MIN_CHANGES, MIN_POINTS, level_tail
+from advisor.stats.tails import MIN_CHANGES_FOR_QUARTILE, MIN_POINTS, tail_of_level_changes
 
-_TENFOLD = 10.0
+_MIN_FALL_FOR_LOG = 10.0
 _MIN_BLOWUP_RATIO = 3.0
 """A loss has blown up if it reaches at least this multiple of its first value."""
 _JUMP_WIDTHS = (2, 6, 18, 54)
 """Minimum durations, in points, of the jumps that are searched. Jumps of one point are left out, because a single atypical
 minibatch is not a jump."""
-_PROBABILITIES = np.logspace(-12, 0, 97)
+_TABULATED_PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
 _MIN_NORMAL_POINTS = 9
 """Minimum number of points whose median has nearly normal noise; atypical minibatches affect a median of fewer points."""
-_MIN_LOST_SHARE = 0.5
+_MIN_UNDONE_SHARE = 0.5
 """A loss has collapsed if its end undoes at least this share of its earlier fall."""
 _MIN_SHARE_ABOVE_NOISE = 0.9
 """Minimum share of the levels after a collapse that must lie above the noise."""
 _STEEPEST_SHARE = 0.05
 """Share of all changes of a loss, the largest ones, that count as its steepest rises."""
-_MIN_RATE_GROWTH = 1.5
+_MIN_LEARNING_RATE_GROWTH = 1.5
 """A rise of the loss is due to the schedule if the learning rate grows by at least this factor across it."""
 
 
@@ -45,19 +45,19 @@ class Jump:
 
     index: int
     """Index of the first point after the rise of the loss."""
-    before: float
+    level_before: float
     """Level of the loss just before its jump."""
-    after: float
+    level_after: float
     """Level of the loss just after its jump."""
     points: int
     """Minimum number of points for which the loss stays high after its jump."""
     share: float
     """Size of the jump as a share of the fall of the loss since the start of training."""
-    p: float
-    """p-value: probability that noise alone causes an equally large jump anywhere in the series."""
-    limit: float
+    p_value: float
+    """p-value: probability that noise alone causes a jump at least this large anywhere in the series."""
+    noise_limit: float
     """Level that noise alone would reach in one of 20 loss curves without jumps."""
-    log: bool
+    is_log: bool
     """True if the jump is measured in the logarithm of the loss, because the loss fell tenfold or blew up."""
 
 
@@ -118,23 +118,23 @@ def _lasting_rise(
     at = np.arange(max(back + width + MIN_POINTS // 2, first, first_clear), len(y) - width + 1)
     if not len(at):
         return None
-    levels_after, levels_before = levels(y, width), levels(y, back)
+    levels_after, levels_before = running_medians(y, width), running_medians(y, back)
     mean_of_rest = np.cumsum(y[::-1])[::-1][at] / (len(y) - at)
     i = int(np.argmax(mean_of_rest - levels_before[at - back]))
     index, level = int(at[i]), float(levels_before[at[i] - back])
-    fall = max(float(y[0]), float(np.median(y[:3]))) - float(levels(y[:index], 3).min())
+    fall = max(float(y[0]), float(np.median(y[:3]))) - float(running_medians(y[:index], 3).min())
     final = float(np.median(y[index:]))
-    if final - level < _MIN_LOST_SHARE * fall:
+    if final - level < _MIN_UNDONE_SHARE * fall:
         return None
     # Only changes shortly before the rise count as noise, because the loss falls more steeply earlier in training.
     moves = levels_after[back : index - width + 1] - levels_before[: index - width + 1 - back]
     moves = moves[-max(len(moves) // 2, MIN_POINTS // 2) :]
-    tail = level_tail(moves, width)
-    if tail is None or tail.p(fall) > 0.05:
+    tail = tail_of_level_changes(moves, width)
+    if tail is None or tail.p_value(fall) > 0.05:
         return None
-    tail = replace(tail, tries=tail.tries * max(len(at) / len(moves), 1.0))
+    tail = replace(tail, values_above_base=tail.values_above_base * max(len(at) / len(moves), 1.0))
     rise = float(np.quantile(levels_after[index:], 1 - _MIN_SHARE_ABOVE_NOISE)) - level
-    return tail.p(rise), index, level, final, tail.limit(0.05), width, (final - level) / max(fall, 1e-300)
+    return tail.p_value(rise), index, level, final, tail.limit(0.05), width, (final - level) / max(fall, 1e-300)
 
 
 def steep_rises(values: FloatArray, width: int) -> BoolArray:
@@ -147,7 +147,7 @@ def steep_rises(values: FloatArray, width: int) -> BoolArray:
     if len(values) < MIN_POINTS or len(values) < 2 * width + 2:
         return steep
     y, back = _choose_scale(values, 0)[0], width + 1
-    moves = levels(y, width)[back:] - levels(y, back)[: len(y) - width + 1 - back]
+    moves = running_medians(y, width)[back:] - running_medians(y, back)[: len(y) - width + 1 - back]
     steep[back : back + len(moves)] = (moves > 0) & (moves >= np.quantile(moves, 1 - _STEEPEST_SHARE))
     return np.asarray(np.convolve(steep, np.ones(3), "same") > 0, dtype=np.bool_)
 
@@ -158,9 +158,9 @@ def _choose_scale(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
     Values are clipped, so that their squares are finite. The scale is logarithmic if the loss fell tenfold, or blew up after
     index `first` so that its noise grew with it.
     """
-    start, known = max(float(values[0]), float(np.median(values[:3]))), levels(values, 3)
+    start, known = max(float(values[0]), float(np.median(values[:3]))), running_medians(values, 3)
     fell, blew_up = (
-        start > _TENFOLD * float(known.min()),
+        start > _MIN_FALL_FOR_LOG * float(known.min()),
         float(known[first:].max(initial=start)) > _MIN_BLOWUP_RATIO * start,
     )
     if (values > 0).all() and (fell or blew_up):
@@ -179,21 +179,21 @@ def _largest_rise(
     at = np.arange(max(back, first), len(y) - width + 1)
     if len(at) < MIN_POINTS // 2:
         return None
-    levels_after = levels(y, width)[at]
-    levels_before = levels(y, back)[at - back]
+    levels_after = running_medians(y, width)[at]
+    levels_before = running_medians(y, back)[at - back]
     moves = levels_after - levels_before
-    tail = level_tail(moves, width)
+    tail = tail_of_level_changes(moves, width)
     if tail is None:
         return None
     candidates = np.where(_spans_explained_jump(explained_jumps, at, width), -np.inf, moves)
     if rates is not None:
         candidates = np.where(_learning_rate_grew(rates, back, width)[at - back], -np.inf, candidates)
-    lows = np.minimum.accumulate(levels(y, 3))
+    lows = np.minimum.accumulate(running_medians(y, 3))
     fall = max(float(y[0]), float(np.median(y[:3]))) - lows[at - 3]
     i = int(np.argmax(candidates))
-    if not math.isfinite(candidates[i]) or tail.p(float(fall[i])) > 0.05:
+    if not math.isfinite(candidates[i]) or tail.p_value(float(fall[i])) > 0.05:
         return None
-    p, limit = tail.p(float(moves[i])), tail.limit(0.05)
+    p, limit = tail.p_value(float(moves[i])), tail.limit(0.05)
     return (
         p,
         int(at[i]),
@@ -217,10 +217,10 @@ def _learning_rate_grew(rates: FloatArray, points_before: int, width: int) -> Bo
     """Return a mask of pairs of neighbouring windows, True where the learning rate grew from the first window to the second."""
     min_before = sliding_window_view(rates, points_before).min(axis=1)[: len(rates) - points_before - width + 1]
     max_after = sliding_window_view(rates, width).max(axis=1)[points_before:]
-    return np.asarray(max_after > _MIN_RATE_GROWTH * np.maximum(min_before, 1e-300))
+    return np.asarray(max_after > _MIN_LEARNING_RATE_GROWTH * np.maximum(min_before, 1e-300))
 
 
-def levels(values: FloatArray, width: int) -> FloatArray:
+def running_medians(values: FloatArray, width: int) -> FloatArray:
     """Return the lower median of each window of `width` points, shape (n - width + 1,); item k is that of values[k : k +
     width]."""
     width = min(width, len(values))
@@ -238,15 +238,15 @@ class EarlyRise:
 
     index: int
     """Index of the first point in the window with the highest level of the loss."""
-    start: float
+    first_value: float
     """First value of the loss."""
-    level: float
+    highest_level: float
     """Highest level of the loss early in training."""
     share: float
     """Size of the rise as a share of the later fall of the loss below its first value; infinite if it never falls below."""
-    p: float
-    """p-value: probability that noise in the first value and in the highest level causes an equally large rise."""
-    limit: float
+    p_value: float
+    """p-value: probability that noise in the first value and in the highest level causes a rise at least this large."""
+    noise_limit: float
     """Level of the loss that noise alone exceeds in one of 20 runs."""
 
 
@@ -265,22 +265,27 @@ def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise |
     y = np.log(values) if log else np.clip(values, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     to_unit = _clipped_exp if log else float
     start = float(y[0])
-    noise = residuals(y)
+    noise = local_residuals(y)
     quiet = _quieter_series(noise[1:early_points], noise[early_points:])
     candidates: list[tuple[float, float, int, float]] = []
     widths = [w for w in (width, 3 * width) if w < early_points]
     widths += [w for w in (10 * width,) if 4 * w <= len(quiet)]
     for points in widths:
-        early_levels = levels(y[1:], points)[: early_points - 1]
+        early_levels = running_medians(y[1:], points)[: early_points - 1]
         i = int(np.argmax(early_levels))
         limits = _rise_limits(quiet, points, len(early_levels))
         exceeded = np.flatnonzero(early_levels[i] - start > limits)
-        p = float(_PROBABILITIES[exceeded[0]]) if len(exceeded) else 1.0
+        p = float(_TABULATED_PROBABILITIES[exceeded[0]]) if len(exceeded) else 1.0
         candidates.append(
-            (p, -float(early_levels[i]), i + 1, float(np.interp(math.log(0.05), np.log(_PROBABILITIES), limits)))
+            (
+                p,
+                -float(early_levels[i]),
+                i + 1,
+                float(np.interp(math.log(0.05), np.log(_TABULATED_PROBABILITIES), limits)),
+            )
         )
     p, level, index, limit = min(candidates)
-    gain = float(values[0]) - float(levels(values, 3).min())
+    gain = float(values[0]) - float(running_medians(values, 3).min())
     rise = min(to_unit(-level), MAX_FINITE_VALUE) - float(values[0])
     share = rise / gain if gain > 0 else math.inf
     p = max(min(1.0, len(candidates) * p), wandering.p_value_of_unusual_start(y, early_points))
@@ -288,27 +293,29 @@ def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise |
 
 
 def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
-    """Return, for each probability in `_PROBABILITIES`, the rise that the highest of `tries` levels exceeds by chance with this
-    probability.
+    """Return, for each probability in `_TABULATED_PROBABILITIES`, the rise that the highest of `tries` levels exceeds by chance
+    with this probability.
 
     The median of many points has nearly normal noise. The median of few points may contain atypical minibatches, so it gets an
     exponential tail and half of the probability.
     """
-    deviation, freedom = _noise_scale(noise)
-    tail = level_tail(-noise, 1) if len(noise) >= MIN_CHANGES else None
+    deviation, freedom = _noise_deviation(noise)
+    tail = tail_of_level_changes(-noise, 1) if len(noise) >= MIN_CHANGES_FOR_QUARTILE else None
     if tail is None:
-        first_value = deviation * stats.t.isf(_PROBABILITIES / 2, freedom)
+        first_value = deviation * stats.t.isf(_TABULATED_PROBABILITIES / 2, freedom)
     else:
-        tail = replace(tail, tries=tail.tries / len(noise))
-        first_value = np.array([tail.limit(c / 2) for c in _PROBABILITIES])
-    moves = levels(noise, width)
-    tail = level_tail(moves, width) if width < _MIN_NORMAL_POINTS else None
+        tail = replace(tail, values_above_base=tail.values_above_base / len(noise))
+        first_value = np.array([tail.limit(c / 2) for c in _TABULATED_PROBABILITIES])
+    moves = running_medians(noise, width)
+    tail = tail_of_level_changes(moves, width) if width < _MIN_NORMAL_POINTS else None
     if tail is not None:
-        tail = replace(tail, tries=tail.tries * tries / len(moves))
-        return np.asarray(first_value + [tail.limit(c / 2) for c in _PROBABILITIES], dtype=np.float64)
+        tail = replace(tail, values_above_base=tail.values_above_base * tries / len(moves))
+        return np.asarray(first_value + [tail.limit(c / 2) for c in _TABULATED_PROBABILITIES], dtype=np.float64)
     spread = max(float(np.median(np.abs(moves - np.median(moves)))) / _NORMAL_QUARTILE, 1e-300)
     share = max(2 * tries / width, 2.0)
-    return np.asarray(np.hypot(first_value, spread * stats.t.isf(_PROBABILITIES / share, freedom)), dtype=np.float64)
+    return np.asarray(
+        np.hypot(first_value, spread * stats.t.isf(_TABULATED_PROBABILITIES / share, freedom)), dtype=np.float64
+    )
 
 
 def _quieter_series(one: FloatArray, other: FloatArray) -> FloatArray:
@@ -316,17 +323,17 @@ def _quieter_series(one: FloatArray, other: FloatArray) -> FloatArray:
     long, short = (one, other) if len(one) > len(other) else (other, one)
     if len(long) < MIN_POINTS:
         return np.concatenate([one, other])
-    return short if len(short) >= MIN_POINTS and 2 * _noise_scale(short)[0] < _noise_scale(long)[0] else long
+    return short if len(short) >= MIN_POINTS and 2 * _noise_deviation(short)[0] < _noise_deviation(long)[0] else long
 
 
-def _noise_scale(noise: FloatArray) -> tuple[float, float]:
+def _noise_deviation(noise: FloatArray) -> tuple[float, float]:
     """Return (standard deviation, degrees of freedom) of noise, from its lower half or, for few points, from all points."""
     if len(noise) < MIN_POINTS:
         return float(noise.std(ddof=1)), len(noise) - 1.0
     return (float(np.median(noise)) - float(np.quantile(noise, 0.25))) / _NORMAL_QUARTILE, 0.37 * len(noise)
 
 
-def residuals(values: FloatArray, width: int = 9) -> FloatArray:
+def local_residuals(values: FloatArray, width: int = 9) -> FloatArray:
     """Return the difference between each value and the median of its `width` - 1 neighbours, shape (n,), which cancels a smooth
     trend."""
     neighbours = np.ones(width, dtype=np.bool_)

@@ -20,23 +20,23 @@ from advisor.model.space import FloatArray
 from advisor.stats.surface import compress_costs
 
 SEED = 0
-DRAWS = 1000
+NUMBER_OF_DRAWS = 1000
 """Number of draws of the optimum from its posterior."""
 _GRID_SIZE = 101
 _LENGTH_SCALES = np.geomspace(1.0, 6.0, 6) * math.log(2)
 """Length scales of the response in natural logarithms, which correspond to factors of 2 to 64."""
-_SIGNALS = np.geomspace(0.1, 3.0, 4)
-_NOISES = np.geomspace(0.02, 1.0, 8)
+_SIGNAL_SDS = np.geomspace(0.1, 3.0, 4)
+_NOISE_SDS = np.geomspace(0.02, 1.0, 8)
 """Standard deviations of the noise, and of the response's deviation from a parabola, relative to the standard deviation of the
 values."""
 _PARABOLA_VARIANCE = 4.0
 """Prior variance of the parabola's coefficients, for positions scaled to -1 to 1."""
-_NOISE_PRIOR = (math.log(0.2), 1.0)
+_LOG_NOISE_PRIOR = (math.log(0.2), 1.0)
 """Mean and standard deviation of the normal prior of the log noise."""
 _MAX_COST_DISTANCE = 10.0
 """Maximum distance of a drawn value from the best value, on the compressed scale of the costs."""
 
-Parameters = tuple[float, float, float]
+ProcessParameters = tuple[float, float, float]
 """(Length scale, signal, noise) of a Gaussian process."""
 
 
@@ -57,7 +57,7 @@ class _Sweep(NamedTuple):
     spread: float
 
 
-def optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
+def estimate_optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
     """Return the optimum of each sweep. A sweep is (positions, costs), both finite and of shape (n,), with at least three
     different positions.
 
@@ -65,20 +65,20 @@ def optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
     many draws lie at an end of the sweep, the optimum may lie beyond it.
     """
     known = [_standardise_sweep(*sweep) for sweep in sweeps]
-    shapes = list(itertools.product(_LENGTH_SCALES, _SIGNALS))
-    likelihoods = np.array([[[_log_likelihood(s, (*at, n)) for n in _NOISES] for at in shapes] for s in known])
-    posterior = likelihoods - 0.5 * ((np.log(_NOISES) - _NOISE_PRIOR[0]) / _NOISE_PRIOR[1]) ** 2
+    shapes = list(itertools.product(_LENGTH_SCALES, _SIGNAL_SDS))
+    likelihoods = np.array([[[_log_likelihood(s, (*at, n)) for n in _NOISE_SDS] for at in shapes] for s in known])
+    posterior = likelihoods - 0.5 * ((np.log(_NOISE_SDS) - _LOG_NOISE_PRIOR[0]) / _LOG_NOISE_PRIOR[1]) ** 2
     rng = np.random.default_rng(SEED)
-    counts = rng.multinomial(DRAWS, special.softmax(special.logsumexp(posterior, axis=2).sum(0)))
+    counts = rng.multinomial(NUMBER_OF_DRAWS, special.softmax(special.logsumexp(posterior, axis=2).sum(0)))
     found = []
     for sweep, own in zip(known, special.softmax(posterior, axis=2), strict=True):
         noises = [rng.multinomial(n, p) for n, p in zip(counts, own, strict=True)]
         parameters = [
             ((*at, noise), int(n))
             for at, row in zip(shapes, noises, strict=True)
-            for noise, n in zip(_NOISES, row, strict=True)
+            for noise, n in zip(_NOISE_SDS, row, strict=True)
         ]
-        found.append(_optimum(sweep, parameters, rng))
+        found.append(_draw_optimum(sweep, parameters, rng))
     return found
 
 
@@ -88,25 +88,27 @@ def _standardise_sweep(positions: FloatArray, costs: FloatArray) -> _Sweep:
     return _Sweep(positions, (values - mean) / spread, costs, mean, spread)
 
 
-def _optimum(sweep: _Sweep, parameters: Sequence[tuple[Parameters, int]], rng: np.random.Generator) -> Optimum:
+def _draw_optimum(
+    sweep: _Sweep, parameters: Sequence[tuple[ProcessParameters, int]], rng: np.random.Generator
+) -> Optimum:
     points = np.linspace(sweep.positions.min(), sweep.positions.max(), _GRID_SIZE)
-    drawn = np.concatenate([_draws(sweep, at, points, count, rng) for at, count in parameters if count])
+    drawn = np.concatenate([_draw_responses(sweep, at, points, count, rng) for at, count in parameters if count])
     best, middle = float(sweep.costs.min()), float(np.median(sweep.costs))
     lowest = np.clip(sweep.mean + sweep.spread * drawn.min(1), -_MAX_COST_DISTANCE, _MAX_COST_DISTANCE)
     return Optimum(points[drawn.argmin(1)], best + ((middle - best) or 1.0) * np.sinh(lowest))
 
 
-def _log_likelihood(sweep: _Sweep, at: Parameters) -> float:
+def _log_likelihood(sweep: _Sweep, at: ProcessParameters) -> float:
     root = np.linalg.cholesky(_noisy_covariance(sweep, at))
     return float(-0.5 * np.sum(np.linalg.solve(root, sweep.values) ** 2) - np.log(np.diag(root)).sum())
 
 
-def _noisy_covariance(sweep: _Sweep, at: Parameters) -> FloatArray:
+def _noisy_covariance(sweep: _Sweep, at: ProcessParameters) -> FloatArray:
     n = len(sweep.positions)
-    return _covariance(sweep, sweep.positions, sweep.positions, at) + (at[2] ** 2 + 1e-8) * np.eye(n)
+    return _response_covariance(sweep, sweep.positions, sweep.positions, at) + (at[2] ** 2 + 1e-8) * np.eye(n)
 
 
-def _covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: Parameters) -> FloatArray:
+def _response_covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: ProcessParameters) -> FloatArray:
     """Return the covariance, shape (len(a), len(b)), of a response that is a parabola plus a smooth deviation."""
     length, signal, _ = at
     middle, half = sweep.positions.mean(), np.ptp(sweep.positions) / 2
@@ -115,10 +117,12 @@ def _covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: Parameters) -> 
     return np.asarray(smooth + _PARABOLA_VARIANCE * parabola[0] @ parabola[1].T, dtype=np.float64)
 
 
-def _draws(sweep: _Sweep, at: Parameters, points: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
+def _draw_responses(
+    sweep: _Sweep, at: ProcessParameters, points: FloatArray, count: int, rng: np.random.Generator
+) -> FloatArray:
     """Return draws of the standardised response at the points, shape (count, points)."""
-    cross = _covariance(sweep, sweep.positions, points, at)
+    cross = _response_covariance(sweep, sweep.positions, points, at)
     gain = np.linalg.solve(_noisy_covariance(sweep, at), cross)
-    variance, axes = np.linalg.eigh(_covariance(sweep, points, points, at) - cross.T @ gain)
+    variance, axes = np.linalg.eigh(_response_covariance(sweep, points, points, at) - cross.T @ gain)
     root = axes * np.sqrt(np.maximum(variance, 0))
     return np.asarray(sweep.values @ gain + rng.standard_normal((count, len(points))) @ root.T, dtype=np.float64)

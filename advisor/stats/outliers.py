@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from advisor.model.space import BoolArray, FloatArray, IntArray, Side
+from advisor.model.space import BoolArray, FloatArray, IntArray, RangeSide
 
-_Labels: TypeAlias = NDArray[np.int8]
+_TrialLabels: TypeAlias = NDArray[np.int8]
 """Label of each trial: 1 for a failed trial, -1 for the best trial, 0 for any other. Eight bits per label save memory, because
 thousands of permutations of thousands of trials are stored."""
 
 SEED = 0
-PERMUTATIONS = 4999
-_BOTH_SIDES: tuple[Side, ...] = ("low", "high")
-_MAX_EXACT = 6000
+NUMBER_OF_PERMUTATIONS = 4999
+_BOTH_SIDES: tuple[RangeSide, ...] = ("low", "high")
+_MAX_ENUMERATED_PERMUTATIONS = 6000
 """Maximum number of permutations of the labels to enumerate."""
 
 
@@ -35,17 +35,17 @@ class FailureRegion:
     """All values of a hyperparameter beyond a threshold, at which trials fail."""
 
     axis: int
-    side: Side
+    side: RangeSide
     """End of the hyperparameter's range, low or high, that lies in the region."""
-    edge: float
+    edge_position: float
     """Position of the region's failed trial that is closest to the trials outside of the region."""
-    inside: float
+    nearest_outside_position: float
     """Position of the trial outside of the region that is closest to it; NaN if all trials are in the region."""
-    failed: int
+    failed_count: int
     """Number of failed trials in the region."""
-    total: int
+    trial_count: int
     """Number of all trials in the region."""
-    p: float
+    p_value: float
     """p-value: probability that labels at random yield a region, on any axis, that separates failed trials equally well."""
 
 
@@ -56,7 +56,7 @@ def find_failure_regions(
     purity: float | None = None,
     best: int | None = None,
     near: FloatArray | None = None,
-    sides: tuple[tuple[Side, ...], ...] | None = None,
+    sides: tuple[tuple[RangeSide, ...], ...] | None = None,
 ) -> list[FailureRegion]:
     """Return the regions beyond a threshold in which trials fail, lowest p-value first, at most one region per axis and end.
 
@@ -88,10 +88,10 @@ def find_failure_regions(
                 (float(score[0]), _failure_region(axis, side, positions[order, axis], failed[order], int(cut[0])))
             )
     scored.sort(key=lambda item: (-item[0], item[1].axis, item[1].side))
-    return [replace(region, p=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
+    return [replace(region, p_value=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
 
 
-def _label_trials(failed: BoolArray, best: int | None) -> _Labels:
+def _label_trials(failed: BoolArray, best: int | None) -> _TrialLabels:
     labels = failed.astype(np.int8)
     if best is not None:
         labels[best] = -1
@@ -105,7 +105,7 @@ def _ascending_order(positions: FloatArray) -> IntArray:
 
 
 def _best_failure_region(
-    labels: _Labels, positions: FloatArray, penalty: float, max_distances: tuple[float, float] | None
+    labels: _TrialLabels, positions: FloatArray, penalty: float, max_distances: tuple[float, float] | None
 ) -> tuple[FloatArray, IntArray]:
     """Return (score, first index) of the best region at the high end for each row of labels, shape (rows, n). positions: shape
     (n,), ascending."""
@@ -125,26 +125,28 @@ def _best_failure_region(
     return score, cut
 
 
-def _failure_region(axis: int, side: Side, positions: FloatArray, has_failed: BoolArray, cut: int) -> FailureRegion:
+def _failure_region(
+    axis: int, side: RangeSide, positions: FloatArray, has_failed: BoolArray, cut: int
+) -> FailureRegion:
     inside = positions[:cut][~has_failed[:cut]]
     failed_positions = positions[cut:][has_failed[cut:]]
     return FailureRegion(
         axis=axis,
         side=side,
-        edge=float(failed_positions[0]) if len(failed_positions) else float(positions[cut]),
-        inside=float(inside[-1]) if len(inside) else math.nan,
-        failed=int(has_failed[cut:].sum()),
-        total=len(has_failed) - cut,
-        p=1.0,
+        edge_position=float(failed_positions[0]) if len(failed_positions) else float(positions[cut]),
+        nearest_outside_position=float(inside[-1]) if len(inside) else math.nan,
+        failed_count=int(has_failed[cut:].sum()),
+        trial_count=len(has_failed) - cut,
+        p_value=1.0,
     )
 
 
-def _label_permutations(labels: _Labels) -> _Labels:
+def _label_permutations(labels: _TrialLabels) -> _TrialLabels:
     """Return permutations of the labels, shape (rows, n): all of them if they are few, else the observed order and random ones."""
     n, m = len(labels), int((labels == 1).sum())
     has_best = 1 if (labels == -1).any() else 0
     places = n if has_best else 1
-    if math.comb(n - has_best, m) * places <= _MAX_EXACT:
+    if math.comb(n - has_best, m) * places <= _MAX_ENUMERATED_PERMUTATIONS:
         rows = []
         for first in range(places):
             others = [i for i in range(n) if not has_best or i != first]
@@ -155,6 +157,6 @@ def _label_permutations(labels: _Labels) -> _Labels:
                     row[first] = -1
                 rows.append(row)
         return np.array(rows)
-    draws = PERMUTATIONS if n <= 200 else 1999 if n <= 400 else 999
+    draws = NUMBER_OF_PERMUTATIONS if n <= 200 else 1999 if n <= 400 else 999
     shuffled = np.random.default_rng(SEED).permuted(np.tile(np.sort(labels), (draws, 1)), axis=1)
     return np.vstack([labels, shuffled])

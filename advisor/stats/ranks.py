@@ -7,7 +7,7 @@ from scipy import stats
 
 from advisor.model.space import FloatArray, IntArray
 
-MAX_TRIALS = 128
+MAX_FITTED_TRIALS = 128
 """Maximum number of trials to which a response is fitted; more trials are thinned out evenly by rank."""
 
 
@@ -19,7 +19,7 @@ def normal_scores(costs: FloatArray) -> FloatArray:
     return np.asarray((scores - scores.mean()) / (spread or 1.0), dtype=np.float64)
 
 
-def choose_evenly_by_rank(costs: FloatArray, max_number: int = MAX_TRIALS) -> IntArray:
+def choose_evenly_by_rank(costs: FloatArray, max_number: int = MAX_FITTED_TRIALS) -> IntArray:
     """Return the indices of at most `max_number` of the costs, evenly spaced in rank."""
     order = np.argsort(costs, kind="stable")
     return (
@@ -39,13 +39,13 @@ def log_rank_scores(costs: FloatArray) -> FloatArray:
     return np.asarray(logs - logs.mean(), dtype=np.float64)
 
 
-def log_p_values(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> FloatArray:
+def log_p_values_of_axes(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> FloatArray:
     """Return the log p-value of each axis, numeric axes first. The hypothesis of each F-test is that costs do not depend on the
     axis.
 
     numeric, choices: positions (n,), NaN if missing; costs: (n,), NaN for failed trials, which count as the worst. Only the
     ranks of the costs matter. The model is quadratic in the ranks of a numeric hyperparameter, and has one term per value of a
-    choice or of a missing position.
+    choice; a missing position counts as a value.
     """
     values = normal_scores(costs)
     logs = [_log_p_value(_quadratic_features(u), values) for u in numeric] + [

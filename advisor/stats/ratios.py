@@ -10,7 +10,7 @@ from scipy import special
 
 from advisor.model.space import FloatArray
 
-_BLOCKS = 10
+_MAX_JACKKNIFE_SEGMENTS = 10
 """Maximum number of segments into which a series is divided for the jackknife. The jackknife leaves out one segment of the
 series at a time."""
 
@@ -62,7 +62,7 @@ class Ratio(NamedTuple):
         return float(special.stdtr(self.freedom, (self.value - limit) / self.error))
 
 
-def ratio(numerators: FloatArray, denominators: FloatArray, weights: FloatArray) -> Ratio:
+def ratio_of_sums(numerators: FloatArray, denominators: FloatArray, weights: FloatArray) -> Ratio:
     """Return the weighted sum of `numerators` divided by the weighted sum of `denominators`, with a jackknife standard error.
     All arrays have shape (n,), n >= 1, and the sum of the denominators is positive.
 
@@ -72,7 +72,7 @@ def ratio(numerators: FloatArray, denominators: FloatArray, weights: FloatArray)
     value = float(above.sum() / below.sum())
     if len(numerators) < 4:
         return Ratio(value, math.nan, 0)
-    blocks = min(_BLOCKS, len(numerators) // 2)
+    blocks = min(_MAX_JACKKNIFE_SEGMENTS, len(numerators) // 2)
     block = np.arange(len(numerators)) * blocks // len(numerators)
     sums_above = above.sum() - np.bincount(block, above)
     sums_below = below.sum() - np.bincount(block, below)

@@ -12,9 +12,9 @@ import numpy as np
 
 from advisor.model.space import FloatArray, IntArray
 
-MIN_POINTS = 3
+MIN_SLOPE_POINTS = 3
 """Minimum number of points to estimate the slope of a cost curve; also the number of points whose median is a level."""
-RECENT_SHARE = 1 / 3
+RECENT_STEP_SHARE = 1 / 3
 """Share of the steps so far, counted back from the latest step, that counts as recent. We chose this share on the curves of
 `benchmarks/quality/guard.py`."""
 _MIN_SLOPE_SPAN = 0.1
@@ -27,7 +27,7 @@ def best_so_far(costs: FloatArray) -> FloatArray:
     return np.minimum.accumulate(np.where(np.isfinite(costs), costs, np.inf))
 
 
-def levels(costs: FloatArray) -> FloatArray:
+def running_medians(costs: FloatArray) -> FloatArray:
     """Return, for each point, the median of the last three costs, shape (n,); a non-finite cost counts as inf."""
     finite = np.where(np.isfinite(costs), costs, np.inf)
     padded = np.concatenate([np.full(2, finite[0]), finite])
@@ -37,12 +37,12 @@ def levels(costs: FloatArray) -> FloatArray:
 def extrapolated_gain(steps: IntArray | FloatArray, level: FloatArray, end_step: float, at: int) -> float:
     """Return the fall of the cost from point `at` to step `end_step` at the steepest recent slope; inf if no slope is known.
 
-    level: level of the curve at each point, as returned by `levels`. The returned fall is never negative.
+    level: level of the curve at each point, as returned by `running_medians`. The returned fall is never negative.
     """
-    if at + 1 < MIN_POINTS:
+    if at + 1 < MIN_SLOPE_POINTS:
         return np.inf
     left = max(0.0, end_step - float(steps[at]))
-    first = min(int(np.searchsorted(steps, (1 - RECENT_SHARE) * steps[at])), at - 2)
+    first = min(int(np.searchsorted(steps, (1 - RECENT_STEP_SHARE) * steps[at])), at - 2)
     ends = np.arange(max(first, 1), at + 1)
     starts = np.maximum(ends - max(1, int(np.ceil(_MIN_SLOPE_SPAN * at))), 0)
     with np.errstate(invalid="ignore"):
@@ -51,7 +51,7 @@ def extrapolated_gain(steps: IntArray | FloatArray, level: FloatArray, end_step:
     return max(0.0, steepest) * left if left else 0.0
 
 
-def lowest_costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, FloatArray]]) -> FloatArray:
+def lowest_costs_until(step: float, curves: Sequence[tuple[IntArray | FloatArray, FloatArray]]) -> FloatArray:
     """Return the lowest cost of each curve up to a step, shape (curves,); inf for a curve that has no cost up to this step.
 
     curves: (steps, `best_so_far`) of each curve.
@@ -60,11 +60,11 @@ def lowest_costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, F
     return np.array([costs[end] if end >= 0 else np.inf for end, (_, costs) in zip(ends, curves, strict=True)])
 
 
-def later_gain(best: float, costs: FloatArray, final_costs: FloatArray) -> float:
+def largest_later_gain(best: float, costs: FloatArray, final_costs: FloatArray) -> float:
     """Return the largest fall of any completed curve after a step, measured from `best` or, if lower, from its own cost at the
     step.
 
-    costs: result of `lowest_costs_by` for the step. final_costs: lowest cost of each whole curve. Return inf if a curve has no
+    costs: result of `lowest_costs_until` for the step. final_costs: lowest cost of each whole curve. Return inf if a curve has no
     cost up to the step.
     """
     if not np.isfinite(costs).all():

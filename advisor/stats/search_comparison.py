@@ -11,8 +11,8 @@ import numpy as np
 from advisor.model.space import FloatArray
 
 SEED = 0
-DRAWS = 2000
-_MAX_NUMBERS = 10_000_000
+NUMBER_OF_DRAWS = 2000
+_MAX_RANDOM_NUMBERS = 10_000_000
 """Maximum number of random numbers to draw; searches with thousands of settings get fewer draws."""
 
 
@@ -22,10 +22,10 @@ class SearchComparison:
 
     gains: FloatArray
     """Best cost in a half of the other search minus best cost in a half of the first search, shape (draws,)."""
-    sd: tuple[float, float]
-    """Standard deviation of the best cost in a random half, for each search; it overestimates the variation between repeated
-    searches."""
-    budget: int
+    best_cost_sds: tuple[float, float]
+    """Standard deviation of the best cost in a random half, for each search; it tends to overestimate the variation between
+    repeated searches."""
+    half_size: int
     """Number of settings in each half."""
     max_chance: float
     """Maximum of `chance_above`, because with two equally good searches, one search may rank entirely ahead of the other by
@@ -48,16 +48,16 @@ def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> 
     """
     sizes = [len(s) for s in (one, other) if len(s) > 1]
     budget = max(1, min(sizes, default=1) // 2)
-    draws = max(200, min(DRAWS, _MAX_NUMBERS // max(len(one), len(other), 1)))
+    draws = max(200, min(NUMBER_OF_DRAWS, _MAX_RANDOM_NUMBERS // max(len(one), len(other), 1)))
     rng = np.random.default_rng(SEED)
-    bests_of_one, bests_of_other = (_best_in_draws(side, budget, draws, rng) for side in (one, other))
+    bests_of_one, bests_of_other = (_draw_best_costs(side, budget, draws, rng) for side in (one, other))
     max_chance = 1 - 1 / math.comb(sum(sizes), sizes[0]) if len(sizes) == 2 else 1.0
     return SearchComparison(
         bests_of_other - bests_of_one, (float(bests_of_one.std()), float(bests_of_other.std())), budget, max_chance
     )
 
 
-def _best_in_draws(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.random.Generator) -> FloatArray:
+def _draw_best_costs(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.random.Generator) -> FloatArray:
     """Return the value of the best of `budget` random settings in each draw, shape (draws,)."""
     count = len(settings)
     runs = np.array([len(s) for s in settings])

@@ -23,13 +23,14 @@ variance", 2023 (arXiv 2310.03722); deviations drawn around a pooled one: Smyth,
 depend on each other, on average at most the share a of the kept candidates are no better than the settings that they replaced.
 The reason is that each wrongly kept candidate t adds at most a c_t E to this share, and the mean of E is at most 1. Each
 candidate has two e-values, one from all its runs and one from its runs after the first; each gets half of the weight. For the
-e-value from all runs, t counts all settings ever tried, so the setting with the best look may be selected. For the e-value from
-later runs, t counts only repeated settings, because a selection by first runs does not bias later runs.
+e-value from all runs, t counts all settings ever tried, so the setting with the best results so far may be selected. For the
+e-value from later runs, t counts only repeated settings, because a selection by first runs does not bias later runs.
 
 We assume that runs are normal and independent, and that deviations scatter around the floor with at most `MAX_PRIOR_FREEDOM`
 degrees of freedom. Two steps are approximate: Student's t for a difference of two such means, and the noise floor, which is
-estimated from few repeats. A candidate with fewer than `MIN_RUNS` runs is never kept. `MIN_RUNS` and `MAX_PRIOR_FREEDOM`
-protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
+itself estimated (its degrees of freedom replace d if they are fewer). A candidate with fewer than `MIN_CANDIDATE_RUNS` runs is
+never kept. `MIN_CANDIDATE_RUNS` and `MAX_PRIOR_FREEDOM` protect against heavy tails; `benchmarks/quality/gate.py` measures how
+well.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ MAX_PRIOR_FREEDOM = 10
 setting's deviation lies within about 0.7 to 1.8 times the noise floor (95 %). We chose 10, because deviations differ between
 settings, and runs have heavier tails than the normal distribution.
 """
-MIN_RUNS = 2
+MIN_CANDIDATE_RUNS = 2
 """Minimum number of runs of a candidate before it can be kept. At least one repeat is required, because a single good result
 may be luck."""
 _PRIOR_EDGES = np.append(0.0, np.geomspace(0.1, 1e7, 25))
@@ -62,7 +63,7 @@ _EDGES_AROUND_GAIN = np.linspace(-6, 6, 25)
 """Edges of further cells around the observed gain, where the likelihood changes fast, in standard errors."""
 _MAX_LOG_EVIDENCE = 600.0
 """Maximum logarithm of an e-value; higher values would overflow."""
-MAX_HALF_WIDTH = 1e12
+MAX_RELATIVE_HALF_WIDTH = 1e12
 """Maximum half width of an interval, in standard errors of the gain; a wider interval counts as infinite."""
 
 
@@ -75,7 +76,7 @@ class NoiseFloor:
     """Degrees of freedom of the pooled standard deviation, at least 1."""
 
     @property
-    def prior(self) -> int:
+    def prior_freedom(self) -> int:
         """Degrees of freedom with which the noise floor predicts the deviation of one setting."""
         return min(self.freedom, MAX_PRIOR_FREEDOM)
 
@@ -86,24 +87,24 @@ class RunSample:
 
     size: int
     mean: float
-    squares: float
+    sum_of_squares: float
 
     @staticmethod
-    def of(costs: FloatArray) -> RunSample:
+    def from_costs(costs: FloatArray) -> RunSample:
         """Return the sample of runs with the given costs, shape (n,), n >= 1."""
         return RunSample(len(costs), float(np.mean(costs)), float(np.sum((costs - np.mean(costs)) ** 2)))
 
     def freedom(self, floor: NoiseFloor) -> int:
         """Return the degrees of freedom of the variance between runs."""
-        return floor.prior + self.size - 1
+        return floor.prior_freedom + self.size - 1
 
     def variance(self, floor: NoiseFloor) -> float:
         """Return the variance between runs: a weighted mean of the setting's own variance and the variance of the noise floor."""
-        return (floor.prior * floor.sd**2 + self.squares) / self.freedom(floor)
+        return (floor.prior_freedom * floor.sd**2 + self.sum_of_squares) / self.freedom(floor)
 
     def with_more_runs(self, runs: int, floor: NoiseFloor) -> RunSample:
         """Return the sample after `runs` further runs, if mean and variance do not change."""
-        return RunSample(self.size + runs, self.mean, self.squares + runs * self.variance(floor))
+        return RunSample(self.size + runs, self.mean, self.sum_of_squares + runs * self.variance(floor))
 
 
 def lead(candidate: RunSample, incumbent: RunSample, floor: NoiseFloor) -> Difference:
@@ -132,7 +133,7 @@ def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
     return math.exp(min(largest + math.log(float(np.sum(np.exp(ratios - largest)))), _MAX_LOG_EVIDENCE))
 
 
-def half_width(error: float, freedom: float, scale: float, level: float) -> float:
+def interval_half_width(error: float, freedom: float, scale: float, level: float) -> float:
     """Return the half width of an interval around the observed gain that contains the true gain, even if it is computed after
     every run.
 
@@ -143,7 +144,7 @@ def half_width(error: float, freedom: float, scale: float, level: float) -> floa
     low, high, scale = 0.0, 1.0, scale / error
     while e_value(high, 1.0, freedom, scale) < limit:
         low, high = high, 2 * high
-        if high > MAX_HALF_WIDTH:
+        if high > MAX_RELATIVE_HALF_WIDTH:
             return math.inf
     while high - low > 1e-4 * high:
         middle = (low + high) / 2
@@ -151,7 +152,7 @@ def half_width(error: float, freedom: float, scale: float, level: float) -> floa
     return error * high
 
 
-def weight(number: int) -> float:
+def candidate_weight(number: int) -> float:
     """Return the weight c_t of the candidate with number t = 1, 2, ...; the weights of all candidates sum to 1."""
     return HALF_WEIGHT_CANDIDATES / ((number + HALF_WEIGHT_CANDIDATES - 1) * (number + HALF_WEIGHT_CANDIDATES))
 
@@ -161,9 +162,9 @@ class SignificanceLevels:
     """Significance levels for the question whether to keep or discard one candidate. The question is decided when one of the
     levels times its evidence reaches 1."""
 
-    every: float
+    all_runs: float
     """Level for the evidence from all runs of the candidate."""
-    fresh: float
+    later_runs: float
     """Level for the evidence from the candidate's runs after its first run."""
     discard: float
     """Probability, over all looks, of discarding a candidate that has a worthwhile gain."""
@@ -178,10 +179,10 @@ class SignificanceLevels:
         far.
         """
         half = error * (number_kept + 1) / 2
-        return SignificanceLevels(half * weight(number), half * weight(repeat_number), miss)
+        return SignificanceLevels(half * candidate_weight(number), half * candidate_weight(repeat_number), miss)
 
     @staticmethod
-    def alone(*, error: float, miss: float) -> SignificanceLevels:
+    def single_question_levels(*, error: float, miss: float) -> SignificanceLevels:
         """Return the significance levels for a single candidate, outside of a loop."""
         return SignificanceLevels(error, 0.0, miss)
 
@@ -191,11 +192,11 @@ class SequentialTest:
     """A test whether a candidate is better than its incumbent, from the runs of both."""
 
     candidate: RunSample
-    fresh: RunSample | None
+    later_runs: RunSample | None
     """Runs of the candidate after its first run; None if it has only one run."""
     incumbent: RunSample
     floor: NoiseFloor
-    worthwhile: float
+    min_worthwhile_gain: float
     """Smallest gain that is worth finding, which is also the scale of the prior on gains."""
     levels: SignificanceLevels
 
@@ -205,33 +206,35 @@ class SequentialTest:
         return lead(self.candidate, self.incumbent, self.floor)
 
     @property
-    def keep(self) -> float:
+    def evidence_to_keep(self) -> float:
         """Evidence for keeping the candidate; 1 or more suffices."""
-        total = self.levels.every * self._evidence(self.lead)
-        if self.fresh is not None and self.levels.fresh > 0:
-            total += self.levels.fresh * self._evidence(lead(self.fresh, self.incumbent, self.floor))
+        total = self.levels.all_runs * self._evidence_for_gain(self.lead)
+        if self.later_runs is not None and self.levels.later_runs > 0:
+            total += self.levels.later_runs * self._evidence_for_gain(lead(self.later_runs, self.incumbent, self.floor))
         return total
 
     @property
-    def discard(self) -> float:
+    def evidence_to_discard(self) -> float:
         """Evidence that the gain is below the smallest worthwhile gain; 1 or more suffices to discard the candidate."""
         gain = self.lead
-        return self.levels.discard * e_value(self.worthwhile - gain.gain, gain.error, gain.freedom, self.worthwhile)
+        return self.levels.discard * e_value(
+            self.min_worthwhile_gain - gain.gain, gain.error, gain.freedom, self.min_worthwhile_gain
+        )
 
     @property
     def decision(self) -> Literal["keep", "discard", "not decided"]:
         """Decision that the evidence alone implies, without regard to the cost of runs."""
-        if self.keep >= 1 and self.candidate.size >= MIN_RUNS:
+        if self.evidence_to_keep >= 1 and self.candidate.size >= MIN_CANDIDATE_RUNS:
             return "keep"
-        return "discard" if self.discard >= 1 else "not decided"
+        return "discard" if self.evidence_to_discard >= 1 else "not decided"
 
-    def _evidence(self, gain: Difference) -> float:
-        return e_value(gain.gain, gain.error, gain.freedom, self.worthwhile)
+    def _evidence_for_gain(self, gain: Difference) -> float:
+        return e_value(gain.gain, gain.error, gain.freedom, self.min_worthwhile_gain)
 
     def next_run(self, max_runs: int) -> tuple[int, int]:
         """Return (1, 0) if a further run of the candidate lowers the error most, (0, 1) for the incumbent, (0, 0) if both have
         `max_runs` runs."""
-        if self.keep >= 1 and self.candidate.size < MIN_RUNS:
+        if self.evidence_to_keep >= 1 and self.candidate.size < MIN_CANDIDATE_RUNS:
             return 1, 0
         drops = [
             s.variance(self.floor) / (s.size * (s.size + 1)) if s.size < max_runs else 0.0
@@ -243,7 +246,7 @@ class SequentialTest:
 
     def with_more_runs(self, runs: tuple[int, int]) -> SequentialTest:
         """Return the expected test after further runs (of the candidate, of the incumbent), for an unchanged gain."""
-        fresh = self.fresh.with_more_runs(runs[0], self.floor) if self.fresh is not None else None
+        fresh = self.later_runs.with_more_runs(runs[0], self.floor) if self.later_runs is not None else None
         if fresh is None and runs[0]:
             fresh = RunSample(1, self.candidate.mean, 0.0).with_more_runs(runs[0] - 1, self.floor)
         return SequentialTest(
@@ -251,11 +254,11 @@ class SequentialTest:
             fresh,
             self.incumbent.with_more_runs(runs[1], self.floor),
             self.floor,
-            self.worthwhile,
+            self.min_worthwhile_gain,
             self.levels,
         )
 
-    def plan(self, max_runs: int) -> tuple[int, int] | None:
+    def plan_runs(self, max_runs: int) -> tuple[int, int] | None:
         """Return the smallest number of further runs (of the candidate, of the incumbent) that decides the question, for an
         unchanged gain.
 

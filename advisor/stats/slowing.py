@@ -18,19 +18,19 @@ import numpy as np
 from scipy import optimize, stats
 
 from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
-from advisor.stats.curve import MIN_LATE_POINTS, late_scatter
+from advisor.stats.curve import MIN_LATE_POINTS, late_residual_scatter
 
-START = 0.15
+SKIPPED_START_SHARE = 0.15
 """Share of the steps, after the highest cost, that is left out because it contains warmup and the first fall of the cost."""
-_WINDOWS = 4
+_NUMBER_OF_WINDOWS = 4
 """Number of windows of a curve in which its rate of fall is measured."""
-_MIN_GAIN = 6.0
+_MIN_GAIN_IN_SDS = 6.0
 """Minimum gain of a run for the analysis of its curve, in standard deviations of the curve's noise."""
-_CONSTANT_RATE_LEVEL = 0.01
+_CONSTANT_RATE_TEST_LEVEL = 0.01
 """Significance level of each of five tests whether curves fall as at a constant learning rate; the five levels sum to 5 %."""
-_NO_GAIN_LEVEL = 0.01
+_NO_GAIN_TEST_LEVEL = 0.01
 """Significance level of the test whether the learning rate decays so that longer training gains nothing."""
-_DECAY_RATES = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 7.0, 12.0, 20.0, 35.0])
+_EXPONENTIAL_DECAY_RATES = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 7.0, 12.0, 20.0, 35.0])
 """Decay rates of the exponentials whose sum models the progress of training. An exponential with decay rate 1 falls by a factor
 e over a whole training at the peak learning rate."""
 _MIN_RELATIVE_ERROR = 0.005
@@ -43,23 +43,25 @@ _POINTS_PER_WINDOW = 40
 class FallRates:
     """Mean rates at which several curves fall, in equal windows of the steps, as shares of each curve's gain."""
 
-    rates: FloatArray
+    fall_rates: FloatArray
     """Rates of fall, shape (4,): the gain that a whole training would have at the rate of each window."""
-    errors: FloatArray
+    standard_errors: FloatArray
     """Standard error of each rate of fall, shape (4,)."""
-    start: float = START
+    first_window_start: float = SKIPPED_START_SHARE
     """Share of the steps that lies before the first window."""
 
     @property
-    def broken(self) -> bool:
+    def contradicts_constant_rate(self) -> bool:
         """True if curves fall faster or stop falling abruptly, which a constant learning rate cannot explain."""
-        r, variance = self.rates, self.errors**2
-        tests = [_z_score(r[i + 1] - r[i], variance[i + 1] + variance[i]) for i in range(_WINDOWS - 1)]
-        for a, b, c in zip(range(_WINDOWS), range(1, _WINDOWS), range(2, _WINDOWS), strict=False):
+        r, variance = self.fall_rates, self.standard_errors**2
+        tests = [_z_score(r[i + 1] - r[i], variance[i + 1] + variance[i]) for i in range(_NUMBER_OF_WINDOWS - 1)]
+        for a, b, c in zip(
+            range(_NUMBER_OF_WINDOWS), range(1, _NUMBER_OF_WINDOWS), range(2, _NUMBER_OF_WINDOWS), strict=False
+        ):
             if r[b] > 0:  # log-convex: r[b] ** 2 <= r[a] * r[c]
                 spread = 4 * r[b] ** 2 * variance[b] + r[c] ** 2 * variance[a] + r[a] ** 2 * variance[c]
                 tests.append(_z_score(r[b] ** 2 - max(r[a], 0.0) * r[c], spread))
-        return max(tests) > float(stats.norm.isf(_CONSTANT_RATE_LEVEL))
+        return max(tests) > float(stats.norm.isf(_CONSTANT_RATE_TEST_LEVEL))
 
     def longer_training_helps(self, material: float) -> bool:
         """Return True if training twice as long gains more than the share `material` of the gain so far, under any likely
@@ -70,7 +72,7 @@ class FallRates:
         """
         constant = self._schedule_misfit("constant")
         decayed = min(self._schedule_misfit(kind, material) for kind in ("linear", "cosine"))
-        return decayed - constant > float(stats.norm.isf(_NO_GAIN_LEVEL)) ** 2
+        return decayed - constant > float(stats.norm.isf(_NO_GAIN_TEST_LEVEL)) ** 2
 
     def _schedule_misfit(self, kind: str, material: float | None = None) -> float:
         """Return the sum of squared errors, in standard errors, of the best model of the rates of fall under the schedule
@@ -80,18 +82,18 @@ class FallRates:
         rate also lowers training noise in proportion. material: if set, the gain from doubling the training is assumed to be 0
         with this standard deviation.
         """
-        at = self.start + (1 - self.start) * (np.arange(_WINDOWS * _POINTS_PER_WINDOW) + 0.5) / (
-            _WINDOWS * _POINTS_PER_WINDOW
-        )
-        rate, summed, decrease = _schedule(kind, at)
-        end = float(_schedule(kind, np.ones(1))[1][0])
-        models = np.column_stack([rate[:, None] * np.exp(-_DECAY_RATES * summed[:, None]), decrease])
+        at = self.first_window_start + (1 - self.first_window_start) * (
+            np.arange(_NUMBER_OF_WINDOWS * _POINTS_PER_WINDOW) + 0.5
+        ) / (_NUMBER_OF_WINDOWS * _POINTS_PER_WINDOW)
+        rate, summed, decrease = _schedule_integrals(kind, at)
+        end = float(_schedule_integrals(kind, np.ones(1))[1][0])
+        models = np.column_stack([rate[:, None] * np.exp(-_EXPONENTIAL_DECAY_RATES * summed[:, None]), decrease])
         weights = 1 - np.linspace(-1, 1, _POINTS_PER_WINDOW) ** 2  # those of a slope
-        means = np.average(models.reshape(_WINDOWS, _POINTS_PER_WINDOW, -1), axis=1, weights=weights)
-        errors = np.maximum(self.errors, _MIN_RELATIVE_ERROR * max(float(np.abs(self.rates).max()), 1e-9))
-        weighted_models, weighted_rates = means / errors[:, None], self.rates / errors
+        means = np.average(models.reshape(_NUMBER_OF_WINDOWS, _POINTS_PER_WINDOW, -1), axis=1, weights=weights)
+        errors = np.maximum(self.standard_errors, _MIN_RELATIVE_ERROR * max(float(np.abs(self.fall_rates).max()), 1e-9))
+        weighted_models, weighted_rates = means / errors[:, None], self.fall_rates / errors
         if material is not None:
-            decay_rates = np.maximum(_DECAY_RATES, 1e-9)
+            decay_rates = np.maximum(_EXPONENTIAL_DECAY_RATES, 1e-9)
             gains = -np.exp(-decay_rates * end) * np.expm1(-decay_rates * end) / decay_rates
             weighted_models, weighted_rates = (
                 np.vstack([weighted_models, np.append(gains, 0.0) / material]),
@@ -100,7 +102,7 @@ class FallRates:
         return float(optimize.nnls(weighted_models, weighted_rates)[1]) ** 2
 
 
-def _schedule(kind: str, at: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _schedule_integrals(kind: str, at: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return (learning rate, its integral, its rate of decrease) at the shares `at` of the steps, relative to the peak learning
     rate."""
     if kind == "linear":
@@ -115,10 +117,10 @@ def _z_score(value: float, variance: float) -> float:
     return value / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, value) if value else 0.0
 
 
-def pooled_fall_rates(curves: Sequence[tuple[IntArray, FloatArray]]) -> FallRates | None:
+def pool_fall_rates(curves: Sequence[tuple[IntArray, FloatArray]]) -> FallRates | None:
     """Return the pooled rates of fall of curves (steps, costs); None if no curve has enough points and a gain above its noise."""
     peaks = [steps[int(np.argmax(costs))] / max(float(steps[-1]), 1.0) for steps, costs in curves if len(costs)]
-    start = min(START + float(np.median(peaks)), 0.5) if peaks else START
+    start = min(SKIPPED_START_SHARE + float(np.median(peaks)), 0.5) if peaks else SKIPPED_START_SHARE
     falls = [fall for steps, costs in curves if (fall := _fall_rates(steps, costs, start)) is not None]
     if not falls:
         return None
@@ -130,24 +132,24 @@ def pooled_fall_rates(curves: Sequence[tuple[IntArray, FloatArray]]) -> FallRate
 
 def _fall_rates(steps: IntArray, costs: FloatArray, start: float) -> tuple[FloatArray, FloatArray] | None:
     """Return (rates of fall of one curve, variances of these rates), as shares of the curve's gain."""
-    if len(costs) < max(MIN_LATE_POINTS, 2 * _WINDOWS) or steps[-1] <= 0:
+    if len(costs) < max(MIN_LATE_POINTS, 2 * _NUMBER_OF_WINDOWS) or steps[-1] <= 0:
         return None
     t, y = steps / float(steps[-1]), np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     y = y / (float(np.abs(y).max()) or 1.0)
-    scatter, inflation, _ = late_scatter(t, y)
+    scatter, inflation, _ = late_residual_scatter(t, y)
     gain = float(y[: int(np.argmin(y)) + 1].max() - y.min())
-    if not gain > _MIN_GAIN * scatter:
+    if not gain > _MIN_GAIN_IN_SDS * scatter:
         return None
     # Windows of unequal width would make even an exact exponential look bent, so interpolate the curve on a regular grid.
-    intervals = int((t >= start).sum()) // _WINDOWS
+    intervals = int((t >= start).sum()) // _NUMBER_OF_WINDOWS
     if intervals < 2:
         return None
-    grid = np.linspace(start, 1.0, _WINDOWS * intervals + 1)
+    grid = np.linspace(start, 1.0, _NUMBER_OF_WINDOWS * intervals + 1)
     costs_on_grid = np.interp(grid, t, y)
     x = grid[: intervals + 1] - grid[: intervals + 1].mean()
     rates = np.array(
-        [-float(x @ costs_on_grid[i : i + intervals + 1]) for i in range(0, _WINDOWS * intervals, intervals)]
+        [-float(x @ costs_on_grid[i : i + intervals + 1]) for i in range(0, _NUMBER_OF_WINDOWS * intervals, intervals)]
     )
     rates /= float(x @ x) * gain
-    variances = np.full(_WINDOWS, (scatter / gain) ** 2 * inflation / float(x @ x))
+    variances = np.full(_NUMBER_OF_WINDOWS, (scatter / gain) ** 2 * inflation / float(x @ x))
     return rates, variances

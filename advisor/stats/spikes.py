@@ -28,22 +28,22 @@ class Outliers:
 
     indices: IntArray
     """Indices of the outliers, in order of their ratio to the running median, largest first."""
-    ratios: FloatArray
+    ratios_to_median: FloatArray
     """Ratio of each point to the running median of the series, shape (n,)."""
     limit: float
     """Ratio that the largest ratios all exceed by chance with the requested probability."""
     count: int
     """Number of largest ratios that are jointly most significant; one of `_TESTED_RANKS`."""
-    p: float
+    p_value: float
     """p-value: probability that equally many ratios, distributed like most of the series, are as large as the largest ones."""
 
     @property
-    def largest(self) -> float:
+    def largest_ratio(self) -> float:
         """Largest ratio of a point to the running median of the series."""
-        return float(self.ratios.max())
+        return float(self.ratios_to_median.max())
 
 
-def outliers(values: FloatArray, chance: float, factor: float) -> Outliers | None:
+def find_outliers(values: FloatArray, chance: float, factor: float) -> Outliers | None:
     """Return the values, positive and finite, that exceed `factor` times their running median and the limit for `chance`.
 
     Return None for fewer than 20 values. Logarithms of the ratios are compared: gradient norms of healthy runs are nearly
@@ -59,25 +59,27 @@ def outliers(values: FloatArray, chance: float, factor: float) -> Outliers | Non
     tests = [t for t in (_test_from_median(log_ratios[order]), _test_from_quartile(log_ratios[order])) if t is not None]
     if not tests:
         return None
-    test = min(tests, key=lambda t: t.p)
-    p = len(tests) * test.p
+    test = min(tests, key=lambda t: t.p_value)
+    p = len(tests) * test.p_value
     limit = max(
-        _threshold_reached(test.tail, test.rank, len(values), chance / (len(tests) * len(_TESTED_RANKS))), test.floor
+        _threshold_at_chance(test.tail, test.rank, len(values), chance / (len(tests) * len(_TESTED_RANKS))), test.floor
     )
     outlying = order[log_ratios[order] > max(limit, math.log(factor))] if p <= chance else order[:0]
     ratios = np.exp(np.minimum(log_ratios, 700.0))
     return Outliers(outlying, ratios, math.exp(min(limit, 700.0)), test.rank, min(1.0, p))
 
 
-def joint_p_values(tested: Sequence[Outliers | None]) -> FloatArray:
+def corrected_p_values(tested: Sequence[Outliers | None]) -> FloatArray:
     """Return the p-value of each series, shape (n,), corrected for the number of series (Benjamini and Hochberg); 1 for None."""
-    return np.asarray(stats.false_discovery_control([1.0 if o is None else o.p for o in tested]), dtype=np.float64)
+    return np.asarray(
+        stats.false_discovery_control([1.0 if o is None else o.p_value for o in tested]), dtype=np.float64
+    )
 
 
 class _OutlierTest(NamedTuple):
     """A test whether the largest logarithms of ratios are outliers."""
 
-    p: float
+    p_value: float
     rank: int
     """Number of largest log ratios that are jointly most significant."""
     tail: ExponentialTail
@@ -107,8 +109,8 @@ def _lowest_p_value(largest_first: FloatArray, tail: ExponentialTail) -> tuple[f
 def _chance_of_reaching(tail: ExponentialTail, value: float, count: int, n: int) -> float:
     """Return the probability that `count` of n values with the tail reach `value`, averaged over the uncertainty of the tail's
     scale."""
-    excess = max(value - tail.base, 0.0) / tail.scale
-    shares = tail.tries / n * np.exp(-np.minimum(excess * _possible_scale_ratios(tail.freedom), 700.0))
+    excess = max(value - tail.start_value, 0.0) / tail.scale
+    shares = tail.values_above_base / n * np.exp(-np.minimum(excess * _possible_scale_ratios(tail.freedom), 700.0))
     return float(_QUADRATURE_WEIGHTS @ stats.binom.sf(count - 1, n, np.minimum(shares, 1.0)))
 
 
@@ -122,9 +124,9 @@ def _possible_scale_ratios(freedom: float) -> FloatArray:
     return np.asarray(np.maximum(1 - spread + np.sqrt(spread) * _NODES, 0.0) ** 3, dtype=np.float64)
 
 
-def _threshold_reached(tail: ExponentialTail, count: int, n: int, chance: float) -> float:
+def _threshold_at_chance(tail: ExponentialTail, count: int, n: int, chance: float) -> float:
     """Return the threshold that at least `count` of n values with the tail exceed with probability `chance`."""
-    low, high = tail.base, tail.base + tail.scale
+    low, high = tail.start_value, tail.start_value + tail.scale
     if _chance_of_reaching(tail, low, count, n) <= chance:
         return low
     while _chance_of_reaching(tail, high, count, n) > chance and high - low < 1e6 * tail.scale:

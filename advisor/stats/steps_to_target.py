@@ -10,24 +10,24 @@ from scipy import stats
 
 from advisor.model.space import FloatArray
 
-Statistic = Literal["median", "least"]
+GroupStatistic = Literal["median", "least"]
 _MAX_PERMUTATIONS = 999
-_MAX_NUMBERS = 200_000
+_MAX_RANDOM_NUMBERS = 200_000
 """Maximum number of random numbers to draw, which limits the run time for thousands of repeats."""
 
 
 class StepsComparison(NamedTuple):
     """Numbers of steps that groups need to reach a target, compared with the first group."""
 
-    levels: FloatArray
+    group_levels: FloatArray
     """Median or minimum number of steps of each group, shape (groups,); infinite if the group did not reach the target."""
-    ratio: float
+    largest_ratio: float
     """Largest number of steps of any group divided by that of the first group."""
-    p: float
-    """p-value: probability of an equally large difference between groups that truly need equally many steps."""
+    p_value: float
+    """p-value: probability of a difference at least this large between groups that truly need equally many steps."""
 
 
-def compare_steps(groups: Sequence[FloatArray], statistic: Statistic) -> StepsComparison:
+def compare_steps(groups: Sequence[FloatArray], statistic: GroupStatistic) -> StepsComparison:
     """Test whether later groups need more steps than the first group.
 
     groups: positive numbers of steps, shape (n,), n >= 1, for each group; infinite if the target was not reached. The test
@@ -36,22 +36,22 @@ def compare_steps(groups: Sequence[FloatArray], statistic: Statistic) -> StepsCo
     values = np.concatenate(groups)
     ends = np.cumsum([len(g) for g in groups]).tolist()
     levels = _group_levels(values[None, :], ends, statistic)[0]
-    draws = min(_MAX_PERMUTATIONS, max(_MAX_NUMBERS // len(values), 199))
+    draws = min(_MAX_PERMUTATIONS, max(_MAX_RANDOM_NUMBERS // len(values), 199))
     ranks = values[None, :] if statistic == "least" else stats.rankdata(values)[None, :]
     shuffled = np.random.default_rng(0).permuted(np.tile(ranks, (draws, 1)), axis=1)
     observed, chance = (_largest_ratio(r, ends, statistic) for r in (ranks, shuffled))
     p = (1 + np.sum(chance >= observed[0] * (1 - 1e-12))) / (draws + 1)
-    return StepsComparison(levels, _growth(levels[None, :])[0].item(), float(p))
+    return StepsComparison(levels, _largest_growth(levels[None, :])[0].item(), float(p))
 
 
-def _largest_ratio(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatArray:
+def _largest_ratio(values: FloatArray, ends: list[int], statistic: GroupStatistic) -> FloatArray:
     """Return the largest ratio of a later group to the first group, shape (rows,), of their minimum values or mean ranks."""
     if statistic == "least":
-        return _growth(_group_levels(values, ends, statistic))
-    return _growth(np.stack([part.mean(axis=1) for part in np.split(values, ends[:-1], axis=1)], axis=1))
+        return _largest_growth(_group_levels(values, ends, statistic))
+    return _largest_growth(np.stack([part.mean(axis=1) for part in np.split(values, ends[:-1], axis=1)], axis=1))
 
 
-def _group_levels(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatArray:
+def _group_levels(values: FloatArray, ends: list[int], statistic: GroupStatistic) -> FloatArray:
     """Return the median or minimum of each group, shape (rows, groups), for values of shape (rows, n) whose groups end before
     `ends`."""
     parts = np.split(values, ends[:-1], axis=1)
@@ -61,7 +61,7 @@ def _group_levels(values: FloatArray, ends: list[int], statistic: Statistic) -> 
     return np.stack([np.partition(p, (p.shape[1] - 1) // 2, axis=1)[:, (p.shape[1] - 1) // 2] for p in parts], axis=1)
 
 
-def _growth(levels: FloatArray) -> FloatArray:
+def _largest_growth(levels: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore"):
         ratios = levels[:, 1:].max(axis=1) / levels[:, 0]
     return np.asarray(np.nan_to_num(ratios, nan=1.0, posinf=np.inf), dtype=np.float64)

@@ -9,23 +9,23 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
-from advisor.model.space import FloatArray, IntArray, Side
+from advisor.model.space import FloatArray, IntArray, RangeSide
 
 SEED = 0
-MAX_POINTS = 80
+MAX_FITTED_POINTS = 80
 """Maximum number of points to which the response is fitted. The points with the lowest values are fitted, because the region
 around the best point matters most."""
-DRAWS = 500
+NUMBER_OF_DRAWS = 500
 """Number of posterior draws of the response."""
-PERMUTATIONS = 2999
-_POSITIONS = np.linspace(0, 1, 21)
-_CHOICE_DISTANCE = 0.25
-"""Squared distance between two choices, or between a present and a missing position, which is half a range."""
+NUMBER_OF_PERMUTATIONS = 2999
+_GRID_POSITIONS = np.linspace(0, 1, 21)
+_SQUARED_CHOICE_DISTANCE = 0.25
+"""Squared distance between two choices, or between a present and a missing position: half a range, squared."""
 _JITTER = 1e-6
-TREND_VARIANCE = 0.3
+TREND_SLOPE_VARIANCE = 0.3
 """Variance of the slopes of a linear trend, if values have variance 1 and axes have length 1. With a variance of 0.3, forecasts
 of the next study were calibrated on development seeds of the closed loop."""
-_NOISE_STARTS = (-2.0, -5.0)
+_LOG_NOISE_STARTS = (-2.0, -5.0)
 """Log noise values from which the fit of a response surface starts."""
 # Means and variances of the normal priors of an axis's log relevance (inverse squared length scale), of the log signal and of
 # the log noise.
@@ -33,19 +33,19 @@ _PRIOR_MEAN = (0.0, 0.0, math.log(0.05))
 _PRIOR_VARIANCE = (9.0, 2.25, 2.25)
 
 
-class End(NamedTuple):
+class EndWithOptimum(NamedTuple):
     """An end of an axis at which the best value lies, with the other hyperparameters near the best points."""
 
     axis: int
-    side: Side
+    side: RangeSide
     probability: float
-    p: float
+    p_value: float
     """p-value: probability that shuffled positions on the axis fit equally well; not corrected for the number of axes."""
 
 
 def find_ends_with_optimum(
     numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float, certainty: float
-) -> list[End]:
+) -> list[EndWithOptimum]:
     """Return the ends of numeric axes at which the best value lies with probability `certainty` or more.
 
     values: shape (n,), lower is better. The squared exponential kernel has one relevance per axis (automatic relevance
@@ -54,23 +54,25 @@ def find_ends_with_optimum(
     statistic is the slope of the likelihood in the axis's relevance, in a fit without the axis. The permutation test is exact
     if positions on the axis were drawn independently of the other axes.
     """
-    order = np.argsort(values, kind="stable")[:MAX_POINTS]
+    order = np.argsort(values, kind="stable")[:MAX_FITTED_POINTS]
     y = values[order] - values[order].mean()
     if len(y) < 4 or not y.std() > 0:
         return []
     y = y / y.std()
     columns = [u[order] for u in (*numeric, *choices)]
-    distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
-    at = fit(y, distances)
+    distances = np.array([_squared_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
+    at = fit_parameters(y, distances)
     found = []
     for axis in range(len(numeric)):
         low, high = _chances_of_ends(y, columns, distances, at, axis, edge)
-        side: Side = "low" if low >= high else "high"
+        side: RangeSide = "low" if low >= high else "high"
         probability = max(low, high)
         if probability >= certainty:
             other_distances = np.delete(distances, axis, axis=0)
             found.append(
-                End(axis, side, probability, _p_value_of_axis(y, other_distances, np.delete(at, axis), columns[axis]))
+                EndWithOptimum(
+                    axis, side, probability, _p_value_of_axis(y, other_distances, np.delete(at, axis), columns[axis])
+                )
             )
     return found
 
@@ -89,12 +91,12 @@ def draw_results_at(
     if len(values) < 4 or not spread > 0:
         return np.empty((0, len(new[0]) if new else 0))
     y = (values - centre) / spread
-    distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
-    at = fit(y, distances)
-    similar = _similarity_of(distances, at, len(y)) + TREND_VARIANCE * _linear_kernel(numeric, numeric)
+    distances = np.array([_squared_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
+    at = fit_parameters(y, distances)
+    similar = _response_similarity(distances, at, len(y)) + TREND_SLOPE_VARIANCE * _linear_kernel(numeric, numeric)
     precision = _root_and_inverse(similar, math.exp(at[-1]) + _JITTER)[1]
-    mean, root = _prediction(at, columns, len(numeric), precision, y, new, TREND_VARIANCE)
-    normal = np.random.default_rng(SEED).standard_normal((2, DRAWS, len(mean)))
+    mean, root = _predict_at(at, columns, len(numeric), precision, y, new, TREND_SLOPE_VARIANCE)
+    normal = np.random.default_rng(SEED).standard_normal((2, NUMBER_OF_DRAWS, len(mean)))
     drawn = mean + normal[0] @ root.T + math.sqrt(math.exp(at[-1])) * normal[1]
     return np.asarray(centre + spread * drawn, dtype=np.float64)
 
@@ -117,43 +119,45 @@ class ResponseSurface:
         self._columns, self._numeric = [*numeric, *choices], len(numeric)
         self._centre, self._spread = float(values.mean()), float(values.std()) or 1.0
         y = (values - self._centre) / self._spread
-        distances = np.array([_distances(u, u, i < self._numeric) for i, u in enumerate(self._columns)])
+        distances = np.array([_squared_distances(u, u, i < self._numeric) for i, u in enumerate(self._columns)])
         # From a bad starting point, the fit takes the response for noise, so several starting points are tried.
-        starts = [np.array([*np.zeros(len(distances)), 0.0, noise]) for noise in _NOISE_STARTS]
-        self._at = min((fit(y, distances, s) for s in starts), key=lambda at: loss_and_slopes(at, y, distances)[0])
-        self._precision = _kernel(distances, self._at, len(y))[1]
+        starts = [np.array([*np.zeros(len(distances)), 0.0, noise]) for noise in _LOG_NOISE_STARTS]
+        self._at = min(
+            (fit_parameters(y, distances, s) for s in starts), key=lambda at: loss_and_slopes(at, y, distances)[0]
+        )
+        self._precision = _response_kernel(distances, self._at, len(y))[1]
         self._weights, self._y = self._precision @ y, y
 
     @property
-    def noise(self) -> float:
+    def noise_sd(self) -> float:
         """Standard deviation of the noise of one value."""
         return self._spread * math.sqrt(math.exp(self._at[-1]))
 
-    def draws(self, columns: list[FloatArray]) -> FloatArray:
+    def draw_responses(self, columns: list[FloatArray]) -> FloatArray:
         """Return draws of the response without noise at m points, shape (DRAWS, m).
 
         columns: positions of the m points on each axis, numeric axes first.
         """
-        mean, root = _prediction(self._at, self._columns, self._numeric, self._precision, self._y, columns)
-        normal = np.random.default_rng(SEED).standard_normal((DRAWS, len(mean)))
+        mean, root = _predict_at(self._at, self._columns, self._numeric, self._precision, self._y, columns)
+        normal = np.random.default_rng(SEED).standard_normal((NUMBER_OF_DRAWS, len(mean)))
         return np.asarray(self._centre + self._spread * (mean + normal @ root.T), dtype=np.float64)
 
-    def lowest(self, columns: list[FloatArray]) -> IntArray:
+    def draw_lowest_points(self, columns: list[FloatArray]) -> IntArray:
         """Return the index of the lowest of m points in each noise-free draw of the response, shape (DRAWS,)."""
-        return np.asarray(self.draws(columns).argmin(1), dtype=np.int64)
+        return np.asarray(self.draw_responses(columns).argmin(1), dtype=np.int64)
 
     def predict(self, columns: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
         """Return the mean and standard deviation of the response, without noise, at m points; columns: numeric axes first."""
         relevance, signal = np.exp(self._at[:-2]), math.exp(self._at[-2])
         pairs = enumerate(zip(relevance, self._columns, columns, strict=True))
-        to_known = sum(r * _distances(v, u, i < self._numeric) for i, (r, u, v) in pairs)
+        to_known = sum(r * _squared_distances(v, u, i < self._numeric) for i, (r, u, v) in pairs)
         cross = signal * np.exp(-0.5 * np.asarray(to_known))
         variance = signal - ((cross @ self._precision) * cross).sum(1)
         spread = np.sqrt(np.maximum(variance, _JITTER))
         return self._centre + self._spread * (cross @ self._weights), self._spread * spread
 
 
-def _prediction(
+def _predict_at(
     at: FloatArray,
     columns: list[FloatArray],
     numeric: int,
@@ -169,8 +173,8 @@ def _prediction(
     """
     relevance, signal = np.exp(at[:-2]), math.exp(at[-2])
     pairs = list(enumerate(zip(relevance, columns, new, strict=True)))
-    to_known = sum(r * _distances(v, u, i < numeric) for i, (r, u, v) in pairs)
-    between_new = sum(r * _distances(v, v, i < numeric) for i, (r, _, v) in pairs)
+    to_known = sum(r * _squared_distances(v, u, i < numeric) for i, (r, u, v) in pairs)
+    between_new = sum(r * _squared_distances(v, v, i < numeric) for i, (r, _, v) in pairs)
     numeric_columns, new_numeric_columns = columns[:numeric], new[:numeric]
     cross = signal * np.exp(-0.5 * np.asarray(to_known)) + trend * _linear_kernel(new_numeric_columns, numeric_columns)
     covariance = signal * np.exp(-0.5 * np.asarray(between_new)) + trend * _linear_kernel(
@@ -187,53 +191,55 @@ def _linear_kernel(a: list[FloatArray], b: list[FloatArray]) -> FloatArray | flo
     return sum((np.outer(u, v) for u, v in pairs), 0.0)
 
 
-def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
+def _squared_distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
     """Return squared distances between the positions a and b on one axis, shape (len(a), len(b))."""
     one_missing = np.isfinite(a)[:, None] != np.isfinite(b)[None, :]
     if not numeric:
         both_known = np.isfinite(a)[:, None] & np.isfinite(b)[None, :]
-        return np.where(one_missing | (both_known & (a[:, None] != b[None, :])), _CHOICE_DISTANCE, 0.0)
+        return np.where(one_missing | (both_known & (a[:, None] != b[None, :])), _SQUARED_CHOICE_DISTANCE, 0.0)
     # No point of the axis is equally far from all values, so a missing value is placed beside the middle of the axis.
     x, z = np.nan_to_num(a, nan=0.5), np.nan_to_num(b, nan=0.5)
-    return np.asarray((x[:, None] - z[None, :]) ** 2 + np.where(one_missing, _CHOICE_DISTANCE, 0.0))
+    return np.asarray((x[:, None] - z[None, :]) ** 2 + np.where(one_missing, _SQUARED_CHOICE_DISTANCE, 0.0))
 
 
 def _p_value_of_axis(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:
     """Return the p-value of an axis that the model lacks: the probability that a shuffled axis raises the likelihood equally."""
-    at = fit(y, distances, start)
-    similar, precision = _kernel(distances, at, len(y))
+    at = fit_parameters(y, distances, start)
+    similar, precision = _response_kernel(distances, at, len(y))
     weights = precision @ y
     likelihood_slopes = (np.outer(weights, weights) - precision) * similar
     centred = np.where(np.isfinite(positions), positions, 0.5) - 0.5
-    rows = np.vstack([centred, np.random.default_rng(SEED).permuted(np.tile(centred, (PERMUTATIONS, 1)), axis=1)])
+    rows = np.vstack(
+        [centred, np.random.default_rng(SEED).permuted(np.tile(centred, (NUMBER_OF_PERMUTATIONS, 1)), axis=1)]
+    )
     statistics = ((rows @ likelihood_slopes) * rows).sum(1) - rows**2 @ likelihood_slopes.sum(1)
     return float(np.mean(statistics >= statistics[0] - 1e-9 * abs(statistics[0])))
 
 
-def _kernel(distances: FloatArray, at: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
+def _response_kernel(distances: FloatArray, at: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
     """Return (covariance of the response at n points, inverse covariance of the noisy values), both of shape (n, n)."""
-    similar = _similarity_of(distances, at, n)
+    similar = _response_similarity(distances, at, n)
     return similar, _root_and_inverse(similar, np.exp(at[-1]) + _JITTER)[1]
 
 
-def _similarity_of(distances: FloatArray, at: FloatArray, n: int) -> FloatArray:
+def _response_similarity(distances: FloatArray, at: FloatArray, n: int) -> FloatArray:
     signal = np.exp(at[-2])
     if not len(distances):
         return np.full((n, n), signal)
     return np.asarray(signal * np.exp(-0.5 * np.tensordot(np.exp(at[:-2]), distances, 1)), dtype=np.float64)
 
 
-def _prior(count: int) -> tuple[FloatArray, FloatArray]:
+def _prior_moments(count: int) -> tuple[FloatArray, FloatArray]:
     mean = np.array([*[_PRIOR_MEAN[0]] * count, *_PRIOR_MEAN[1:]])
     return mean, np.array([*[_PRIOR_VARIANCE[0]] * count, *_PRIOR_VARIANCE[1:]])
 
 
 def _log_prior_penalty(at: FloatArray) -> float:
-    mean, variance = _prior(len(at) - 2)
+    mean, variance = _prior_moments(len(at) - 2)
     return float(0.5 * np.sum((at - mean) ** 2 / variance))
 
 
-def fit(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
+def fit_parameters(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
     """Return the log relevances, log signal and log noise that maximise the penalised likelihood, shape (axes + 2,).
 
     y: (n,); distances: (axes, n, n), squared; start: initial values, by default equal relevances.
@@ -246,27 +252,27 @@ def fit(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -
     return np.asarray(result.x, dtype=np.float64)
 
 
-def residuals(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
+def leave_one_out_residuals(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
     """Return the leave-one-out residuals, which are the values minus their predictions from all other values. The arguments are
-    those of `fit`.
+    those of `fit_parameters`.
 
     The parameters of the model are fitted only once, to all values.
     """
-    precision = _kernel(distances, fit(y, distances, start), len(y))[1]
+    precision = _response_kernel(distances, fit_parameters(y, distances, start), len(y))[1]
     return np.asarray(precision @ y / precision.diagonal(), dtype=np.float64)
 
 
 def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tuple[float, FloatArray]:
     """Return (negative logarithm of the penalised likelihood, its gradient)."""
     n, relevance, noise = len(y), np.exp(at[:-2]), np.exp(at[-1])
-    similar = _similarity_of(distances, at, n)
+    similar = _response_similarity(distances, at, n)
     root, precision = _root_and_inverse(similar, noise + _JITTER)
     weights = precision @ y
     likelihood_slopes = np.outer(weights, weights) - precision
     weighted = likelihood_slopes * similar
     slopes = 0.25 * relevance * (distances.reshape(len(relevance), n * n) @ weighted.ravel())
     gradient = np.array([*slopes, -0.5 * weighted.sum(), -0.5 * noise * np.trace(likelihood_slopes)])
-    mean, variance = _prior(len(relevance))
+    mean, variance = _prior_moments(len(relevance))
     loss = 0.5 * y @ weights + np.log(np.diag(root)).sum() + _log_prior_penalty(at)
     return float(loss), gradient + (at - mean) / variance
 
@@ -294,10 +300,10 @@ def _chances_of_ends(
     """Return the probabilities that the best value lies at the low end and at the high end of the axis, averaged over the best
     points."""
     n, relevance, signal = len(y), np.exp(at[:-2]), math.exp(at[-2])
-    precision = _kernel(distances, at, n)[1]
-    along = relevance[axis] * _distances(_POSITIONS, columns[axis], True)
-    prior = signal * np.exp(-0.5 * relevance[axis] * _distances(_POSITIONS, _POSITIONS, True))
-    normal = np.random.default_rng(SEED).standard_normal((DRAWS, len(_POSITIONS)))
+    precision = _response_kernel(distances, at, n)[1]
+    along = relevance[axis] * _squared_distances(_GRID_POSITIONS, columns[axis], True)
+    prior = signal * np.exp(-0.5 * relevance[axis] * _squared_distances(_GRID_POSITIONS, _GRID_POSITIONS, True))
+    normal = np.random.default_rng(SEED).standard_normal((NUMBER_OF_DRAWS, len(_GRID_POSITIONS)))
     others = np.delete(np.arange(len(columns)), axis)
     low = high = 0.0
     best = range(max(3, n // 8))  # y is in ascending order
@@ -306,7 +312,7 @@ def _chances_of_ends(
         cross = signal * np.exp(-0.5 * (along + fixed[None, :]))
         covariance = prior - cross @ precision @ cross.T
         draws = cross @ precision @ y + normal @ _matrix_root(covariance).T
-        best_positions = _POSITIONS[draws.argmin(1)]
+        best_positions = _GRID_POSITIONS[draws.argmin(1)]
         low += float(np.mean(best_positions <= edge)) / len(best)
         high += float(np.mean(best_positions >= 1 - edge)) / len(best)
     return low, high

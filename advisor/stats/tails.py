@@ -16,7 +16,7 @@ from advisor.model.space import FloatArray
 
 MIN_POINTS = 20
 """Minimum number of points of a series to estimate the size of its random changes."""
-MIN_CHANGES = 80
+MIN_CHANGES_FOR_QUARTILE = 80
 """Minimum number of independent changes for their tail to begin at the upper quartile instead of the median."""
 
 
@@ -24,36 +24,38 @@ MIN_CHANGES = 80
 class ExponentialTail:
     """An exponential upper tail of the values of a series, with a scale that comes from most of the values."""
 
-    base: float
+    start_value: float
     """Value above which the tail begins."""
     scale: float
     """Mean excess over the start of the tail, estimated from the smaller half of the excesses."""
-    tries: float
+    values_above_base: float
     """Number of values in the tail, of which the largest is tested."""
     freedom: float
     """Number of independent excesses from which the scale is estimated."""
 
-    def p(self, value: float) -> float:
+    def p_value(self, value: float) -> float:
         """Return the probability that the largest value reaches `value` by chance; exact for an exponential tail."""
-        excess = value - self.base
+        excess = value - self.start_value
         if not excess > 0:
             return 1.0
-        return min(1.0, self.tries * math.exp(-self.freedom * math.log1p(excess / (self.freedom * self.scale))))
+        return min(
+            1.0, self.values_above_base * math.exp(-self.freedom * math.log1p(excess / (self.freedom * self.scale)))
+        )
 
     def limit(self, chance: float) -> float:
         """Return the level that the largest value exceeds by chance with probability `chance`."""
-        grown = math.expm1(math.log(max(self.tries / chance, 1.0)) / self.freedom)
-        return self.base + self.freedom * self.scale * grown
+        grown = math.expm1(math.log(max(self.values_above_base / chance, 1.0)) / self.freedom)
+        return self.start_value + self.freedom * self.scale * grown
 
 
 def upper_tail(values: FloatArray, begin: float = 0.5) -> ExponentialTail | None:
     """Return the upper tail of finite values, shape (n,), above their quantile `begin`; None for fewer than 4 values above it."""
     base = float(np.quantile(values, begin)) if len(values) else 0.0
     excesses = np.sort(values[values > base]) - base
-    return _tail(excesses, base, len(excesses), 1.0) if len(excesses) >= 4 else None
+    return _fit_tail(excesses, base, len(excesses), 1.0) if len(excesses) >= 4 else None
 
 
-def level_tail(moves: FloatArray, width: int) -> ExponentialTail | None:
+def tail_of_level_changes(moves: FloatArray, width: int) -> ExponentialTail | None:
     """Return the upper tail of changes between levels of `width` points; None for fewer than 4 changes above the median.
 
     Falls and rises together determine the scale, because noise causes both alike. The tail of many changes begins at their
@@ -68,12 +70,12 @@ def level_tail(moves: FloatArray, width: int) -> ExponentialTail | None:
     distances = np.sort(np.abs(moves - centre))
     overlap = (width + 1) // 2
     half = len(distances) // 2
-    if len(distances) < MIN_CHANGES * overlap or distances[-1] <= distances[half]:
-        return _tail(distances, centre, above, overlap)
-    return _tail(distances[half:] - distances[half], centre + float(distances[half]), above / 2, overlap)
+    if len(distances) < MIN_CHANGES_FOR_QUARTILE * overlap or distances[-1] <= distances[half]:
+        return _fit_tail(distances, centre, above, overlap)
+    return _fit_tail(distances[half:] - distances[half], centre + float(distances[half]), above / 2, overlap)
 
 
-def _tail(excess: FloatArray, base: float, tries: float, overlap: float) -> ExponentialTail:
+def _fit_tail(excess: FloatArray, base: float, tries: float, overlap: float) -> ExponentialTail:
     """Return the tail of sorted excesses, shape (n,). Only the number of the excesses above the median counts, so that outliers
     have no effect."""
     half = max(len(excess) // 2, 1)

@@ -16,30 +16,30 @@ from scipy import stats
 from scipy.ndimage import median_filter
 
 from advisor.model.space import MAX_FINITE_VALUE, BoolArray, FloatArray, IntArray
-from advisor.stats.curve import MIN_LATE_POINTS, late_scatter, noise
+from advisor.stats.curve import MIN_LATE_POINTS, late_residual_scatter, noise
 
 MIN_POINTS = 8
 """Minimum number of evaluations of a curve to distinguish its end from noise."""
-LOW_SHAPE = 1 / 4
-HIGH_SHAPE = 2.6
+LOW_FORECAST_FACTOR = 1 / 4
+HIGH_FORECAST_FACTOR = 2.6
 """Bounds of the gain from doubling the training at a constant learning rate, as multiples of the forecast gain. The bounds hold
 for nine of ten noise-free curves, measured on real curves that were truncated at half their length:
 `benchmarks/quality/forecasts.py`."""
 _NORMAL_QUANTILE_90 = 1.645
 """Quantile of the standard normal distribution that bounds central 90 % intervals."""
 _MAX_BINS = 200
-_TENFOLD = 10.0
-_MIN_GAIN = 6.0
+_MIN_FALL_FOR_LOG = 10.0
+_MIN_GAIN_IN_SDS = 6.0
 """Minimum gain of a run for the analysis of its curve, in standard deviations of the curve's noise."""
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class CurveEnd:
     """The end of one training curve. Costs are given as shares of the run's gain, and steps as shares of the run's steps."""
 
     points: int
     """Number of evaluations in the window, which is the last part of the curve."""
-    window: float
+    window_share: float
     """Share of the run's steps that lies in the window."""
     gain: float
     """Gain over the window, from a straight line that is fitted to it; negative if the cost rose."""
@@ -49,9 +49,9 @@ class End:
     """Standard deviation of the noise of one evaluation."""
     freedom: float
     """Degrees of freedom of the standard error."""
-    slowing: float
+    gain_ratio: float
     """Gain over the window divided by the gain over the preceding window; below 1 if the curve levels off."""
-    p: float
+    p_value: float
     """One-sided p-value of the gain over the window, under the hypothesis of a flat curve with noise.
 
     The p-value is twice the smaller p-value of two tests: a t-test of the slope, and a sign test of successive differences. The
@@ -66,83 +66,86 @@ class End:
         at most that of a curve that falls with the logarithm of the steps, as a power law nearly does. Limiting the forecast
         gain also reduces the effect of a drop of the curve when the learning rate decays.
         """
-        max_ratio = math.log(2) / -math.log1p(-self.window)
-        ratio = max(self.slowing, 0.0)
+        max_ratio = math.log(2) / -math.log1p(-self.window_share)
+        ratio = max(self.gain_ratio, 0.0)
         if ratio >= 1:
             return max_ratio
-        return min(ratio * (1 - math.pow(ratio, 1 / self.window)) / (1 - ratio), max_ratio)
+        return min(ratio * (1 - math.pow(ratio, 1 / self.window_share)) / (1 - ratio), max_ratio)
 
     @property
-    def forecast(self) -> float:
+    def forecast_gain(self) -> float:
         """Forecast gain from doubling the training, as a share of the run's gain."""
         return self.gain * self.reach
 
     def forecast_interval(self, level: float = 0.9) -> tuple[float, float]:
         """Return (low, high) bounds, at probability `level`, of the gain in the best evaluation from doubling the training.
 
-        The bounds combine evaluation noise with the unknown shape of the curve, which `LOW_SHAPE` and `HIGH_SHAPE` describe.
-        The low bound is at least 0, because the best evaluation so far remains if training goes on.
+        The bounds combine evaluation noise with the unknown shape of the curve, which `LOW_FORECAST_FACTOR` and
+        `HIGH_FORECAST_FACTOR` describe. The low bound is at least 0, because the best evaluation so far remains if training
+        goes on.
         """
-        forecast, z_score = max(self.forecast, 0.0), float(stats.norm.ppf(0.5 + level / 2))
+        forecast, z_score = max(self.forecast_gain, 0.0), float(stats.norm.ppf(0.5 + level / 2))
         noise = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error * self.reach
-        low = forecast - math.hypot(noise, forecast * (1 - LOW_SHAPE ** (z_score / _NORMAL_QUANTILE_90)))
+        low = forecast - math.hypot(noise, forecast * (1 - LOW_FORECAST_FACTOR ** (z_score / _NORMAL_QUANTILE_90)))
         high = forecast + math.hypot(
-            noise, z_score * self.scatter, forecast * (HIGH_SHAPE ** (z_score / _NORMAL_QUANTILE_90) - 1)
+            noise, z_score * self.scatter, forecast * (HIGH_FORECAST_FACTOR ** (z_score / _NORMAL_QUANTILE_90) - 1)
         )
         return max(low, 0.0), high
 
-    def part_of_forecast(self, times: float) -> float:
+    def share_of_forecast(self, times: float) -> float:
         """Return the share of the forecast gain from training `times` as long: 0 for `times` = 1, and 1 for `times` = 2 or
         more."""
         extra = min(max(times - 1, 0.0), 1.0)
-        if self.slowing <= 0 or self.slowing >= 1:
+        if self.gain_ratio <= 0 or self.gain_ratio >= 1:
             return extra
-        return (1 - math.pow(self.slowing, extra / self.window)) / (1 - math.pow(self.slowing, 1 / self.window))
+        return (1 - math.pow(self.gain_ratio, extra / self.window_share)) / (
+            1 - math.pow(self.gain_ratio, 1 / self.window_share)
+        )
 
     def chance_above(self, material: float) -> float:
         """Return the probability that the forecast gain exceeds `material`, if noise is the only uncertainty."""
         if self.reach <= 0:
             return 0.0
         if self.error <= 0:
-            return float(self.forecast > material)
+            return float(self.forecast_gain > material)
         return float(stats.t.sf((material / self.reach - self.gain) / self.error, self.freedom))
 
-    def improving(self, material: float, alpha: float) -> bool:
+    def is_improving(self, material: float, alpha: float) -> bool:
         """Return True if the curve falls significantly at level `alpha`, and its forecast gain exceeds `material`."""
-        return self.p <= alpha and self.forecast > material
+        return self.p_value <= alpha and self.forecast_gain > material
 
     @property
-    def stretch(self) -> float:
+    def length_factor(self) -> float:
         """Factor on the number of steps, from 1.5 to 3, after which an exponentially decaying curve has made 80 % of its
         remaining gain."""
-        if self.slowing >= 1:
+        if self.gain_ratio >= 1:
             return 3.0
-        windows = math.log(0.2) / math.log(max(self.slowing, 1e-3))
-        return min(max(1 + windows * self.window, 1.5), 3.0)
+        windows = math.log(0.2) / math.log(max(self.gain_ratio, 1e-3))
+        return min(max(1 + windows * self.window_share, 1.5), 3.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
     """The flat end of one training curve. Costs are given as shares of the run's gain, and steps as shares of the run's steps."""
 
-    settled: float
+    settled_share: float
     """Share of the steps after which the smoothed curve is at most the tolerance above its final level."""
     tolerance: float
     """The requested tolerance, or twice the scatter of the evaluations if this is larger."""
     rise: float
     """Final level of the smoothed curve minus its lowest point."""
-    rest: float
+    late_gain_bound: float
     """Upper 95 % bound of the gain in the steps after the curve has settled, with a margin; infinite if no such steps remain."""
-    loss: float
+    late_rise_bound: float
     """Upper 95 % bound of the rise of the curve in the steps after it has settled, with the same margin."""
 
-    def flat(self, max_change: float) -> bool:
+    def is_flat(self, max_change: float) -> bool:
         """Return True if the curve changes by at most `max_change` on its plateau, and its final level is close to its lowest
         level."""
-        return max(self.rest, self.loss) <= max_change and self.rise <= 2 * self.tolerance
+        return max(self.late_gain_bound, self.late_rise_bound) <= max_change and self.rise <= 2 * self.tolerance
 
 
-def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | None:
+def read_curve_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> CurveEnd | None:
     """Return the end of the curve with finite `costs`, shape (n,), at increasing `steps`, shape (n,).
 
     Return None if the curve is too short or has no gain. The window contains the last share `tail` of the steps. A window with
@@ -151,20 +154,22 @@ def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | 
     curve = _normalise_curve(steps, costs)
     if curve is None:
         return None
-    window = min(max(tail, 1 - float(curve.t[-MIN_LATE_POINTS])), 0.5)
-    in_window = curve.t >= 1 - window - 1e-9
-    is_before = (curve.t >= 1 - 2 * window - 1e-9) & (curve.t <= 1 - window + 1e-9)
-    gain, error = _gain_of_line(curve, in_window, window)
-    earlier = _gain_of_line(curve, is_before, window)[0]
-    return End(
+    window = min(max(tail, 1 - float(curve.step_shares[-MIN_LATE_POINTS])), 0.5)
+    in_window = curve.step_shares >= 1 - window - 1e-9
+    is_before = (curve.step_shares >= 1 - 2 * window - 1e-9) & (curve.step_shares <= 1 - window + 1e-9)
+    gain, error = _fitted_gain(curve, in_window, window)
+    earlier = _fitted_gain(curve, is_before, window)[0]
+    return CurveEnd(
         points=int(in_window.sum()),
-        window=window,
+        window_share=window,
         gain=gain,
         error=error,
         scatter=curve.scatter,
         freedom=curve.freedom,
-        slowing=gain / earlier if earlier > 0 else 1.0,
-        p=min(1.0, 2 * min(_t_test_p_value(gain, error, curve.freedom), _sign_test_p_value(curve.y[in_window]))),
+        gain_ratio=gain / earlier if earlier > 0 else 1.0,
+        p_value=min(
+            1.0, 2 * min(_t_test_p_value(gain, error, curve.freedom), _sign_test_p_value(curve.costs[in_window]))
+        ),
     )
 
 
@@ -179,24 +184,28 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
     if curve is None:
         return None
     tolerance = max(tolerance, 2 * curve.scatter)
-    last_fifth = curve.t >= 0.8
+    last_fifth = curve.step_shares >= 0.8
     level = float(np.median(curve.smooth[last_fifth]))
     above = np.flatnonzero(curve.smooth > level + tolerance)
     first = int(above[-1]) + 1 if len(above) else 0
-    settled = float(curve.t[min(first, len(curve.t) - 1)])
+    settled = float(curve.step_shares[min(first, len(curve.step_shares) - 1)])
     start = settled * margin
-    remaining = curve.t >= start
+    remaining = curve.step_shares >= start
     gain, margin_of_error = 0.0, math.inf
     if start < 1 and remaining.sum() >= 3:
-        gain, error = _gain_of_line(curve, remaining, 1 - start)
+        gain, error = _fitted_gain(curve, remaining, 1 - start)
         margin_of_error = float(stats.t.ppf(0.95, curve.freedom)) * error
     rise = level - float(curve.smooth.min())
     return Plateau(
-        settled=settled, tolerance=tolerance, rise=rise, rest=gain + margin_of_error, loss=margin_of_error - gain
+        settled_share=settled,
+        tolerance=tolerance,
+        rise=rise,
+        late_gain_bound=gain + margin_of_error,
+        late_rise_bound=margin_of_error - gain,
     )
 
 
-def distance_from_perfect(costs: FloatArray) -> float:
+def distance_from_perfect_score(costs: FloatArray) -> float:
     """Return the final distance of `costs`, shape (n,), from a perfect score, as a share of the initial distance; NaN if
     unknown.
 
@@ -218,8 +227,9 @@ def distance_from_perfect(costs: FloatArray) -> float:
     return last / first if first > 0 else math.nan
 
 
-def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
-    """Return the cost after a further fall by `share` times the run's gain, on the same scale (log or linear) as `read_end`."""
+def cost_after_gain(steps: IntArray, costs: FloatArray, share: float) -> float:
+    """Return the cost after a further fall by `share` times the run's gain, on the same scale (log or linear) as
+    `read_curve_end`."""
     y = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     best = int(np.argmin(y))
     if _starts_tenfold_higher(steps / max(float(steps[-1]), 1.0), y):
@@ -230,15 +240,15 @@ def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
 def _starts_tenfold_higher(t: FloatArray, y: FloatArray) -> bool:
     """Return True if the curve starts at ten or more times the level of its second half."""
     best = int(np.argmin(y))
-    return bool(y[best] > 0 and y[: best + 1].max() >= _TENFOLD * y[best] and y[t >= 0.5].max() <= 2 * y[best])
+    return bool(y[best] > 0 and y[: best + 1].max() >= _MIN_FALL_FOR_LOG * y[best] and y[t >= 0.5].max() <= 2 * y[best])
 
 
 @dataclass(frozen=True, slots=True)
 class _NormalisedCurve:
     """A curve with steps as shares of the run's steps, and costs as shares of the run's gain."""
 
-    t: FloatArray
-    y: FloatArray
+    step_shares: FloatArray
+    costs: FloatArray
     smooth: FloatArray
     scatter: float
     inflation: float
@@ -257,8 +267,8 @@ def _normalise_curve(steps: IntArray, costs: FloatArray) -> _NormalisedCurve | N
     # A median over a twentieth of the curve removes a single bad evaluation, but does not shift the start of the plateau.
     smooth = np.asarray(median_filter(y, size=max(3, len(y) // 20) | 1, mode="nearest"), dtype=np.float64)
     gain = max(float(smooth[: best + 1].max()), float(y[0])) - float(y[best])
-    scatter, inflation, freedom = late_scatter(t, y)
-    if not gain > _MIN_GAIN * scatter:
+    scatter, inflation, freedom = late_residual_scatter(t, y)
+    if not gain > _MIN_GAIN_IN_SDS * scatter:
         return None
     return _NormalisedCurve(t, y / gain, smooth / gain, scatter / gain, inflation, freedom)
 
@@ -287,20 +297,21 @@ def _sign_test_p_value(y: FloatArray) -> float:
     return float(stats.binom.sf(falls - 1, moves, 0.5)) if moves else 1.0
 
 
-def _gain_of_line(curve: _NormalisedCurve, part: BoolArray, window: float) -> tuple[float, float]:
+def _fitted_gain(curve: _NormalisedCurve, part: BoolArray, window: float) -> tuple[float, float]:
     """Return (gain over the window, its standard error) from a line that is fitted to the points in the mask `part`."""
     if part.sum() < 2:
         return 0.0, math.inf
-    x, y = curve.t[part] - curve.t[part].mean(), curve.y[part]
+    x, y = curve.step_shares[part] - curve.step_shares[part].mean(), curve.costs[part]
     sum_of_squares = float(x @ x)
     return -float(x @ y) / sum_of_squares * window, window * curve.scatter * math.sqrt(curve.inflation / sum_of_squares)
 
 
-def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[float, float]:
+def best_step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[float, float]:
     """Return the steps, as shares of `total`, of the best evaluation and of the first evaluation that equals it within noise.
 
     costs: (n,), finite, n >= 1. Two costs are equal within noise if they differ by at most 3 standard deviations of noise,
-    estimated from later evaluations. If the noise cannot be estimated, only identical costs are equal.
+    estimated from the second half or the last ten evaluations, whichever is longer. If the noise cannot be estimated, only
+    identical costs are equal.
     """
     best = int(np.argmin(costs))
     first_late = max(min(len(costs) // 2, len(costs) - 10), 0)

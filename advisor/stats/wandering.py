@@ -11,7 +11,7 @@ from advisor.model.space import FloatArray
 
 _MIN_POINTS = 10
 """Minimum number of points in the second half of a curve to estimate its autocorrelation."""
-_LEVEL_POINTS = 5
+_POINTS_PER_LEVEL = 5
 """Number of highest early values whose mean is the height of an early rise."""
 _MAX_INDEPENDENT_SHARE = 1 / 3
 """Maximum share of independent values in strongly autocorrelated noise; it corresponds to a lag-1 autocorrelation of one half."""
@@ -40,7 +40,7 @@ def p_value_of_unusual_start(values: FloatArray, early_points: int) -> float:
         return 0.0
     if float(np.median(second_half)) < values[0] - 2 * spread:
         independent, spread = _independent_values(second_half - np.polyval(np.polyfit(at, second_half, 3), at))
-        rise = float(np.sort(values[:early_points])[-min(_LEVEL_POINTS, early_points) :].mean() - values[0])
+        rise = float(np.sort(values[:early_points])[-min(_POINTS_PER_LEVEL, early_points) :].mean() - values[0])
         if independent > _MAX_INDEPENDENT_SHARE * len(second_half) or not (spread > 0 and rise > 0):
             return 0.0
         tries = max(early_points * independent / len(second_half), 1.0)

@@ -15,14 +15,14 @@ from typing import Any
 
 from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError
-from advisor.system.processes import KILL_SIGNAL, signal_group
+from advisor.system.processes import KILL_SIGNAL, signal_process_group
 
 NOTIFICATION_EVENTS = ("stopped", "not_finite", "doomed", "stuck", "diverging", "failed", "ended")
 """Events that cause a message. stopped: the guard stopped a trial · failed: a trial crashed or has no result · ended: all
 trials have ended, or the launch failed · other events: verdicts of `advisor.engine.guard` on a trial that continues."""
-INTERVAL_S = 60.0
+MESSAGE_INTERVAL_S = 60.0
 """Minimum number of seconds between two messages to the user. Messages that arrive sooner are combined into one later message."""
-TIMEOUT_S = 30.0
+COMMAND_TIMEOUT_S = 30.0
 """Number of seconds after which the user's command is killed."""
 _MAX_MESSAGE_CHARS = 500
 _MAX_BUNDLED_MESSAGES = 20
@@ -30,7 +30,7 @@ _MAX_BUNDLED_MESSAGES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Notification:
     """One message."""
 
     event: str
@@ -67,17 +67,17 @@ class Notifier:
         words: Sequence[str],
         print_line: Callable[[str], object],
         *,
-        interval_s: float = INTERVAL_S,
-        timeout_s: float = TIMEOUT_S,
+        interval_s: float = MESSAGE_INTERVAL_S,
+        timeout_s: float = COMMAND_TIMEOUT_S,
     ) -> None:
         self._words, self._say, self._interval_s, self._timeout_s = words, print_line, interval_s, timeout_s
         self._sent: set[tuple[str, str | None]] = set()
-        self._waiting: queue.SimpleQueue[Notice] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Notification] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._send_in_background, name="advisor-notify", daemon=True)
         self._thread.start()
 
-    def send(self, notice: Notice) -> None:
+    def send(self, notice: Notification) -> None:
         """Send a message soon, unless a message about the same event of the same trial was sent before."""
         if self._closing.is_set() or (notice.event, notice.trial) in self._sent:
             return
@@ -92,20 +92,20 @@ class Notifier:
     def _send_in_background(self) -> None:
         while not self._closing.wait(0.1):
             if notices := self._take_due_notices():
-                self._run_loop(notices)
+                self._send_notices(notices)
                 self._closing.wait(self._interval_s)
         if notices := self._take_due_notices():
-            self._run_loop(notices)
+            self._send_notices(notices)
 
-    def _take_due_notices(self) -> list[Notice]:
+    def _take_due_notices(self) -> list[Notification]:
         notices = []
         while not self._waiting.empty():
             notices.append(self._waiting.get())
         return notices
 
-    def _run_loop(self, notices: Sequence[Notice]) -> None:
+    def _send_notices(self, notices: Sequence[Notification]) -> None:
         try:
-            status = self._run_command(json.dumps(to_message(notices)) + "\n")
+            status = self._run_command(json.dumps(to_json_message(notices)) + "\n")
             failure = f"exit status {status}" if status else ""
         except subprocess.TimeoutExpired:
             failure = f"the command took longer than {self._timeout_s:.0f} s"
@@ -129,13 +129,14 @@ class Notifier:
             process.communicate(text, timeout=self._timeout_s)
         finally:
             if process.poll() is None:
-                signal_group(process.pid, KILL_SIGNAL)
+                signal_process_group(process.pid, KILL_SIGNAL)
                 process.wait()
         return process.returncode
 
 
-def to_message(notices: Sequence[Notice]) -> dict[str, Any]:
-    """Return one JSON object for several messages: the first message with the texts of all, and a list of all messages."""
+def to_json_message(notices: Sequence[Notification]) -> dict[str, Any]:
+    """Return one JSON object for all messages: the first message with the texts of all; if there are several, also a list of
+    them."""
     first = asdict(notices[0])
     if len(notices) == 1:
         return first

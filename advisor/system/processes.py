@@ -26,7 +26,7 @@ KILL_SIGNAL = getattr(signal, "SIGKILL", signal.SIGTERM)
 """Signal that no process can ignore; on Windows, this is SIGTERM."""
 
 
-def signal_group(leader: int, number: int) -> None:
+def signal_process_group(leader: int, number: int) -> None:
     """Send the signal `number` to the process group whose leader has the process id `leader`. Windows has no process groups;
     there, kill the process and its children."""
     if hasattr(os, "killpg"):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from advisor.model.errors import AdvisorError
 
-Columns = tuple[NDArray[Any], ...]
+ColumnArrays = tuple[NDArray[Any], ...]
 """Columns of a table: arrays of shape (n,), one per column."""
 MAX_POINTS_IN_MEMORY = 10_000_000
 """Maximum number of points of a study that are kept in memory; each point takes 32 bytes."""
@@ -25,16 +25,16 @@ _MIN_FILE_POINTS = 20_000
 """Minimum number of points of a metric for its columns to move to a file."""
 
 
-def move_to_file(columns: Columns, *, fits: bool) -> Columns:
+def move_columns_to_file(columns: ColumnArrays, *, fits: bool) -> ColumnArrays:
     """Move columns to a file, and return them as read-only arrays. Short columns are returned unchanged, and so are all columns
     if `fits` is True.
 
     fits: True if all curves of the study fit into memory. Raises AdvisorError if the file cannot be written.
     """
-    return columns if fits or len(columns[0]) < _MIN_FILE_POINTS else move_all_to_file([columns])[0]
+    return columns if fits or len(columns[0]) < _MIN_FILE_POINTS else move_tables_to_file([columns])[0]
 
 
-def move_all_to_file(tables: Sequence[Columns]) -> list[Columns]:
+def move_tables_to_file(tables: Sequence[ColumnArrays]) -> list[ColumnArrays]:
     """Move tables, whose columns have the same types, to one file, and return them as read-only arrays. Raises AdvisorError if
     this file cannot be written."""
     if os.name != "posix":  # Windows cannot delete an open file
@@ -49,7 +49,7 @@ def move_all_to_file(tables: Sequence[Columns]) -> list[Columns]:
         ) from error
 
 
-def _map_through_file(tables: Sequence[Columns], folder: Path) -> list[Columns]:
+def _map_through_file(tables: Sequence[ColumnArrays], folder: Path) -> list[ColumnArrays]:
     import pyarrow as pa
 
     names = [str(i) for i in range(len(tables[0]))]

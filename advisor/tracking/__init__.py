@@ -10,7 +10,7 @@ from advisor.model.reading import Reading
 from advisor.model.spec import Direction, StudySpec
 from advisor.model.study import Study
 from advisor.tracking import links
-from advisor.tracking.lineage import Reader, runs_of_study
+from advisor.tracking.lineage import StudyReader, select_study_runs
 from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study_tags import latest_spec
 
@@ -20,7 +20,7 @@ class StudyRounds:
     """A study and its earlier rounds, which are the studies that it was derived from."""
 
     own: Study
-    earlier: tuple[Study, ...]
+    earlier_studies: tuple[Study, ...]
     """The earlier rounds, oldest first."""
     notes: tuple[str, ...] = ()
     """One sentence about each earlier round that could not be read, with the reason."""
@@ -48,7 +48,7 @@ def read_study(experiment: str, **options: Unpack[ReadOptions]) -> Study:
 def read_rounds(experiment: str, **options: Unpack[ReadOptions]) -> StudyRounds:
     """Read a study and its earlier rounds. The study file names the earlier rounds, and the same store must hold them."""
     reader, own = _read_own_study(experiment, **options)
-    return StudyRounds(own, *reader.ancestors(own))
+    return StudyRounds(own, *reader.earlier_rounds(own))
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
@@ -67,13 +67,13 @@ def _read_own_study(
     reading: Reading | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     unfinished: bool = False,
-) -> tuple[Reader, Study]:
-    reader = Reader(tracking_uri, filter, on_progress)
+) -> tuple[StudyReader, Study]:
+    reader = StudyReader(tracking_uri, filter, on_progress)
     everything = reader.experiment(experiment)
     declared = spec or latest_spec(everything.tags)
     # A study file from a different source may name the study differently than the runs do. If the study has an earlier round,
     # the runs must carry the study's name, because trials of the earlier round must not be counted.
     strict = spec is None or spec.parent is not None
-    part = everything if declared is None else runs_of_study(everything, declared.study, strict=strict)
+    part = everything if declared is None else select_study_runs(everything, declared.study, strict=strict)
     study = assemble(part, spec=spec, objective=objective, direction=direction, reading=reading, unfinished=unfinished)
     return reader, study

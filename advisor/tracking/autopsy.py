@@ -9,15 +9,15 @@ from advisor import contract
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points.artifacts import UnusableFileError, open_artifact
 from advisor.tracking.stores.client import connect
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 
-MAX_RUNS = 5
+MAX_LISTED_RUNS = 5
 """Maximum number of runs of the same name that an error message lists."""
-MAX_BYTES = 1_000_000
+MAX_AUTOPSY_BYTES = 1_000_000
 """Maximum bytes of an autopsy file."""
 
 
-class RunFile(NamedTuple):
+class RunAutopsy(NamedTuple):
     """The autopsy file of a run, with the run's name, id and tags."""
 
     text: bytes
@@ -27,7 +27,7 @@ class RunFile(NamedTuple):
     has_batches: bool
 
 
-def read_autopsy(run: str, location: Location) -> RunFile:
+def read_autopsy(run: str, location: StoreLocation) -> RunAutopsy:
     """Return the autopsy file of the run with this id or name. Raises AdvisorError if the run does not exist or has no autopsy."""
     with connect(location) as client:
         found = _find_run(client, run, location)
@@ -35,12 +35,12 @@ def read_autopsy(run: str, location: Location) -> RunFile:
         name = found.info.run_name or found.info.run_id
         try:
             with open_artifact(root, contract.AUTOPSY_PATH, location.uri) as path:
-                if path.stat().st_size > MAX_BYTES:
+                if path.stat().st_size > MAX_AUTOPSY_BYTES:
                     raise UnusableFileError("is larger than any autopsy can be")
                 text = path.read_bytes()
         except UnusableFileError as error:
             raise AdvisorError(_missing_autopsy_message(name, str(error))) from error
-        return RunFile(text, name, found.info.run_id, tags, _exists(root, location))
+        return RunAutopsy(text, name, found.info.run_id, tags, _has_batch_file(root, location))
 
 
 def _missing_autopsy_message(name: str, why: str) -> str:
@@ -52,7 +52,7 @@ def _missing_autopsy_message(name: str, why: str) -> str:
     )
 
 
-def _exists(root: str, location: Location) -> bool:
+def _has_batch_file(root: str, location: StoreLocation) -> bool:
     try:
         with open_artifact(root, contract.AUTOPSY_BATCH_PATH, location.uri):
             return True
@@ -60,7 +60,7 @@ def _exists(root: str, location: Location) -> bool:
         return False
 
 
-def _find_run(client: Any, run: str, location: Location) -> Any:
+def _find_run(client: Any, run: str, location: StoreLocation) -> Any:
     from mlflow.exceptions import MlflowException
 
     try:
@@ -70,7 +70,7 @@ def _find_run(client: Any, run: str, location: Location) -> Any:
             raise
     quoted = run.replace("'", "")  # MLflow's filters have no escape syntax for quotes
     ids = [experiment.experiment_id for experiment in client.search_experiments()]
-    named = client.search_runs(ids, f"attributes.run_name = '{quoted}'", max_results=MAX_RUNS) if ids else []
+    named = client.search_runs(ids, f"attributes.run_name = '{quoted}'", max_results=MAX_LISTED_RUNS) if ids else []
     if not named:
         raise AdvisorError(
             f"no run {run!r} in {location.display}; pass a run's id or name, as the report or `advisor guard` shows it"

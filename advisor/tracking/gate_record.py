@@ -16,18 +16,18 @@ _TIMEOUT_S = 5
 _WRITE = "INSERT INTO tags (key, value, run_uuid) VALUES (?, ?, ?) ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value"
 
 
-def write_record(run: str, text: str, *, tracking_uri: str | None = None) -> None:
+def write_gate_record(run: str, text: str, *, tracking_uri: str | None = None) -> None:
     """Write the tag `contract.TAG_GATE` of a run. Raises AdvisorError if the store refuses to write, for example because it is
     read-only."""
     location = parse_tracking_uri(tracking_uri)
     if location.kind == "sqlite" and location.path is not None:
-        _write_sqlite(location.path, run, text)
+        _write_tag_to_sqlite(location.path, run, text)
         return
     with connect(location) as client:
         client.set_tag(run, contract.TAG_GATE, text)
 
 
-def _write_sqlite(path: Path, run: str, text: str) -> None:
+def _write_tag_to_sqlite(path: Path, run: str, text: str) -> None:
     """Write the tag by SQL, because importing MLflow's client would take longer than all other work of the command."""
     try:
         address = f"file:{quote(str(path))}?mode=rw"

@@ -24,7 +24,7 @@ from advisor.tracking.stores.store import open_store
 from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
-MAX_ANCESTORS = 100
+MAX_EARLIER_ROUNDS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def places(tracking_uri: str | None = None) -> tuple[StudyInExperiment, ...]:
 
 
 @dataclass
-class Reader:
+class StudyReader:
     """Reads the studies of one store, and caches experiments so that each is read only once."""
 
     tracking_uri: str | None
@@ -64,7 +64,7 @@ class Reader:
     _places: tuple[StudyInExperiment, ...] | None = None
 
     @property
-    def places(self) -> tuple[StudyInExperiment, ...]:
+    def studies_in_store(self) -> tuple[StudyInExperiment, ...]:
         """All studies of the store, with their experiments."""
         if self._places is None:
             self._places = places(self.tracking_uri)
@@ -86,7 +86,7 @@ class Reader:
         if place.spec is not None and place.spec.objective != objective:
             other = place.spec.objective
             raise AdvisorError(f"the study's objective was to {other.direction} {other.metric}")
-        part = runs_of_study(everything, place.study)
+        part = select_study_runs(everything, place.study)
         try:
             return assemble(part, spec=place.spec, objective=objective.metric, direction=objective.direction)
         except AdvisorError:
@@ -97,14 +97,14 @@ class Reader:
         identity = {"study": place.spec.study, "round": place.spec.round, "parent": place.spec.parent}
         return replace(study, spec=study.spec.model_copy(update=identity))
 
-    def ancestors(self, study: Study) -> tuple[tuple[Study, ...], tuple[str, ...]]:
+    def earlier_rounds(self, study: Study) -> tuple[tuple[Study, ...], tuple[str, ...]]:
         """Return (earlier rounds of a study, oldest first; one message for each round that could not be read)."""
         studies: list[Study] = []
         notes: list[str] = []
         seen, parent = {study.name}, study.spec.parent
-        while parent is not None and parent not in seen and len(seen) < MAX_ANCESTORS:
+        while parent is not None and parent not in seen and len(seen) < MAX_EARLIER_ROUNDS:
             seen.add(parent)
-            place = find_study(self.places, parent)
+            place = find_study(self.studies_in_store, parent)
             if place is None:
                 notes.append(
                     f"The study {parent}, from which this study was derived, is in no experiment of this store."
@@ -125,10 +125,12 @@ def lineages(places: Sequence[StudyInExperiment]) -> list[list[StudyInExperiment
     groups: dict[str, list[StudyInExperiment]] = {}
     for place in studies:
         groups.setdefault(_first_round_name(place, studies), []).append(place)
-    return [sorted(group, key=lambda p: len(_study_and_ancestors(p, studies))) for group in groups.values()]
+    return [sorted(group, key=lambda p: len(_study_and_earlier_rounds(p, studies))) for group in groups.values()]
 
 
-def _study_and_ancestors(place: StudyInExperiment, studies: Sequence[StudyInExperiment]) -> list[StudyInExperiment]:
+def _study_and_earlier_rounds(
+    place: StudyInExperiment, studies: Sequence[StudyInExperiment]
+) -> list[StudyInExperiment]:
     """Return the study at `place` and its earlier rounds, latest first."""
     by_name = {p.study: p for p in studies}
     line = [place]
@@ -139,7 +141,7 @@ def _study_and_ancestors(place: StudyInExperiment, studies: Sequence[StudyInExpe
 
 def _first_round_name(place: StudyInExperiment, studies: Sequence[StudyInExperiment]) -> str:
     """Return the name of the first round of the study's lineage. The store need not contain the first round."""
-    line = _study_and_ancestors(place, studies)
+    line = _study_and_earlier_rounds(place, studies)
     parent = line[-1].parent
     if parent in {p.study for p in line}:  # study files that were edited by hand can form a cycle
         return min(line, key=studies.index).study
@@ -153,7 +155,7 @@ def find_study(places: Sequence[StudyInExperiment], study: str) -> StudyInExperi
     return max(reversed(matches), key=lambda p: p.spec is not None) if matches else None
 
 
-def runs_of_study(experiment: Experiment, study: str, *, strict: bool = True) -> Experiment:
+def select_study_runs(experiment: Experiment, study: str, *, strict: bool = True) -> Experiment:
     """Return the experiment with only the runs of one study, and a warning that counts the omitted runs. If no tag names a
     study, return all runs.
 

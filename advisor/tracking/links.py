@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from advisor.tracking.stores.location import Location, parse_tracking_uri
+from advisor.tracking.stores.location import StoreLocation, parse_tracking_uri
 from advisor.tracking.stores.lookup import choose_experiment
 from advisor.tracking.stores.store import open_store
 
@@ -17,10 +17,10 @@ def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
     location = parse_tracking_uri(tracking_uri)
     if location.kind != "server":
         return None
-    return runs_url_of_id(location, choose_experiment(experiment, open_store(location).experiments(), location).id)
+    return run_page_prefix(location, choose_experiment(experiment, open_store(location).experiments(), location).id)
 
 
-def runs_url_of_id(location: Location, experiment_id: str) -> str | None:
+def run_page_prefix(location: StoreLocation, experiment_id: str) -> str | None:
     """Return the same URL as `runs_url`, for an experiment with a known id."""
     if location.kind != "server":
         return None

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor import contract
-from advisor.tracking.links import runs_url_of_id
+from advisor.tracking.links import run_page_prefix
 from advisor.tracking.points.artifacts import artifact_repository
 from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, quiet_mlflow
-from advisor.tracking.stores.location import Location, parse_tracking_uri
+from advisor.tracking.stores.location import StoreLocation, parse_tracking_uri
 from advisor.tracking.stores.lookup import choose_experiment
 from advisor.tracking.stores.store import open_store
 
@@ -38,7 +38,7 @@ class ReportRun:
     """False if the report run already contained the same files and tags."""
 
 
-def publish(
+def publish_report_run(
     experiment: str,
     *,
     files: Mapping[str, str],
@@ -69,20 +69,20 @@ def publish(
         if summary is not None:
             # The link comes first, because MLflow shows only the first line of a collapsed description.
             _describe_experiment(client, chosen.id, f"[Report]({_REPORT_PAGE_PATH.format(chosen.id, id)}): {summary}")
-    page = runs_url_of_id(location, chosen.id)
+    page = run_page_prefix(location, chosen.id)
     return ReportRun(id, None if page is None else page + id, changed)
 
 
 def _describe_experiment(client: Any, experiment_id: str, text: str) -> None:
     """Replace that part of the experiment's description which this program wrote by `text`. The rest of the description is left
     as the user wrote it."""
-    before = client.get_experiment(experiment_id).tags.get(contract.TAG_NOTE, "")
+    before = client.get_experiment(experiment_id).tags.get(contract.TAG_DESCRIPTION, "")
     start, _, rest = before.partition(_BEGIN_MARK)
     _, _, end = rest.partition(_END_MARK)
     own = f"{start.rstrip()}\n\n" if start.strip() else ""
     note = f"{own}{_BEGIN_MARK}\n{text}\n{_END_MARK}{end}"
     if note != before and len(note) <= MAX_TAG_CHARACTERS:
-        client.set_experiment_tag(experiment_id, contract.TAG_NOTE, note)
+        client.set_experiment_tag(experiment_id, contract.TAG_DESCRIPTION, note)
 
 
 def _report_run(client: Any, experiment_id: str) -> Any:
@@ -93,7 +93,7 @@ def _report_run(client: Any, experiment_id: str) -> Any:
 
 
 def _log_files_and_tags(
-    client: Any, run: Any, files: Mapping[str, str], tags: Mapping[str, str], location: Location
+    client: Any, run: Any, files: Mapping[str, str], tags: Mapping[str, str], location: StoreLocation
 ) -> None:
     from mlflow.entities import RunTag
 
@@ -109,7 +109,7 @@ def _log_files_and_tags(
             client.delete_tag(id, key)
 
 
-def _delete_stale_files(client: Any, run: Any, files: Mapping[str, str], location: Location) -> None:
+def _delete_stale_files(client: Any, run: Any, files: Mapping[str, str], location: StoreLocation) -> None:
     """Delete the study files (next/*.yaml) that earlier reports wrote and the new report does not contain, if the store can
     delete artifacts."""
     from mlflow.exceptions import MlflowException

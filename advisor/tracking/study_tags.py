@@ -14,46 +14,46 @@ from collections.abc import Mapping
 from advisor import contract
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
-from advisor.model.spec_yaml import dump, loads
+from advisor.model.spec_yaml import format_study_file, parse_study_file
 
 MAX_TAG_CHARACTERS = 5000
 """Maximum number of characters in a tag's value."""
-_PACKED_PREFIX = "zlib+base64, parts: "
+_PACKED_FILE_PREFIX = "zlib+base64, parts: "
 _MAX_FILE_BYTES = 2_000_000
 """Maximum bytes of a decompressed study file."""
 
 
-def tags_of(spec: StudySpec) -> dict[str, str]:
+def study_file_tags(spec: StudySpec) -> dict[str, str]:
     """Return the tags that store the study file twice: as the experiment's latest file and under the study's name."""
     return {
-        **_pack_into_tags(contract.TAG_STUDY_FILE, dump(spec)),
-        **_pack_into_tags(_tag_of_study(spec.study), dump(spec)),
+        **_pack_into_tags(contract.TAG_STUDY_FILE, format_study_file(spec)),
+        **_pack_into_tags(_tag_of_study(spec.study), format_study_file(spec)),
     }
 
 
-def latest_file(tags: Mapping[str, str]) -> str | None:
+def latest_study_file(tags: Mapping[str, str]) -> str | None:
     """Return the text of the most recently stored study file; None if there is none."""
     return _unpack_from_tags(contract.TAG_STUDY_FILE, tags)
 
 
 def latest_spec(tags: Mapping[str, str]) -> StudySpec | None:
     """Return the most recently stored study file; None if it is missing or invalid."""
-    return _parse_or_none(latest_file(tags))
+    return _parse_study_file(latest_study_file(tags))
 
 
 def all_stored_specs(tags: Mapping[str, str]) -> tuple[StudySpec, ...]:
     """Return all valid study files in the tags, sorted by round and name."""
     specs: dict[str, StudySpec] = {}
     for tag in (contract.TAG_STUDY_FILE, *sorted(t for t in tags if _is_first_file_tag(t))):
-        spec = _parse_or_none(_unpack_from_tags(tag, tags))
+        spec = _parse_study_file(_unpack_from_tags(tag, tags))
         if spec is not None:
             specs.setdefault(spec.study, spec)
     return tuple(sorted(specs.values(), key=lambda s: (s.round, s.study)))
 
 
-def _parse_or_none(text: str | None) -> StudySpec | None:
+def _parse_study_file(text: str | None) -> StudySpec | None:
     try:
-        return None if text is None else loads(text)
+        return None if text is None else parse_study_file(text)
     except AdvisorError:
         return None
 
@@ -73,15 +73,15 @@ def _pack_into_tags(tag: str, text: str) -> dict[str, str]:
         return {tag: text}
     packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode("ascii")
     parts = [packed[i : i + MAX_TAG_CHARACTERS] for i in range(0, len(packed), MAX_TAG_CHARACTERS)]
-    return {tag: f"{_PACKED_PREFIX}{len(parts)}", **{f"{tag}.part-{i}": part for i, part in enumerate(parts)}}
+    return {tag: f"{_PACKED_FILE_PREFIX}{len(parts)}", **{f"{tag}.part-{i}": part for i, part in enumerate(parts)}}
 
 
 def _unpack_from_tags(tag: str, tags: Mapping[str, str]) -> str | None:
     text = tags.get(tag)
-    if text is None or not text.startswith(_PACKED_PREFIX):
+    if text is None or not text.startswith(_PACKED_FILE_PREFIX):
         return text
     try:
-        packed = "".join(tags[f"{tag}.part-{i}"] for i in range(int(text.removeprefix(_PACKED_PREFIX))))
+        packed = "".join(tags[f"{tag}.part-{i}"] for i in range(int(text.removeprefix(_PACKED_FILE_PREFIX))))
         return zlib.decompressobj().decompress(base64.b64decode(packed), _MAX_FILE_BYTES).decode("utf-8")
     except (KeyError, ValueError, zlib.error):
         return None

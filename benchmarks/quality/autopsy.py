@@ -24,12 +24,12 @@ from autopsy_faults import FAULTS
 from autopsy_training import Training
 
 from advisor.engine.autopsy.diagnosis import diagnose
-from advisor.model.autopsy import Record, read_record
+from advisor.model.autopsy import AutopsyRecord, read_autopsy_record
 from advisor_pytorch.autopsy.history import History
-from advisor_pytorch.autopsy.record import to_text
+from advisor_pytorch.autopsy.record import autopsy_json
 from advisor_pytorch.autopsy.watch import Autopsy, SeenBatch
 from advisor_pytorch.steps.capture import StepCapture
-from advisor_pytorch.steps.gradients import GradientNorm
+from advisor_pytorch.steps.gradients import PerParameterGradientNorm
 from advisor_pytorch.steps.rows import PendingChunk
 
 LAG = 40
@@ -62,15 +62,15 @@ class Observer:
 
     def write(self, facts: Mapping[str, Any], _batches: Sequence[SeenBatch]) -> None:
         self.capture.flush()
-        self.record = to_text({**facts, "ranks": 1, "max_train_steps": 1000, "history": self.history.facts()})
+        self.record = autopsy_json({**facts, "ranks": 1, "max_train_steps": 1000, "history": self.history.facts()})
 
-    def train(self, training: Training, *, at_once: bool, keeps_batches: bool) -> Record | None:
+    def train(self, training: Training, *, at_once: bool, keeps_batches: bool) -> AutopsyRecord | None:
         """Train for some steps; return the autopsy record, if one was written."""
         optimizers = [training.optimizer]
         watch = Autopsy(training.model, optimizers, self.write, self.warn, keeps_batches=keeps_batches)
         on_cpu = next(training.model.parameters()).is_cpu
         watch.reads = "all" if at_once else "none" if on_cpu else "cpu"
-        self.capture = StepCapture(optimizers, self, measure=GradientNorm(), watch=watch)
+        self.capture = StepCapture(optimizers, self, measure=PerParameterGradientNorm(), watch=watch)
         for i in range(training.steps):
             watch.on_batch(batch := training.batch(i))
             self.capture.add_loss(training.step(i, batch))
@@ -80,7 +80,7 @@ class Observer:
         self.capture.stop()
         watch.late_step = self.history.first_bad_step
         watch.stop()
-        return read_record(self.record) if self.record else None
+        return read_autopsy_record(self.record) if self.record else None
 
 
 def verdict(name: str, seed: int, mode: str, show: bool) -> str:

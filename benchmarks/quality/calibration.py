@@ -28,7 +28,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from truths import TRUTHS, world
 
-from advisor.engine.calibration import FILE, CalibrationPoint, corrected, table
+from advisor.engine.calibration import CALIBRATION_FILE_NAME, CalibrationPoint, corrected_confidence, table
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules, path_of_rule_table
 
@@ -85,7 +85,7 @@ def fit_confidence_map(rule: str, answers: Sequence[tuple[float, bool]]) -> list
 
 
 def write(maps: Mapping[str, Sequence[CalibrationPoint]]) -> None:
-    with path_of_rule_table(FILE).open("w", newline="", encoding="utf-8") as file:
+    with path_of_rule_table(CALIBRATION_FILE_NAME).open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow([f.name for f in fields(CalibrationPoint)])
         lines.writerows(astuple(knot) for rule in sorted(maps) for knot in maps[rule])
@@ -103,7 +103,7 @@ def report(answers: Answers, maps: Mapping[str, tuple[CalibrationPoint, ...]], n
             lines.append(f"{rule:24} {0:8}")
             continue
         stated, right = (np.array(c, dtype=np.float64) for c in zip(*found, strict=True))
-        shown = np.array([corrected(float(s), maps.get(rule, ())) for s in stated])
+        shown = np.array([corrected_confidence(float(s), maps.get(rule, ())) for s in stated])
         every += [(float(s), bool(r)) for s, r in zip(shown, right, strict=True)]
         briers = f"{np.mean((stated - right) ** 2):13.3f} {np.mean((shown - right) ** 2):12.3f}"
         lines.append(f"{rule:24} {len(found):8} {stated.mean():7.2f} {shown.mean():7.2f} {right.mean():7.2f} {briers}")

@@ -39,7 +39,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from advisor.engine.judge import judge
-from advisor.engine.measured import FILE, SIZES, MeasuredCounts, size
+from advisor.engine.measured import MEASURED_FILE_NAME, STUDY_SIZE_GROUPS, MeasuredCounts, size
 from advisor.engine.registry import load_rules, path_of_rule_table
 from advisor.engine.rule import Rule
 from advisor.model.finding import Verdict
@@ -158,7 +158,7 @@ def scores(answers: Iterable[Answer]) -> dict[str, Score]:
 def measured_scores(answers: Iterable[Answer]) -> list[MeasuredCounts]:
     """Return the scores of each rule by the number of trials in the study, in the form that the rules' pages quote."""
     by_size = _scores([(a.case, a.fired, a.missing, size(a.trials)) for a in answers])
-    order = [words for _, words in SIZES]
+    order = [words for _, words in STUDY_SIZE_GROUPS]
     return [
         MeasuredCounts(rule, trials, s.positives, s.detected, s.negatives, s.false_alarms, s.not_assessed)
         for (rule, trials), s in sorted(by_size.items(), key=lambda item: (item[0][0], order.index(item[0][1])))
@@ -167,10 +167,10 @@ def measured_scores(answers: Iterable[Answer]) -> list[MeasuredCounts]:
 
 def write(rows: Iterable[MeasuredCounts]) -> None:
     """Write the table of scores that the rules' pages and the reports quote."""
-    with path_of_rule_table(FILE).open("w", newline="", encoding="utf-8") as file:
+    with path_of_rule_table(MEASURED_FILE_NAME).open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow([f.name for f in fields(MeasuredCounts)])
-        lines.writerows(row.row() for row in rows)
+        lines.writerows(row.csv_row() for row in rows)
 
 
 def _scores(answers: Sequence[tuple[Case, bool, bool, str]]) -> dict[tuple[str, str], Score]:

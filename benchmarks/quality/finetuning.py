@@ -23,7 +23,7 @@ from recordings.finetuning.studies import TunedStudy, studies
 
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
-from advisor.engine.trained import FILE, Trained, write
+from advisor.engine.trained import FILE, TrainedCounts, replace_script_rows
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study.assemble import assemble
 
@@ -79,10 +79,10 @@ def main() -> None:
     print(scores(rows, lacking(judged, seen)), end="\n\n")
     print(counts(judged, labelled, seen, len(seeds)))
     if options.write:
-        write(SCRIPTS[options.by], rows)
+        replace_script_rows(SCRIPTS[options.by], rows)
 
 
-def trained(rule: str, judged: Sequence[TunedStudy], seen: Verdicts, script: str) -> Trained:
+def trained(rule: str, judged: Sequence[TunedStudy], seen: Verdicts, script: str) -> TrainedCounts:
     """Return one rule's counts. Without the data that the rule needs, a study with the cause is missed, and one without does not
     count."""
     on = [s.name for s in judged if rule in s.fires]
@@ -92,7 +92,7 @@ def trained(rule: str, judged: Sequence[TunedStudy], seen: Verdicts, script: str
         sum(seen[name, rule, status] for name in names)
         for status, names in (("quiet", off), ("fired", on), ("fired", off))
     )
-    return Trained(rule, script, positives, detected, quiet + false, false)
+    return TrainedCounts(rule, script, positives, detected, quiet + false, false)
 
 
 def lacking(judged: Sequence[TunedStudy], seen: Verdicts) -> Mapping[str, int]:
@@ -104,7 +104,7 @@ def lacking(judged: Sequence[TunedStudy], seen: Verdicts) -> Mapping[str, int]:
     return count
 
 
-def scores(rows: Sequence[Trained], without_data: Mapping[str, int]) -> str:
+def scores(rows: Sequence[TrainedCounts], without_data: Mapping[str, int]) -> str:
     lines = [["rule", "recall (of)", "false alarms (of)", "could not judge"]]
     for row in rows:
         recall, false = row.detected / (row.positives or 1), row.false_alarms / (row.negatives or 1)

@@ -91,13 +91,13 @@ def forecast_outcome(half: HalfCurve) -> tuple[float, float, float, float] | Non
     """Return (result below the interval, above it, width of the interval, bounds outside the possible values) for a forecast; None
     if the advisor would make no forecast."""
     try:
-        (ending,) = curve_tails.best_endings(half.study, 1, 1.0)
+        (ending,) = curve_tails.best_curve_endings(half.study, 1, 1.0)
     except MissingData:
         return None
-    if not ending.end.improving(curve_tails.MATERIAL, 0.05):
+    if not ending.end.is_improving(curve_tails.MIN_WORTHWHILE_GAIN, 0.05):
         return None
-    made = curve_tails.forecast(half.study, ending)
-    floor = curve_tails.cost_floor(half.study, half.study.cost_curve(half.trial).values)
+    made = curve_tails.forecast_longer_training(half.study, ending)
+    floor = curve_tails.lowest_possible_cost(half.study, half.study.cost_curve(half.trial).values)
     costs = sorted(half.study.objective_value(v) for v in (made.low, made.high))
     beyond = costs[0] < floor - 1e-12
     best = half.best if half.study.minimize else -half.best

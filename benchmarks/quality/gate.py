@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from cases import REAL
 
-from advisor.history.case import MAX_SEEDS
-from advisor.history.gate import DEFAULT_WORTHWHILE_GAIN, ERROR, MAX_MISS_PROBABILITY
+from advisor.history.case import MAX_RUNS_PER_SETTING
+from advisor.history.gate import DEFAULT_WORTHWHILE_GAIN, MAX_MISS_PROBABILITY, MAX_WRONGLY_KEPT_SHARE
 from advisor.model.space import FloatArray
 from advisor.stats import difference
 from advisor.stats.sequential import NoiseFloor, RunSample, SequentialTest, SignificanceLevels
@@ -50,7 +50,7 @@ class SimulatedSetting:
 
     @property
     def sample(self) -> RunSample:
-        return RunSample.of(np.array(self.costs))
+        return RunSample.from_costs(np.array(self.costs))
 
 
 @dataclass
@@ -170,8 +170,12 @@ def _judge(
     run: Callable[[SimulatedSetting], None],
 ) -> tuple[bool, int]:
     """Ask the gate after each run until it decides. Return (whether the proposal is kept, number of further runs)."""
-    levels = SignificanceLevels.levels_in_loop(number + 1, repeat, keeps, error=ERROR, miss=MAX_MISS_PROBABILITY)
-    others = difference.pooled([np.array(s.costs) for s in settings if s is not candidate and s is not incumbent])
+    levels = SignificanceLevels.levels_in_loop(
+        number + 1, repeat, keeps, error=MAX_WRONGLY_KEPT_SHARE, miss=MAX_MISS_PROBABILITY
+    )
+    others = difference.pooled_deviation(
+        [np.array(s.costs) for s in settings if s is not candidate and s is not incumbent]
+    )
     runs = 0
     while True:
         pair = candidate.sample, incumbent.sample
@@ -181,13 +185,13 @@ def _judge(
                 run(setting)
                 runs += 1
             continue
-        squares = sum(s.squares for s in pair) + (others[0] ** 2 * others[1] if others else 0)
+        squares = sum(s.sum_of_squares for s in pair) + (others[0] ** 2 * others[1] if others else 0)
         floor = NoiseFloor(math.sqrt(squares / freedom), freedom)
-        fresh = RunSample.of(np.array(candidate.costs[1:])) if len(candidate.costs) > 1 else None
+        fresh = RunSample.from_costs(np.array(candidate.costs[1:])) if len(candidate.costs) > 1 else None
         test = SequentialTest(pair[0], fresh, pair[1], floor, DEFAULT_WORTHWHILE_GAIN * floor.sd, levels)
         if test.decision != "not decided":
             return test.decision == "keep", runs
-        more = test.next_run(MAX_SEEDS)
+        more = test.next_run(MAX_RUNS_PER_SETTING)
         if more == (0, 0):
             return False, runs
         run(candidate if more[0] else incumbent)

@@ -41,9 +41,9 @@ import pyarrow.parquet as pq
 from cases import REAL, RECORDED
 
 from advisor.engine.guard import hindsight
-from advisor.engine.guard.policy import Policy, Progress
-from advisor.engine.guard.replay import Stopper, guard_stopper, not_finite, replay
-from advisor.engine.guard.verdicts import MIN_MOVED_SHARE, diverging_lost_share, steps_siblings_left_start
+from advisor.engine.guard.policy import Policy, TrialProgress
+from advisor.engine.guard.replay import Stopper, guard_stopper, not_finite, replay_trials
+from advisor.engine.guard.verdicts import MIN_LEARNING_GAIN_SHARE, diverging_lost_share, steps_siblings_left_start
 
 SOURCES: Mapping[str, Sequence[Path]] = {
     "TaskSet": [REAL.folder / "taskset"],
@@ -56,7 +56,7 @@ MIN_EVALUATIONS = 5
 MAX_LOST = 0.01
 """Share of studies with a lost winner above which a task is listed."""
 
-Task = Sequence[Progress]
+Task = Sequence[TrialProgress]
 
 
 def tasks(folder: Path) -> Iterator[tuple[str, Task]]:
@@ -64,7 +64,7 @@ def tasks(folder: Path) -> Iterator[tuple[str, Task]]:
     columns = ["study", "trial", "metric", "step", "value"]
     table = pq.read_table(folder / "curves.parquet", columns=columns).to_pandas()
     curves = dict(tuple(table.groupby(["study", "trial", "metric"], observed=True)))
-    found: dict[str, list[Progress]] = defaultdict(list)
+    found: dict[str, list[TrialProgress]] = defaultdict(list)
     for row in pq.read_table(folder / "trials.parquet").to_pylist():
         curve = curves.get((row["study"], row["trial"], row["objective"]))
         extra = json.loads(row.get("extra") or "{}")
@@ -74,10 +74,12 @@ def tasks(folder: Path) -> Iterator[tuple[str, Task]]:
         sign = 1.0 if row["direction"].startswith("min") else -1.0
         steps = curve["step"].to_numpy(np.int64)
         length = float(extra.get("step_hint") or extra.get("max_train_steps") or np.nan)
-        found[_name_of_task(row["study"])].append(Progress(steps, sign * curve["value"].to_numpy(np.float64), length))
+        found[_name_of_task(row["study"])].append(
+            TrialProgress(steps, sign * curve["value"].to_numpy(np.float64), length)
+        )
     for name, trials in found.items():
         longest = float(max(t.steps[-1] for t in trials))
-        planned = [t if np.isfinite(t.length) else Progress(t.steps, t.costs, longest) for t in trials]
+        planned = [t if np.isfinite(t.length) else TrialProgress(t.steps, t.costs, longest) for t in trials]
         if len(planned) >= MIN_TRIALS:
             yield name, planned
 
@@ -88,7 +90,7 @@ def _name_of_task(study: str) -> str:
     return head if tail.startswith("study_") else study
 
 
-def draw_studies(task: Task, studies: int, seed: list[int]) -> Iterator[list[Progress]]:
+def draw_studies(task: Task, studies: int, seed: list[int]) -> Iterator[list[TrialProgress]]:
     """Yield random studies of a task's trials."""
     rng = np.random.default_rng(seed)
     for _ in range(studies):
@@ -122,17 +124,17 @@ class ReplayCounts:
 
 
 def measure(
-    trials: list[Progress], make: Callable[[], Stopper], workers: int, alarms: FalseAlarms | None = None
+    trials: list[TrialProgress], make: Callable[[], Stopper], workers: int, alarms: FalseAlarms | None = None
 ) -> ReplayCounts:
     """Return the counts for one study. make: returns a new stopping method. alarms: counts false verdicts on healthy trials."""
     stopper, false = make(), 0
-    stopped: list[Progress] = []
+    stopped: list[TrialProgress] = []
     alarmed: set[int] = set()
     false_alarm = (lambda *_: False) if alarms is None else alarms.false_alarm
     finals = [float(t.best[-1]) for t in trials]
     middle, lowest = float(np.median(finals)), min(finals)
 
-    def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
+    def stops(trial: TrialProgress, at: int, completed: Sequence[TrialProgress]) -> bool:
         nonlocal false
         stop = stopper(trial, at, completed)
         healthy = bool(trial.best[-1] < middle)
@@ -146,7 +148,7 @@ def measure(
             alarmed.add(id(trial))
         return stop
 
-    ends = replay(trials, stops, workers)
+    ends = replay_trials(trials, stops, workers)
     steps = sum(float(t.steps[-1]) for t in trials)
     used = sum(float(t.steps[end - 1]) for t, end in zip(trials, ends, strict=True))
     winner = min(trials, key=lambda t: float(t.best[-1]))
@@ -165,27 +167,29 @@ class FalseAlarms:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._diverging: dict[Progress, list[bool]] = {}
+        self._diverging: dict[TrialProgress, list[bool]] = {}
 
-    def false_alarm(self, trial: Progress, at: int, completed: Sequence[Progress], lowest: float) -> bool:
+    def false_alarm(self, trial: TrialProgress, at: int, completed: Sequence[TrialProgress], lowest: float) -> bool:
         """Return whether the guard falsely calls the trial stuck, diverging or not finite: the trial improves later. lowest: cost
         of the study's best trial."""
         if not trial.best[-1] < trial.best[at]:
             return False
         first = float(trial.costs[0])
-        if not first - trial.best[at] > MIN_MOVED_SHARE * (first - lowest) and self._is_stuck(trial, at, completed):
+        if not first - trial.best[at] > MIN_LEARNING_GAIN_SHARE * (first - lowest) and self._is_stuck(
+            trial, at, completed
+        ):
             return True  # the first condition follows from the second and is faster to check
         return not_finite(trial, at) or self._is_diverging(trial, at)
 
-    def _is_diverging(self, trial: Progress, at: int) -> bool:
+    def _is_diverging(self, trial: TrialProgress, at: int) -> bool:
         if trial not in self._diverging:
             found = [diverging_lost_share(trial, k, self._policy) is not None for k in range(len(trial.steps))]
             self._diverging[trial] = found
         return self._diverging[trial][at]
 
-    def _is_stuck(self, trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
+    def _is_stuck(self, trial: TrialProgress, at: int, completed: Sequence[TrialProgress]) -> bool:
         siblings = [s for s in completed if np.isfinite(s.best[-1])]
-        if len(siblings) < self._policy.siblings or not self._policy.enough_evaluations(siblings):
+        if len(siblings) < self._policy.siblings or not self._policy.has_enough_evaluations(siblings):
             return False
         return steps_siblings_left_start(trial, at, siblings, self._policy) is not None
 
@@ -193,7 +197,7 @@ class FalseAlarms:
 # --- other ways to stop ----------------------------------------------------------------------------------------------------------
 
 
-def only_not_finite(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:  # noqa: ARG001
+def only_not_finite(trial: TrialProgress, at: int, completed: Sequence[TrialProgress]) -> bool:  # noqa: ARG001
     return not_finite(trial, at)
 
 
@@ -207,7 +211,7 @@ def optuna_stopper(make_pruner: Callable[[int], Any], evaluations: int) -> Stopp
     study = optuna.create_study(study_name="replay", pruner=make_pruner(evaluations), sampler=sampler)
     begun: dict[int, Any] = {}
 
-    def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:  # noqa: ARG001
+    def stops(trial: TrialProgress, at: int, completed: Sequence[TrialProgress]) -> bool:  # noqa: ARG001
         if id(trial) not in begun:
             begun[id(trial)] = study.ask()
         mine = begun[id(trial)]
@@ -227,7 +231,7 @@ WARMUPS = (0.25, 0.5, 0.75)
 """Shares of a training, before which a median pruner stops no trial."""
 
 
-def ways_to_stop(trials: Sequence[Progress]) -> Mapping[str, Callable[[], Stopper]]:
+def ways_to_stop(trials: Sequence[TrialProgress]) -> Mapping[str, Callable[[], Stopper]]:
     """Return functions that create the stopping methods other than the guard, for a study."""
     from optuna.pruners import HyperbandPruner
 
@@ -287,7 +291,9 @@ def table(options: argparse.Namespace) -> None:
 # --- hindsight -------------------------------------------------------------------------------------------------------------------
 
 
-def split_into_halves(task: Task, studies: int, seed: list[int]) -> Iterator[tuple[list[Progress], list[Progress]]]:
+def split_into_halves(
+    task: Task, studies: int, seed: list[int]
+) -> Iterator[tuple[list[TrialProgress], list[TrialProgress]]]:
     """Yield pairs of studies of the same task that have no trials in common."""
     rng = np.random.default_rng(seed)
     for _ in range(studies):
@@ -296,13 +302,13 @@ def split_into_halves(task: Task, studies: int, seed: list[int]) -> Iterator[tup
         yield [task[i] for i in order[:count]], [task[i] for i in order[count : 2 * count]]
 
 
-def safe_settings(trials: list[Progress], workers: int) -> Sequence[str] | None:
+def safe_settings(trials: list[TrialProgress], workers: int) -> Sequence[str] | None:
     """Return the settings of stopping methods that would not have stopped the best trial, sorted by saved steps, largest first;
     None if complete trials or evaluations are too few."""
     whole = {id(t) for t in trials if np.isfinite(t.costs[-1])}
-    if len(whole) < hindsight.MIN_TRIALS or not Policy().enough_evaluations([t for t in trials if id(t) in whole]):
+    if len(whole) < hindsight.MIN_TRIALS or not Policy().has_enough_evaluations([t for t in trials if id(t) in whole]):
         return None
-    found = hindsight.outcomes(trials, whole, hindsight.other_stoppers(), workers, noise=0.0)
+    found = hindsight.replay_outcomes(trials, whole, hindsight.pruning_stoppers(), workers, noise=0.0)
     return [o.name for o in sorted(found, key=lambda o: -o.saved) if not o.lost and o.saved]
 
 
@@ -311,7 +317,7 @@ def hindsight_table(options: argparse.Namespace) -> None:
     for source in options.sources:
         for workers in options.workers:
             counts: dict[str, ReplayCounts] = {
-                n: ReplayCounts() for n in ("guard", "best safe setting", *hindsight.other_stoppers())
+                n: ReplayCounts() for n in ("guard", "best safe setting", *hindsight.pruning_stoppers())
             }
             for name, task in tasks_of(source):
                 for first, second in split_into_halves(
@@ -331,7 +337,7 @@ def hindsight_table(options: argparse.Namespace) -> None:
 
 
 def _other_stopper(name: str) -> Stopper:
-    return hindsight.other_stoppers()[name]()
+    return hindsight.pruning_stoppers()[name]()
 
 
 def _short_name(way: str) -> str:

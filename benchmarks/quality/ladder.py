@@ -185,7 +185,7 @@ def study(family: Family, losses: dict[int, FloatArray], trials: Sequence[Trial]
     """Return a study that consists of these trials."""
     store = Store("ladder")
     for width, i, seed in trials:
-        tags = {contract.TAG_PARAMETERS: str(family.parameters(width)), contract.TAG_SEED: str(seed)}
+        tags = {contract.TAG_MODEL_PARAMETERS: str(family.parameters(width)), contract.TAG_SEED: str(seed)}
         metrics = {"val/loss": ([family.steps], [losses[width][i, seed]])}
         store.log({"learning_rate": RATES[i], "width": width}, metrics, tags=tags)
     return assemble(store.experiment(), objective="val/loss", direction="minimize")

@@ -29,10 +29,10 @@ from recordings.schedule_causes import RULE as SCHEDULE_RULE, schedule_studies
 
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
-from advisor.engine.trained import FILE, Trained, write
+from advisor.engine.trained import FILE, TrainedCounts, replace_script_rows
 from advisor.model.finding import Verdict
 from advisor.model.spec import Sampler
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 from advisor.tracking.study.assemble import assemble
 
 SCRIPT = Path(__file__).name
@@ -56,14 +56,14 @@ class Answer:
 def answers(study: RecordedStudy, seed: int) -> Iterator[Answer]:
     """Train the study with this seed, and yield the verdicts of the rules for which the study has labels."""
     design = spec(study).model_copy(update={"sampler": Sampler(seed=seed)})
-    experiment = record(study.name, study.training, list(sample(design, study.trials)), 1000 * seed)
+    experiment = record(study.name, study.training, list(draw_trials(design, study.trials)), 1000 * seed)
     data = assemble(experiment, spec=design)
     wanted = {label.rule: label.fires for label in study.labels if label.rule in (*RULES, SCHEDULE_RULE)}
     for verdict in judge(data, [r for r in load_rules() if r.rule_id() in wanted]):
         yield Answer(study.name, seed, verdict.rule, wanted[verdict.rule], verdict)
 
 
-def counts(listed: list[Answer]) -> list[Trained]:
+def counts(listed: list[Answer]) -> list[TrainedCounts]:
     """Return the counts of right and wrong verdicts for each rule. A study that lacks the data that a rule needs does not count as
     a study without the rule's cause."""
     by_rule: dict[str, list[Answer]] = defaultdict(list)
@@ -73,7 +73,7 @@ def counts(listed: list[Answer]) -> list[Trained]:
     for rule, mine in by_rule.items():
         yes = [a.verdict.status == "fired" for a in mine if a.fires]
         no = [a.verdict.status == "fired" for a in mine if not a.fires and a.verdict.status != "not-assessed"]
-        rows.append(Trained(rule, SCRIPT, len(yes), sum(yes), len(no), sum(no)))
+        rows.append(TrainedCounts(rule, SCRIPT, len(yes), sum(yes), len(no), sum(no)))
     return rows
 
 
@@ -82,7 +82,7 @@ def table(listed: list[Answer]) -> str:
     not judge."""
     lacking = Counter(a.rule for a in listed if a.verdict.status == "not-assessed")
     rows = [["rule", "recall", "false alarms", "could not judge"]]
-    rows += [[f"`{row.rule}`", *row.rates(), str(lacking[row.rule])] for row in counts(listed)]
+    rows += [[f"`{row.rule}`", *row.rate_texts(), str(lacking[row.rule])] for row in counts(listed)]
     return markdown(rows)
 
 
@@ -111,7 +111,7 @@ def main() -> None:
                     text = a.verdict.reason or "; ".join(str(f.message) for f in a.verdict.findings)
                     print(f"wrong: {a.study}, seed {seed}, {a.rule}: {a.verdict.status} {text}", flush=True)
     if options.write:
-        write(SCRIPT, counts(listed))
+        replace_script_rows(SCRIPT, counts(listed))
     print(f"\n{table(listed)}\n\n{len(listed)} answers, {time.perf_counter() - started:.0f} s")
 
 

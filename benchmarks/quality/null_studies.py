@@ -90,7 +90,7 @@ def noise_results(
         noise = random.normal(size=count)
         if adaptive:
             _move_near_best(random, params, noise)
-        rates = SPACE["learning_rate"].to_unit([p["learning_rate"] for p in params])
+        rates = SPACE["learning_rate"].to_positions([p["learning_rate"] for p in params])
         costs = 20 + noise + (12 * (rates - 0.5) ** 2 if bowl else 0.0)
         bad = random.uniform(size=count) < (np.where(rates > 0.7, 0.95, 0.0) if cliff else failed)
         values = [np.array([np.nan if b else round(c, digits)]) for b, c in zip(bad, costs, strict=True)]
@@ -109,7 +109,9 @@ def _move_near_best(random: Random, params: list[dict[str, Any]], noise: FloatAr
             good = np.argsort(noise[:i])[: max(i // 4, 1)]
             model = params[int(random.choice(good))]
             params[i] = {
-                k: v if not SPACE[k].numeric else SPACE[k].draw(_position_near(random, float(SPACE[k].to_unit([v])[0])))
+                k: v
+                if not SPACE[k].numeric
+                else SPACE[k].draw(_position_near(random, float(SPACE[k].to_positions([v])[0])))
                 for k, v in model.items()
             }
 

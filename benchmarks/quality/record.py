@@ -32,7 +32,7 @@ from rich.progress import Progress, TimeElapsedColumn
 from advisor import contract
 from advisor.model.space import FloatArray
 from advisor.model.spec import Objective, Sampler, StudySpec
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores.reading import read_experiment
 
@@ -44,7 +44,7 @@ TICK_S = 1 / 16
 """Resolution of logged times in seconds."""
 _MACHINE = {
     contract.TAG_COMMAND, contract.TAG_DEVICE, contract.TAG_LIBRARIES, contract.TAG_GIT_COMMIT, contract.TAG_GIT_DIRTY,
-    contract.TAG_SPOOL, contract.TAG_SIDECAR, contract.TAG_BACKENDS,
+    contract.TAG_SPOOL, contract.TAG_CURVE_FILES, contract.TAG_BACKENDS,
 }  # fmt: skip
 """Tags that describe the machine on which the studies were recorded instead of the training."""
 _TIMINGS = {contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME, contract.EXAMPLES_PER_SECOND}
@@ -72,7 +72,7 @@ def trials(study: RecordedStudy) -> list[dict[str, Any]]:
     """Return the hyperparameters of each trial of the study."""
     if study.fixed:
         return [dict(params) for params in study.fixed]
-    return list(sample(spec(study), study.trials))
+    return list(draw_trials(spec(study), study.trials))
 
 
 def spec(study: RecordedStudy) -> StudySpec:

@@ -27,7 +27,7 @@ from rich.progress import track
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.engine.rule import Rule
-from advisor.history.predict import with_predictions
+from advisor.history.predict import add_predictions
 from advisor.model.errors import AdvisorError
 from advisor.planning import plan
 
@@ -49,7 +49,7 @@ def record(case: Case) -> str:
         return json.dumps({"view": case.view, "error": True})
     verdicts = judge(study, rules())
     next_round = plan(study, verdicts, rules())
-    specs = with_predictions(study, verdicts, next_round.specs, rules())
+    specs = add_predictions(study, verdicts, next_round.specs, rules())
     line = {
         "view": case.view,
         "verdicts": [

@@ -31,8 +31,8 @@ import sqlalchemy
 from fault_servers import FaultyProxy, Postgres, TrackingServer, until
 
 from advisor import contract
-from advisor_logging.spool import EVENT, STEPS, Frame, Position, _complete_frames
-from advisor_logging.windows import WindowReducer
+from advisor_logging.spool import EVENT, STEPS, SpoolFrame, SpoolPosition, _complete_frames
+from advisor_logging.windows import RowWindowReducer
 
 Key = tuple[str, int, int, str]
 """(metric, step, milliseconds since 1970, value as text) of one point."""
@@ -255,19 +255,19 @@ def wait_for_delivery(stage: Stage, training: Training, within_s: float = 300.0)
     )
 
 
-def _read_recorded(path: Path) -> Iterator[Frame]:
+def _read_recorded(path: Path) -> Iterator[SpoolFrame]:
     for kind, payload, _ in _complete_frames(path.read_bytes()):
         if kind != EVENT:
-            yield Frame(kind, payload, Position(), Position())
+            yield SpoolFrame(kind, payload, SpoolPosition(), SpoolPosition())
 
 
-def _first_ms(frames: list[Frame]) -> int:
+def _first_ms(frames: list[SpoolFrame]) -> int:
     return min(int(frame.columns()[1][0]) for frame in frames)
 
 
-def _points(frames: list[Frame]) -> Counter[Key]:
+def _points(frames: list[SpoolFrame]) -> Counter[Key]:
     """Return the points that the store should have; they are computed from the rows, independently of the shipper."""
-    windows, points = WindowReducer(), []
+    windows, points = RowWindowReducer(), []
     for frame in frames:
         for step, time_ms, values in frame.rows():
             if frame.kind == STEPS:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from advisor.interop.importers.mlflow_runs import TAG_SOURCE, UNFINISHED_PREFIX
+from advisor.interop.importers.mlflow_runs import SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX
 
 Words = tuple[Sequence[str], Mapping[str, str]]
 VOLATILE = ("mlflow.user", "mlflow.source.name", "mlflow.source.type", "advisor.launch")
@@ -95,7 +95,9 @@ def runs(database: sqlite3.Connection) -> dict[str, object]:
         for table in ("params", "tags", "metrics", "latest_metrics"):
             rows = database.execute(f"SELECT * FROM {table} WHERE run_uuid = ?", (id,)).fetchall()
             parts.append(sorted([c for c in row if c != id] for row in rows if not set(row) & set(VOLATILE)))
-        if facts[0] == "RUNNING" or dict(parts[2]).get(TAG_SOURCE, UNFINISHED_PREFIX).startswith(UNFINISHED_PREFIX):
+        if facts[0] == "RUNNING" or dict(parts[2]).get(SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX).startswith(
+            UNFINISHED_RUN_PREFIX
+        ):
             continue
         number = sum(other.split("#")[0] == name for other in complete)
         complete[f"{name}#{number}" if number else name] = json.dumps(parts, default=str)

@@ -17,8 +17,8 @@ from kill_base import KilledCommand, Words, files_below, write_source
 from kill_run import serve_logging
 from kills import Victim
 
-from advisor.contract import TAG_SIDECAR
-from advisor.interop.importers.mlflow_runs import TAG_SOURCE
+from advisor.contract import TAG_CURVE_FILES
+from advisor.interop.importers.mlflow_runs import SOURCE_RUN_TAG
 
 # --- import ---------------------------------------------------------------------------------------------------------------------
 
@@ -74,11 +74,11 @@ class Analyze(KilledCommand):
         super().__init__(folder)
         from advisor import analyze
         from advisor.interop.importers.importing import import_runs
-        from advisor.interop.importers.tabular import Tabular
+        from advisor.interop.importers.tabular import TableImporter
 
         self.renew()
         uri = f"sqlite:///{self.store}"
-        runs = Tabular("csv").find_runs(write_source(folder / "source", points))
+        runs = TableImporter("csv").find_runs(write_source(folder / "source", points))
         import_runs(runs, tracking_uri=uri, experiment="e", objective="val_loss", direction="minimize")
         self._out, self._cache = folder / "out", folder / "cache"
         os.environ["ADVISOR_CACHE"] = "off"
@@ -145,7 +145,7 @@ class Sync(KilledCommand):
             }
             about |= {
                 "start_ms": 1_700_000_000_000,
-                "source_tags": {TAG_SOURCE: name},
+                "source_tags": {SOURCE_RUN_TAG: name},
                 "tracking_uri": "sqlite:///x.db",
             }
             spool.write_json(place / "run.json", {**about, "cwd": str(folder), "host": "", "process": 2**22 + 1})
@@ -186,7 +186,7 @@ class Sync(KilledCommand):
 
 def _without_sidecar(run: object) -> object:
     facts, params, tags, *points = json.loads(str(run))
-    return facts, params, [tag for tag in tags if tag[0] != TAG_SIDECAR], *points
+    return facts, params, [tag for tag in tags if tag[0] != TAG_CURVE_FILES], *points
 
 
 # --- all of them ----------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from fault_servers import MariaDB, Postgres, TrackingServer
 
 from advisor.interop.importers.importing import open_writer
 from advisor.interop.importers.mlflow_runs import NewRun
-from advisor.interop.importers.points import Points
+from advisor.interop.importers.points import MetricPoints
 from advisor.tracking.points import cache
 from advisor.tracking.stores.client import quiet_mlflow
 from advisor.tracking.stores.reading import read_experiment
@@ -46,7 +46,7 @@ def main() -> None:
     for option, default in (("--runs", 1000), ("--metrics", 6), ("--points", 500)):
         parser.add_argument(option, type=int, default=default)
     size = parser.parse_args()
-    os.environ[cache.FOLDER_VARIABLE] = "off"
+    os.environ[cache.CACHE_FOLDER_VARIABLE] = "off"
     with tempfile.TemporaryDirectory() as folder:
         uri = f"sqlite:///{folder}/mlflow.db"
         seconds, _ = seconds_of(lambda: write_curves(uri, size.runs, size.metrics, size.points))
@@ -168,7 +168,9 @@ def write_curves(uri: str, runs: int, metrics: int, points: int) -> None:
                 ended_ms=start + points,
                 params={"lr": repr(10 ** noise.uniform(-4, 0)), "layers": str(noise.integers(1, 9))},
                 tags={"part": str(i % one_of)},
-                points={f"metric {m}": Points(steps, noise.normal(size=points), start + steps) for m in range(metrics)},
+                points={
+                    f"metric {m}": MetricPoints(steps, noise.normal(size=points), start + steps) for m in range(metrics)
+                },
             )
 
     with open_writer(uri) as writer:

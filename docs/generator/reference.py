@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from advisor.cli.main import cli
-from advisor.engine.pages import beyond_the_playbook, by_chapter, chapter, rule_page
+from advisor.engine.pages import beyond_playbook_table, chapter_of_rule, rule_page, rule_tables
 from advisor.engine.registry import load_rules
 from advisor.engine.rule import Rule
 from advisor.model import spec_yaml
@@ -56,7 +56,7 @@ def rules_nav() -> list[dict[str, list[str]]]:
     """Return the paths of the rules' pages by chapter."""
     chapters: dict[str, list[str]] = {}
     for rule in rules():
-        chapters.setdefault(chapter(rule), []).append(f"rules/{rule.rule_id()}.md")
+        chapters.setdefault(chapter_of_rule(rule), []).append(f"rules/{rule.rule_id()}.md")
     return [{name: paths} for name, paths in chapters.items()]
 
 
@@ -82,7 +82,7 @@ def plans() -> Mapping[str, str]:
 
 def _rules() -> str:
     intro = "`advisor rules` prints this list; `advisor explain RULE` prints the page of a rule."
-    return f"# Rules\n\n{intro}\n{by_chapter(rules(), lambda rule: f'{rule.rule_id()}.md')}\n\n{beyond_the_playbook(rules())}\n"
+    return f"# Rules\n\n{intro}\n{rule_tables(rules(), lambda rule: f'{rule.rule_id()}.md')}\n\n{beyond_playbook_table(rules())}\n"
 
 
 def _plans() -> str:
@@ -134,7 +134,7 @@ def _all_commands(name: str, command: click.Command) -> Iterator[tuple[str, clic
 
 
 def _study_file() -> str:
-    schema = spec_yaml.schema()
+    schema = spec_yaml.study_file_schema()
     parts = [
         "# The study file",
         "One study: one goal, the space it searches, and how its trials are run. `advisor` writes it, people edit it, and "

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from advisor_logging.table import Table
+from advisor_logging.table import MetricTable
 from advisor_pytorch import TuningLogger
 from advisor_pytorch.facts.observations import Observations
 
@@ -17,7 +17,7 @@ from advisor_pytorch.facts.observations import Observations
 class RowChunk:
     """A chunk that is ready."""
 
-    def __init__(self, table: Table, windowed: bool = True) -> None:
+    def __init__(self, table: MetricTable, windowed: bool = True) -> None:
         self.table, self.windowed = table, windowed
 
     def __len__(self) -> int:
@@ -26,14 +26,14 @@ class RowChunk:
     def ready(self) -> bool:
         return True
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[MetricTable]:
         return [self.table]
 
 
 def steps(first: int, count: int) -> RowChunk:
     at = list(range(first, first + count))
     return RowChunk(
-        Table(at, [1_700_000_000_000 + s for s in at], {f"m{i}": [float(s) for s in at] for i in range(8)}), True
+        MetricTable(at, [1_700_000_000_000 + s for s in at], {f"m{i}": [float(s) for s in at] for i in range(8)}), True
     )
 
 

@@ -20,8 +20,8 @@ import pytest
 
 from advisor.engine.judge import judge
 from advisor.engine.pages import rule_page
-from advisor.engine.registry import chapters, load_rules
-from advisor.model.spec_yaml import load
+from advisor.engine.registry import load_rules, rule_chapters
+from advisor.model.spec_yaml import load_study_file
 from tests.advisor.report.studies import make_study
 
 # One process builds the site once for all of them.
@@ -104,7 +104,7 @@ def test_the_study_file_s_keys_are_all_described(site: Path) -> None:
         assert re.search(rf"\b{key}\b", text), key
 
 
-@pytest.mark.parametrize("chapter", chapters())
+@pytest.mark.parametrize("chapter", rule_chapters())
 def test_each_chapter_has_a_worked_example_with_its_picture(site: Path, chapter: str) -> None:
     page = (site / "examples" / chapter / "index.html").read_text("utf-8")
     text = words(site / "examples" / chapter / "index.html").text
@@ -124,7 +124,7 @@ def test_a_worked_example_s_next_study_is_a_study_file(site: Path, tmp_path: Pat
     block = page.partition("<code>")[0] and re.search(r"<code><span class=\"c1\">.*?</code>", page, re.DOTALL)
     assert block
     (tmp_path / "next.yaml").write_text(Words(block[0]).text)
-    study = load(tmp_path / "next.yaml")
+    study = load_study_file(tmp_path / "next.yaml")
     assert study.goal == "Search higher learning_rate: 0.0015 to 0.1"  # by a decade: the range was 1e-4 to 0.01
     assert study.searched["learning_rate"].high == pytest.approx(0.1)
 

@@ -15,12 +15,12 @@ import pytest
 
 from advisor.engine.settings import find_settings
 from advisor.interop.importers import files, metric_tables, ray, tensorboard, trainer_state
-from advisor.interop.importers.metric_tables import Layout
+from advisor.interop.importers.metric_tables import TableLayout
 from advisor.interop.importers.optuna import OptunaStorage
-from advisor.interop.importers.tabular import Tabular
+from advisor.interop.importers.tabular import TableImporter
 from advisor.model import spec_yaml
 from advisor.model.errors import AdvisorError
-from advisor.report.figures.curves import _step_scale
+from advisor.report.figures.curves import _step_axis_scale
 from advisor.report.plot_data.model import TrialCurve
 from advisor.system import shell
 from advisor.tracking.study.inference import parse_params
@@ -62,13 +62,13 @@ def test_settings(name: str, content: str, tmp_path: Path) -> None:
 )
 def test_a_study_file(text: str, message: str) -> None:
     with pytest.raises(AdvisorError, match=message):
-        spec_yaml.loads(text)
+        spec_yaml.parse_study_file(text)
 
 
 def test_a_study_of_thousands_of_parameters_is_read_in_seconds() -> None:
     fixed = "".join(f"  p{i}: {{role: fixed, value: 1}}\n" for i in range(2000))
     begun = time.process_time()
-    spec_yaml.loads(f"study: s\nobjective: {{metric: m, direction: minimize}}\nparameters:\n{fixed}")
+    spec_yaml.parse_study_file(f"study: s\nobjective: {{metric: m, direction: minimize}}\nparameters:\n{fixed}")
     assert time.process_time() - begun < 20
 
 
@@ -114,12 +114,12 @@ def test_a_number_too_long_to_write_as_a_name(tmp_path: Path) -> None:
 def test_the_first_line_of_a_table(header: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"{header}\n1\n")
     with pytest.raises(AdvisorError, match=message):
-        Tabular("csv").find_runs(tmp_path / "a.csv")
+        TableImporter("csv").find_runs(tmp_path / "a.csv")
 
 
 def test_bytes_that_are_no_text_in_a_bad_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.csv").write_bytes("step,val,größe\n0,1.5,ü\n".encode() + b"1,2,\xff,4,5\n2,2.5,\xe9\n3,1,\xc3")
-    rows = metric_tables.read_run(tmp_path / "a.csv", Layout(step="step"))
+    rows = metric_tables.read_run(tmp_path / "a.csv", TableLayout(step="step"))
     assert rows.curves.points()["val"].values.tolist() == [1.5, 2.5, 1.0]
     assert capfd.readouterr().err == ""
 
@@ -127,7 +127,7 @@ def test_bytes_that_are_no_text_in_a_bad_row(tmp_path: Path, capfd: pytest.Captu
 def test_a_step_of_other_digits(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"step": "²", "loss": 1}\n')
     with pytest.raises(AdvisorError, match="whole number"):
-        metric_tables.read_run(tmp_path / "a.jsonl", Layout(step="step"))
+        metric_tables.read_run(tmp_path / "a.jsonl", TableLayout(step="step"))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_the_columns_of_a_parquet_file(columns: list[str], message: str, tmp_pat
     table = pa.table([pa.array([{"x": 1}]), pa.array([1])], names=columns)
     pq.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(AdvisorError, match=message):
-        Tabular("csv").find_runs(tmp_path / "a.parquet")
+        TableImporter("csv").find_runs(tmp_path / "a.parquet")
 
 
 def test_the_state_of_a_ray_experiment(tmp_path: Path) -> None:
@@ -192,8 +192,8 @@ def test_a_hyperparameter_without_a_name_or_with_one_of_pages(name: str) -> None
 def test_steps_where_floats_lie_far_apart() -> None:
     steps = [2**62, 2**62 + 10]
     curve = TrialCurve(trial="t", steps=steps, values=[1.0, 0.5])
-    assert len(_step_scale([curve], "linear", 0).ticks()) >= 1
-    assert np.isfinite(_step_scale([curve], "linear", 0)(steps[1]))
+    assert len(_step_axis_scale([curve], "linear", 0).ticks()) >= 1
+    assert np.isfinite(_step_axis_scale([curve], "linear", 0)(steps[1]))
 
 
 @pytest.mark.parametrize("name", ["", "x" * 10_000])

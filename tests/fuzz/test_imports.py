@@ -20,19 +20,19 @@ from advisor.interop.importers import (
     trainer_state,
     wandb,
 )
-from advisor.interop.importers.mlflow_runs import SafeNames, make_new_run
+from advisor.interop.importers.mlflow_runs import MlflowNames, convert_run
 from advisor.interop.importers.optuna import OptunaStorage
 from advisor.interop.importers.results_tsv import ResultsTsv
 from advisor.interop.importers.runs import Importer
 from advisor.interop.importers.tables import TidyTables
-from advisor.interop.importers.tabular import Tabular
+from advisor.interop.importers.tabular import TableImporter
 from tests.fuzz import sources
 from tests.fuzz.inputs import as_json, damaged, text, twisted
 from tests.fuzz.outcome import advisor, called, cases, place
 
 IMPORTERS: dict[str, Importer] = {
-    "csv": Tabular("csv"),
-    "jsonl": Tabular("jsonl"),
+    "csv": TableImporter("csv"),
+    "jsonl": TableImporter("jsonl"),
     "wandb": wandb,
     "lightning": lightning,
     "ray": ray,
@@ -46,13 +46,13 @@ IMPORTERS: dict[str, Importer] = {
 
 def read(kind: str, path: Path) -> None:
     """Do everything that an import does except writing to the store."""
-    names = SafeNames()
+    names = MlflowNames()
     for number, run in enumerate(IMPORTERS[kind].find_runs(path).runs):
-        new = make_new_run(run, run.read(), names, number)
+        new = convert_run(run, run.read(), names, number)
         for points in new.points.values():
             points.distinct()
         " ".join([new.name, *new.params, *new.params.values(), *new.tags.values(), *new.points, *new.source]).encode()
-    guess.find_kinds(str(path))
+    guess.detect_import_kinds(str(path))
 
 
 def ask(kind: str, contents: dict[str, bytes], named: str = "") -> None:

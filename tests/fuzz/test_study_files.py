@@ -84,9 +84,9 @@ def test_a_damaged_study_file(words: tuple[str, ...], content: bytes) -> None:
 @given(twisted(SPEC))
 def test_what_is_written_is_read_back(tree: Any) -> None:
     with place() as folder:
-        spec = called(lambda: spec_yaml.loads(written(tree).decode("utf-8", "replace")), folder=folder)
+        spec = called(lambda: spec_yaml.parse_study_file(written(tree).decode("utf-8", "replace")), folder=folder)
         if spec is not None:
-            again = spec_yaml.loads(spec_yaml.dump(spec, parent=spec))
+            again = spec_yaml.parse_study_file(spec_yaml.format_study_file(spec, parent=spec))
             assert repr(again) == repr(spec), "what is written is not read back"  # as text, since NaN is no NaN
 
 
@@ -174,7 +174,7 @@ def test_words_in_an_export_stay_words(kind: str, points: bool, texts: list[str]
     if spec is None:
         return
     with place() as folder:
-        (folder / "s.yaml").write_text(spec_yaml.dump(spec), encoding="utf-8")
+        (folder / "s.yaml").write_text(spec_yaml.format_study_file(spec), encoding="utf-8")
         words = ["export", kind, str(folder / "s.yaml"), *(["--points"] if points else [])]
         outcome = advisor(*words, folder=folder)
         if outcome.status == 0:
@@ -188,7 +188,7 @@ def test_words_in_a_command_stay_single_words(texts: list[str]) -> None:
     if spec is None:
         return
     with place() as folder:
-        (folder / "s.yaml").write_text(spec_yaml.dump(spec), encoding="utf-8")
+        (folder / "s.yaml").write_text(spec_yaml.format_study_file(spec), encoding="utf-8")
         command = ["train", "--x={word}", "{plain}", "{args}"]
         outcome = advisor("run", str(folder / "s.yaml"), "--dry-run", "--", *command, folder=folder)
         if outcome.status == 0:

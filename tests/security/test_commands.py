@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from advisor.cli import main
-from advisor.model.spec_yaml import load
+from advisor.model.spec_yaml import load_study_file
 
 HOSTILE = (
     "$(touch pwned)",
@@ -99,5 +99,5 @@ def test_a_spec_makes_no_object(text: str, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.yaml").write_text(text)
     with pytest.raises(AdvisorError):
-        load(tmp_path / "study.yaml")
+        load_study_file(tmp_path / "study.yaml")
     assert not (tmp_path / "pwned").exists()

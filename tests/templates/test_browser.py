@@ -10,7 +10,7 @@ import pytest
 
 from advisor.report import Report
 from advisor.report.formats import html
-from advisor.report.text.best_value import best_positions
+from advisor.report.text.best_value import best_step_positions
 from tests.templates.browsing import OPEN_ALL, Open, in_themes_and_widths, place_of_best, write
 from tests.templates.hostile import hostile_report
 
@@ -215,7 +215,7 @@ def test_a_bar_announces_its_ends_and_its_count(open_page: Open, page_file: Path
             break
         announced = page.locator("#live").inner_text()
         counts.append(int(announced.split("count: ")[1]))
-    assert sum(counts) == len(best_positions(report))
+    assert sum(counts) == len(best_step_positions(report))
     assert announced.startswith("95 to 100,")
 
 
@@ -297,10 +297,10 @@ def test_a_live_page_shows_the_newer_report_at_the_same_position(
 def test_a_live_page_lists_the_running_trials_above_the_report(
     open_page: Open, report: Report, page_file: Path, theme: str, width: int
 ) -> None:
-    from advisor.report.live import LiveReport, Row
+    from advisor.report.live import LiveReport, LiveTrialRow
 
-    def trial(id: str, state: str, message: str, done: float | None = 0.4, notes: tuple[str, ...] = ()) -> Row:
-        return Row(id, f"<b>{id}</b>" * 6, done, "40 %" if done else "step 30", state, state, message, notes)
+    def trial(id: str, state: str, message: str, done: float | None = 0.4, notes: tuple[str, ...] = ()) -> LiveTrialRow:
+        return LiveTrialRow(id, f"<b>{id}</b>" * 6, done, "40 %" if done else "step 30", state, state, message, notes)
 
     first = [
         trial("a", "doomed", "It is <i>far</i> behind."),

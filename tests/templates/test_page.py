@@ -20,8 +20,8 @@ from advisor.report import Report
 from advisor.report.formats import view
 from advisor.report.formats.markdown import escape_markdown
 from advisor.report.formats.sarif import render_sarif
-from advisor.report.text.run_command import run_command
-from advisor.report.text.study_diff import diff_specs
+from advisor.report.text.run_command import next_study_command
+from advisor.report.text.study_diff import diff_studies
 from advisor.system import resources
 from tests.advisor.report.studies import default_spec, make_report, make_study, make_verdicts, of_one_optimizer
 
@@ -272,9 +272,9 @@ def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:
         update={"rule": "space-shrink", "action": "Narrow it.", "explained_by": explained_by, "changes": (narrowed,)}
     )
     report = make_report(study, [Verdict(rule=f.rule, status="fired", findings=(f,)) for f in (cause, effect)])
-    (after,) = (row.after for row in diff_specs(report.spec, report.next[0]) if row.name == "weight_decay")
+    (after,) = (row.after for row in diff_studies(report.spec, report.next[0]) if row.name == "weight_decay")
     assert after == "1e-8 … 0.001, log"
-    made = view.cards(report)
+    made = view.finding_cards(report)
     assert [c.finding.action for c in view.cards_to_act_on(made, cause)] == [cause.action]
     merged = f"The next study has weight_decay {after}."
     to_do = report.to_html().partition('<ol class="todo">')[2].partition("</ol>")[0]
@@ -298,7 +298,7 @@ def test_every_change_of_the_first_study_has_its_reason() -> None:
     study = of_one_optimizer(40, dense=False)
     report = make_report(study, make_verdicts(study))
     changes = Markup(report.to_html().partition("<h3>What changes</h3>")[2].partition("Study file:")[0]).striptags()
-    rows = view.explained_changes(report)
+    rows = view.explained_study_changes(report)
     assert {row.name for row in rows} > {"learning_rate"}
     for i, row in enumerate(rows):
         # Rows in succession with the same reason share it.
@@ -319,5 +319,5 @@ def test_a_finding_of_thousands_of_trials_does_not_list_them_all() -> None:
 
 def test_the_command_breaks_only_between_words_and_copies_as_it_is(report: Report) -> None:
     shown = report.to_html().partition('<pre id="run-first"')[2].partition(">")[2].partition("</pre>")[0]
-    assert html.unescape(re.sub(r"</?span>", "", shown)) == run_command(report)
+    assert html.unescape(re.sub(r"</?span>", "", shown)) == next_study_command(report)
     assert all(" " not in word for word in re.findall(r"<span>(.*?)</span>", shown))

@@ -18,11 +18,11 @@ def studied(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path
     from kill_base import write_source
 
     from advisor.interop.importers.importing import import_runs
-    from advisor.interop.importers.tabular import Tabular
+    from advisor.interop.importers.tabular import TableImporter
 
     folder = tmp_path_factory.mktemp("studied")
     store = Path(shutil.copy(empty_store, folder / "mlflow.db"))
-    runs = Tabular("csv").find_runs(write_source(folder / "source", 200, 18))
+    runs = TableImporter("csv").find_runs(write_source(folder / "source", 200, 18))
     import_runs(runs, tracking_uri=f"sqlite:///{store}", experiment="e", objective="val_loss", direction="minimize")
     return store
 

@@ -132,13 +132,13 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     from advisor.interop.importers.importing import import_runs
-    from advisor.interop.importers.tabular import Tabular
+    from advisor.interop.importers.tabular import TableImporter
 
     running = Postgres()
     try:
         SqlAlchemyStore(running.uri, "./mlruns").engine.dispose()
         source = write_source(tmp_path_factory.mktemp("postgres") / "source", 200, 18)
-        runs = Tabular("csv").find_runs(source)
+        runs = TableImporter("csv").find_runs(source)
         import_runs(runs, tracking_uri=running.uri, experiment="e", objective="val_loss", direction="minimize")
         yield running
     finally:

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch.autograd.function import BackwardCFunction
 
-Facts = dict[str, Any]
+FactsByName = dict[str, Any]
 
-MAX_NODES = 20_000
-MAX_OPERATIONS = 24
+MAX_GRAPH_NODES = 20_000
+MAX_LISTED_OPERATIONS = 24
 _COPYING_OPERATIONS = (
     "T",
     "Transpose",
@@ -31,7 +31,15 @@ _COPYING_OPERATIONS = (
     "Squeeze",
 )
 """Operations that only rearrange or copy values, so their result is finite exactly if their input is finite."""
-_FINITE_OPERATIONS = ("Relu", "Gelu", "LeakyRelu", "Hardtanh", "MaxPool2DWithIndices", "Dropout", "NativeDropout")
+_FINITENESS_KEEPING_OPERATIONS = (
+    "Relu",
+    "Gelu",
+    "LeakyRelu",
+    "Hardtanh",
+    "MaxPool2DWithIndices",
+    "Dropout",
+    "NativeDropout",
+)
 """Operations that never create a non-finite value, but pass a non-finite input on to their output."""
 _OUTPUT_TENSOR_NAMES = ("result", "output", "result0", "result1", "result2", "out")
 
@@ -47,15 +55,15 @@ class AutogradGraph:
         """Whether the loss depends on at least one of the given parameters; a loss of another model in the same process does
         not."""
 
-    def forward_fault(self) -> Facts | None:
+    def forward_fault(self) -> FactsByName | None:
         """Return facts about the first operation with a non-finite result; None if there is no such operation, or if the
         graph's saved tensors were freed."""
         for i, node in enumerate(self.nodes):
-            if (fault := _find_fault(node)) is not None:
-                return fault | self._place(i)
+            if (fault := _non_finite_result_facts(node)) is not None:
+                return fault | self._neighbouring_parameters(i)
         return None
 
-    def between(self, bad: Collection[str]) -> Facts:
+    def between(self, bad: Collection[str]) -> FactsByName:
         """Return the operations in which a finite gradient became non-finite; if all gradients are finite, return the
         operations that compute the loss.
 
@@ -65,15 +73,17 @@ class AutogradGraph:
         last = touched[-1] if touched else max((i for i, own in enumerate(self._owned) if own), default=-1)
         clean = [i for i, own in enumerate(self._owned) if i > last and own]
         until = clean[0] if clean else len(self.nodes)
-        inside = [node for node in self.nodes[max(last, 0) : until] if _short_name(node) not in _COPYING_OPERATIONS]
+        inside = [
+            node for node in self.nodes[max(last, 0) : until] if _short_operation_name(node) not in _COPYING_OPERATIONS
+        ]
         return {
-            "operations": list(dict.fromkeys(map(_name_with_exponent, inside)))[-MAX_OPERATIONS:],
-            "custom": [_short_name(node) for node in inside if _is_custom(node)][:4],
+            "operations": list(dict.fromkeys(map(_operation_name_with_exponent, inside)))[-MAX_LISTED_OPERATIONS:],
+            "custom": [_short_operation_name(node) for node in inside if _is_custom_function(node)][:4],
             "after": self._owned[last][0] if last >= 0 else None,
             "before": self._owned[until][0] if clean else None,
         }
 
-    def _place(self, i: int) -> Facts:
+    def _neighbouring_parameters(self, i: int) -> FactsByName:
         """Return the parameters that the forward pass used last before operation i, and those that it used first after
         operation i."""
         before = [own[0] for own in self._owned[: i + 1] if own]
@@ -87,7 +97,7 @@ class AutogradGraph:
 def _reachable_nodes(root: Any) -> list[Any]:
     found: dict[Any, None] = {}
     waiting = [root] if root is not None else []
-    while waiting and len(found) < MAX_NODES:
+    while waiting and len(found) < MAX_GRAPH_NODES:
         node = waiting.pop()
         if node in found or hasattr(node, "variable"):
             continue
@@ -102,23 +112,28 @@ def _leaf_parameters(node: Any) -> Iterator[torch.Tensor]:
     for parent, _ in node.next_functions:
         if parent is not None and hasattr(parent, "variable"):
             yield parent.variable
-        elif parent is not None and _short_name(parent) in _COPYING_OPERATIONS:
+        elif parent is not None and _short_operation_name(parent) in _COPYING_OPERATIONS:
             yield from _leaf_parameters(parent)
 
 
-def _short_name(node: Any) -> str:
+def _short_operation_name(node: Any) -> str:
     return str(node.name()).rpartition("::")[2].removesuffix("0").removesuffix("Backward")
 
 
-def _name_with_exponent(node: Any) -> str:
+def _operation_name_with_exponent(node: Any) -> str:
     """Return the name of an operation, with its exponent as in `Pow(2)` if the exponent is at least 1: the derivative of such a
     power is finite at 0."""
-    name, exponent = _short_name(node), getattr(node, "_saved_exponent", None) if "Pow" in node.name() else None
+    name, exponent = (
+        _short_operation_name(node),
+        getattr(node, "_saved_exponent", None) if "Pow" in node.name() else None,
+    )
     return f"{name}({exponent:g})" if isinstance(exponent, (int, float)) and exponent >= 1 else name
 
 
-def _is_custom(node: Any) -> bool:
-    return isinstance(node, BackwardCFunction) and not _short_name(node).startswith(("Compiled", "Checkpoint"))
+def _is_custom_function(node: Any) -> bool:
+    return isinstance(node, BackwardCFunction) and not _short_operation_name(node).startswith(
+        ("Compiled", "Checkpoint")
+    )
 
 
 def _saved_tensors(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -138,15 +153,15 @@ def _saved_tensors(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
         return
 
 
-def _find_fault(node: Any) -> Facts | None:
-    op = _short_name(node)
+def _non_finite_result_facts(node: Any) -> FactsByName | None:
+    op = _short_operation_name(node)
     for name, tensor in _saved_tensors(node):
         if not tensor.numel():
             continue
         if why := _non_finite_reason(op, name, tensor):
             return {"operation": op, "why": why, "dtype": _dtype_name(tensor)}
         if bool((torch.isnan(tensor) | torch.isposinf(tensor)).any()):
-            return _find_origin(node, op, name, tensor)
+            return _non_finite_origin_facts(node, op, name, tensor)
     return None
 
 
@@ -165,19 +180,23 @@ def _non_finite_reason(op: str, name: str, tensor: torch.Tensor) -> str | None:
     return "root of a negative number" if op in ("Sqrt", "Rsqrt") and bool(torch.isnan(tensor).any()) else None
 
 
-def _find_origin(node: Any, op: str, name: str, tensor: torch.Tensor) -> Facts:
+def _non_finite_origin_facts(node: Any, op: str, name: str, tensor: torch.Tensor) -> FactsByName:
     """Return facts about the operation that created the non-finite tensor: the operation that saved the tensor, or its
     predecessor."""
-    producer = node if name in _OUTPUT_TENSOR_NAMES and op not in _FINITE_OPERATIONS else _last_producer(node)
+    producer = (
+        node
+        if name in _OUTPUT_TENSOR_NAMES and op not in _FINITENESS_KEEPING_OPERATIONS
+        else _last_computing_parent(node)
+    )
     if producer is None:
         return {"operation": op, "why": "input", "dtype": _dtype_name(tensor)}
     sources = [_dtype_name(t) for _, t in _saved_tensors(producer)] if producer is not node else []
     facts = {
-        "operation": _short_name(producer),
+        "operation": _short_operation_name(producer),
         "why": "result",
-        "dtype": min([_dtype_name(tensor), *sources], key=_width),
+        "dtype": min([_dtype_name(tensor), *sources], key=_dtype_bit_width),
     }
-    masked = any(_short_name(n).startswith(("MaskedFill", "Where")) for n in _nearby_nodes(producer, 4))
+    masked = any(_short_operation_name(n).startswith(("MaskedFill", "Where")) for n in _nearby_nodes(producer, 4))
     return facts | {"masked": masked, "overflow": bool(torch.isinf(tensor).any())}
 
 
@@ -189,17 +208,17 @@ def _nearby_nodes(node: Any, hops: int) -> Iterator[Any]:
                 yield from _nearby_nodes(parent, hops - 1)
 
 
-def _last_producer(node: Any) -> Any:
+def _last_computing_parent(node: Any) -> Any:
     makers = [parent for parent, _ in node.next_functions if parent is not None and not hasattr(parent, "variable")]
     if not makers:
         return None
     last = max(makers, key=lambda parent: parent._sequence_nr())
-    return _last_producer(last) if _short_name(last) in _COPYING_OPERATIONS else last
+    return _last_computing_parent(last) if _short_operation_name(last) in _COPYING_OPERATIONS else last
 
 
 def _dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _width(dtype: str) -> int:
+def _dtype_bit_width(dtype: str) -> int:
     return {"float16": 0, "bfloat16": 1}.get(dtype, 2)

@@ -9,12 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from advisor import contract
-from advisor_logging.table import Table
+from advisor_logging.table import MetricTable
 
 MAX_ROWS, FIRST_ROWS, ROWS_AFTER = 60, 5, 3
 """Numbers of rows to keep: rows before the first non-finite value, rows at the start of the training, and rows after the first
 non-finite value."""
-COLUMNS = (contract.TRAIN_LOSS, contract.GRAD_NORM, contract.LEARNING_RATE, contract.LOSS_SCALE, contract.SKIPPED_STEPS)
+HISTORY_METRICS = (
+    contract.TRAIN_LOSS,
+    contract.GRAD_NORM,
+    contract.LEARNING_RATE,
+    contract.LOSS_SCALE,
+    contract.SKIPPED_STEPS,
+)
 
 
 class History:
@@ -27,9 +33,9 @@ class History:
         self._last: deque[list[Any]] = deque(maxlen=MAX_ROWS)
         self._after: list[list[Any]] = []
 
-    def add(self, table: Table) -> None:
+    def add(self, table: MetricTable) -> None:
         """Rows of evaluations are ignored."""
-        columns = [table.columns.get(name) for name in COLUMNS]
+        columns = [table.columns.get(name) for name in HISTORY_METRICS]
         if len(self._after) >= ROWS_AFTER or (columns[0] is None and columns[1] is None):
             return
         if self.first_bad_step is None and _all_finite(columns[0]) and _all_finite(columns[1]):
@@ -37,9 +43,9 @@ class History:
         else:
             skipped = 0
         for i in range(skipped, len(table)):
-            self._add_row([table.steps[i], *(None if column is None else column[i] for column in columns)])
+            self._keep_row([table.steps[i], *(None if column is None else column[i] for column in columns)])
 
-    def _add_row(self, row: list[Any]) -> None:
+    def _keep_row(self, row: list[Any]) -> None:
         if self.first_bad_step is None and not _all_finite(value for value in row[1:3] if value is not None):
             self.first_bad_step = row[0]
         if self.first_bad_step is None:
@@ -51,7 +57,12 @@ class History:
 
     def facts(self) -> dict[str, Sequence[Any]]:
         """Return the rows at the start of the training, just before the first non-finite value, and just after it."""
-        return {"columns": ("step", *COLUMNS), "first": self._first, "before": list(self._last), "after": self._after}
+        return {
+            "columns": ("step", *HISTORY_METRICS),
+            "first": self._first,
+            "before": list(self._last),
+            "after": self._after,
+        }
 
 
 def _all_finite(values: Any) -> bool:

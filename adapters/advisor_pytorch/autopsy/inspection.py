@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-MAX_TENSORS = 16
+MAX_BATCH_TENSORS = 16
 """Maximum number of tensors of one batch that are inspected."""
 MAX_NAME_LENGTH = 120
 IGNORED_LABEL = -100
@@ -62,7 +62,7 @@ def named_parameters(model: torch.nn.Module, optimizers: Sequence[torch.optim.Op
     return named | {f"optimizer.{i}": p for i, p in enumerate(trained) if id(p) not in known}
 
 
-def initial_norms(model: torch.nn.Module) -> list[torch.Tensor]:
+def initial_parameter_norms(model: torch.nn.Module) -> list[torch.Tensor]:
     """Return the norm of each parameter without waiting for the device; return an empty list if a parameter is not initialised
     yet."""
     try:
@@ -72,7 +72,7 @@ def initial_norms(model: torch.nn.Module) -> list[torch.Tensor]:
         return []
 
 
-def initial_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[Facts]:
+def largest_initial_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[Facts]:
     """Return the weights with the largest gains at initialisation. The gain of a weight is its root mean square times the
     square root of its number of inputs.
 
@@ -119,14 +119,14 @@ def optimizer_facts(optimizers: Sequence[torch.optim.Optimizer]) -> list[Facts]:
     return [
         {
             "class": type(optimizer).__name__,
-            "groups": [_scalar_options(group) for group in optimizer.param_groups[:8]],
-            "state": _state_facts(optimizer),
+            "groups": [_scalar_optimizer_options(group) for group in optimizer.param_groups[:8]],
+            "state": _optimizer_state_facts(optimizer),
         }
         for optimizer in optimizers[:8]
     ]
 
 
-def _scalar_options(group: Mapping[str, Any]) -> Facts:
+def _scalar_optimizer_options(group: Mapping[str, Any]) -> Facts:
     options = {}
     for name, value in group.items():
         single = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
@@ -135,7 +135,7 @@ def _scalar_options(group: Mapping[str, Any]) -> Facts:
     return options
 
 
-def _state_facts(optimizer: torch.optim.Optimizer) -> Facts:
+def _optimizer_state_facts(optimizer: torch.optim.Optimizer) -> Facts:
     """Return, for each moment that the optimizer stores, the number of tensors, the number of tensors with non-finite values,
     and the smallest positive value.
 
@@ -162,7 +162,7 @@ def _state_facts(optimizer: torch.optim.Optimizer) -> Facts:
 
 def batch_facts(batch: object) -> list[Facts]:
     """Return `tensor_facts` of the tensors in a nested batch, under paths such as `[0]` or `['labels']`."""
-    return [tensor_facts(name, tensor) for name, tensor in list(named_tensors(batch))[:MAX_TENSORS]]
+    return [tensor_facts(name, tensor) for name, tensor in list(named_tensors(batch))[:MAX_BATCH_TENSORS]]
 
 
 def named_tensors(value: object, name: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:

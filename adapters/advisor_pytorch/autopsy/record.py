@@ -14,14 +14,14 @@ import torch
 
 from advisor import contract
 from advisor_logging.recorder import Recorder
-from advisor_logging.table import Table
+from advisor_logging.table import MetricTable
 from advisor_pytorch.autopsy.history import History
 from advisor_pytorch.autopsy.watch import SeenBatch
 
-MAX_BYTES = 60_000
+MAX_AUTOPSY_BYTES = 60_000
 """Maximum bytes of the autopsy's JSON file. If the JSON text is longer than this, the least informative entries are omitted."""
 _LEAST_INFORMATIVE_KEYS = ("spikes", "following", "buffers", "batch", "graph", "optimizers", "parameters", "gradients")
-SCHEMA = 1
+AUTOPSY_SCHEMA_VERSION = 1
 
 
 class AutopsyFile:
@@ -32,7 +32,7 @@ class AutopsyFile:
         self._recorder, self._flush, self._about = recorder, flush, about
         self._history = History()
 
-    def add_rows(self, table: Table) -> int | None:
+    def add_rows(self, table: MetricTable) -> int | None:
         """Return the first step whose loss or gradient norm is not finite; None if all are finite."""
         self._history.add(table)
         return self._history.first_bad_step
@@ -49,19 +49,19 @@ class AutopsyFile:
         self._recorder.defer(lambda: self._write_facts(facts))
 
     def _write_facts(self, facts: Mapping[str, Any]) -> None:
-        record = {"schema": SCHEMA, **self._about, **facts, "history": self._history.facts()}
+        record = {"schema": AUTOPSY_SCHEMA_VERSION, **self._about, **facts, "history": self._history.facts()}
         path = self._recorder.folder / contract.AUTOPSY_PATH.rpartition("/")[2]
         with contextlib.suppress(OSError):
             partial = path.with_suffix(".new")
-            partial.write_text(to_text(record), encoding="utf-8")
+            partial.write_text(autopsy_json(record), encoding="utf-8")
             os.replace(partial, path)
 
 
-def to_text(record: Mapping[str, Any]) -> str:
-    """Return the autopsy record as JSON of at most `MAX_BYTES` bytes, with non-finite numbers as strings."""
+def autopsy_json(record: Mapping[str, Any]) -> str:
+    """Return the autopsy record as JSON of at most `MAX_AUTOPSY_BYTES` bytes, with non-finite numbers as strings."""
     small = {key: _to_plain_value(value) for key, value in record.items()}
     for key in _LEAST_INFORMATIVE_KEYS:
-        if len(json.dumps(small)) <= MAX_BYTES:
+        if len(json.dumps(small)) <= MAX_AUTOPSY_BYTES:
             break
         if small.pop(key, None):
             small["left_out"] = [*small.get("left_out", ()), key]

@@ -20,12 +20,12 @@ import torch
 from advisor.contract.redact import one_line_error
 from advisor_pytorch.autopsy import inspection
 from advisor_pytorch.autopsy.graph import AutogradGraph
-from advisor_pytorch.steps.backward import patches
+from advisor_pytorch.steps.backward import backward_patches
 
 AutopsyMode = Literal[True, False, "batch"]
 Facts = dict[str, Any]
 
-MAX_INSPECTIONS = 8
+MAX_NONFINITE_LOSS_INSPECTIONS = 8
 """Maximum number of times that the model is inspected at a non-finite loss although the step is then skipped, for example by a
 gradient scaler."""
 MAX_SPIKES, SPIKE_FACTOR, MIN_STEPS = 4, 100.0, 5
@@ -43,7 +43,7 @@ MAX_LISTED_TENSORS = 60
 
 REPLAY_VARIABLE = "ADVISOR_AUTOPSY"
 """Environment variable. If the environment variable ADVISOR_AUTOPSY is "replay", values on all devices are read immediately."""
-ReadMode = Literal["cpu", "all", "none"]
+DeviceReadMode = Literal["cpu", "all", "none"]
 
 
 class SeenBatch(NamedTuple):
@@ -71,7 +71,7 @@ class Autopsy:
     ) -> None:
         self._model, self._optimizers, self._write, self._warn = model, optimizers, write, warn
         self._keeps_batches = keeps_batches
-        self.reads: ReadMode = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
+        self.reads: DeviceReadMode = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
         """Tensors that are read immediately: CPU tensors, or all tensors in a replay, which waits for the device in each step."""
         self.late_step: int | None = None
         """First step with a non-finite value that the writer thread has found; None before it finds one."""
@@ -89,25 +89,25 @@ class Autopsy:
         self._unfinished: list[Facts] = []
         self._record: Facts | None = None
         self._done = False
-        self._start_norms = inspection.initial_norms(model)
-        self._listener = self._guard(self._on_backward)
-        patches.listen(self._listener)
+        self._start_norms = inspection.initial_parameter_norms(model)
+        self._listener = self._stop_watch_on_error(self._on_backward)
+        backward_patches.listen(self._listener)
 
     def stop(self) -> None:
         """Stop watching and write the facts collected so far."""
         if self._record is None and self.late_step is not None:
-            self._guard(self._begin_late_record)()
+            self._stop_watch_on_error(self._begin_late_record)()
         self._finish_watch()
 
     def _finish_watch(self) -> None:
         if not self._done and self._record is not None:
             self._write_facts()
         self._done = True
-        patches.ignore(self._listener)
+        backward_patches.ignore(self._listener)
         self._batches.clear()
         self._norms.clear()
 
-    def _guard(self, function: Callable[..., None]) -> Callable[..., None]:
+    def _stop_watch_on_error(self, function: Callable[..., None]) -> Callable[..., None]:
         """Return a function that calls `function` while the autopsy watches; an error in `function` stops watching and logs a
         warning."""
 
@@ -138,7 +138,7 @@ class Autopsy:
             sizes = [t.numel() * t.element_size() for _, t in inspection.named_tensors(batch)]
             self._batches = deque(self._batches, max(min(512, RING_BATCH_BYTES // max(sum(sizes), 1)), 1))
         if self._unfinished:
-            self._guard(self._compare_batch)(batch)
+            self._stop_watch_on_error(self._compare_batch)(batch)
 
     def _compare_batch(self, batch: Any) -> None:
         for facts in self._unfinished:
@@ -148,13 +148,17 @@ class Autopsy:
             self._finish_watch()
 
     def on_loss(self, loss: float | torch.Tensor) -> None:
-        if self._done or self.reads == "none" or (isinstance(loss, torch.Tensor) and not self._can_read(loss)):
+        if (
+            self._done
+            or self.reads == "none"
+            or (isinstance(loss, torch.Tensor) and not self._can_read_without_delay(loss))
+        ):
             return
         loss = float(loss)
         if math.isfinite(loss):
             self._pair = (self._backward_loss, loss)
         elif self._record is None:
-            self._guard(self._begin)("loss", loss, max(self.next_step - 1, 0))
+            self._stop_watch_on_error(self._begin_record)("loss", loss, max(self.next_step - 1, 0))
 
     # PyTorch's hooks call the methods below.
 
@@ -167,9 +171,13 @@ class Autopsy:
         self._loss = weakref.ref(loss)
         if self.late_step is not None:
             self._begin_late_record(loss)
-        elif self._can_read(loss) and loss.numel() == 1:
+        elif self._can_read_without_delay(loss) and loss.numel() == 1:
             self._backward_loss = value = loss.item()
-            if not math.isfinite(value) and self._inspections < MAX_INSPECTIONS and self._candidate is None:
+            if (
+                not math.isfinite(value)
+                and self._inspections < MAX_NONFINITE_LOSS_INSPECTIONS
+                and self._candidate is None
+            ):
                 self._candidate = (
                     self._inspect_model(loss) | {"backward_loss": str(value)} | self._batch_facts(self.next_step)
                 )
@@ -179,7 +187,7 @@ class Autopsy:
         if not self._done:
             self._counts["clips"] += 1
             if self._is_non_finite(norm):
-                self._guard(self._add_gradients)()
+                self._stop_watch_on_error(self._add_gradients)()
 
     def on_step(self, step: int, norm: torch.Tensor | None, parts: torch.Tensor | None) -> None:
         """Check the global gradient norm before optimizer step `step`; `parts` holds the norm of each parameter's gradient."""
@@ -192,13 +200,13 @@ class Autopsy:
             if self._steps_left == 0:
                 self._finish_watch()
         elif self.late_step is not None:
-            self._guard(self._begin_late_record)()
-        elif norm is not None and self._can_read(norm):
+            self._stop_watch_on_error(self._begin_late_record)()
+        elif norm is not None and self._can_read_without_delay(norm):
             value = float(norm)
             if value <= self._largest_norm:  # false for NaN
                 self._candidate = None
             else:
-                self._guard(self._check_norm)(step, value)
+                self._stop_watch_on_error(self._check_gradient_norm)(step, value)
         elif parts is not None:
             if self._norms.maxlen == 2:
                 self._norms = deque(maxlen=max(min(1024, RING_VALUES // len(parts)), 2))
@@ -209,15 +217,17 @@ class Autopsy:
         self._candidate = None
 
     def _is_non_finite(self, norm: torch.Tensor | None) -> bool:
-        return self._record is None and norm is not None and self._can_read(norm) and not math.isfinite(norm)
+        return (
+            self._record is None and norm is not None and self._can_read_without_delay(norm) and not math.isfinite(norm)
+        )
 
-    def _can_read(self, tensor: torch.Tensor) -> bool:
+    def _can_read_without_delay(self, tensor: torch.Tensor) -> bool:
         return self.reads == "all" or (self.reads == "cpu" and tensor.is_cpu)
 
-    def _check_norm(self, step: int, norm: float) -> None:
+    def _check_gradient_norm(self, step: int, norm: float) -> None:
         if not math.isfinite(norm):
             self._add_gradients()
-            self._begin("grad_norm", norm, step)
+            self._begin_record("grad_norm", norm, step)
             return
         self._candidate = None
         steps = self._counts["steps"]
@@ -233,14 +243,14 @@ class Autopsy:
     def _add_gradients(self) -> None:
         """Add facts about the gradients to the candidate record before clipping or an update changes them."""
         if self._candidate is None:
-            if self._inspections >= MAX_INSPECTIONS:
+            if self._inspections >= MAX_NONFINITE_LOSS_INSPECTIONS:
                 return
             self._candidate = self._inspect_model(None)
         if "gradients" not in self._candidate:
             parameters = inspection.named_parameters(self._model, self._optimizers)
             self._candidate["gradients"] = _list_tensors(inspection.gradient_facts(parameters))
 
-    def _begin(self, metric: str, value: float, step: int) -> None:
+    def _begin_record(self, metric: str, value: float, step: int) -> None:
         """Start the autopsy record, which describes the first non-finite value."""
         facts = self._candidate or self._inspect_model(None)
         record = {"step": step, "metric": metric, "value": str(value), "late": False, **self._batch_facts(step)}
@@ -277,7 +287,7 @@ class Autopsy:
         self._inspections += 1
         parameters = inspection.named_parameters(self._model, self._optimizers)
         facts: Facts = {
-            "start": inspection.initial_gains(self._model, self._start_norms),
+            "start": inspection.largest_initial_gains(self._model, self._start_norms),
             "start_norm": math.hypot(*map(float, self._start_norms)),
             "scale": inspection.loss_scale(),
             "parameters": _list_tensors([inspection.tensor_facts(name, p) for name, p in parameters.items()]),

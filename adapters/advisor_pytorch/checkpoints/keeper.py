@@ -12,15 +12,15 @@ import torch
 
 from advisor.contract.redact import one_line_error
 from advisor_logging import manifest
-from advisor_logging.checkpoints import Checkpoints
+from advisor_logging.checkpoints import CheckpointFolder
 from advisor_logging.manifest import Checkpoint, RunInfo
 from advisor_pytorch.checkpoints.state import TrainingState
-from advisor_pytorch.steps.device import Value
+from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.validation import check_count, make_writable_folder
 
 SaveFunction = Callable[[Path], object]
 """A function of the user that writes the training state to a file or folder at the given path."""
-Load = Callable[[Path], object]
+LoadFunction = Callable[[Path], object]
 """A function of the user that restores the training state from the given path."""
 WriteFunction = Callable[[Path, Mapping[str, object]], object]
 """Function that writes the training state and its metadata to a path."""
@@ -45,7 +45,7 @@ class CheckpointKeeper:
     """
 
     def __init__(
-        self, checkpoints: Checkpoints, write: WriteFunction, *, together: bool, leads: bool, warn: WarnFunction
+        self, checkpoints: CheckpointFolder, write: WriteFunction, *, together: bool, leads: bool, warn: WarnFunction
     ) -> None:
         """together: whether all ranks take part in saving a checkpoint. leads: whether this process is rank 0."""
         self.checkpoints, self._write = checkpoints, write
@@ -57,7 +57,7 @@ class CheckpointKeeper:
         best = next(iter(self.checkpoints.current.best), None)
         return None if best is None or best.value is None else (best.step, best.value)
 
-    def on_evaluation(self, step: int, steps_made: int, value: Value | None) -> bool:
+    def on_evaluation(self, step: int, steps_made: int, value: ScalarValue | None) -> bool:
         """After an evaluation, save a checkpoint if it is the last one or among the best; return whether it was saved. Reading
         the objective's `value` blocks until the device has computed it.
 
@@ -107,7 +107,7 @@ class CheckpointKeeper:
         objective = self.checkpoints.about.objective
         return {"step": step, "steps_made": steps_made, "objective": objective, "value": value}
 
-    def _save_on_all_ranks(self, step: int, steps_made: int, value: Value | None) -> bool:
+    def _save_on_all_ranks(self, step: int, steps_made: int, value: ScalarValue | None) -> bool:
         from torch import distributed
 
         number = None if value is None or not self._leads else float(value)
@@ -148,7 +148,7 @@ class CheckpointSettings(NamedTuple):
     keep: int
     root: Path
     save: SaveFunction | None
-    load: Load | None
+    load: LoadFunction | None
     on_all_ranks: bool
     resume: bool | str | os.PathLike[str]
 
@@ -202,7 +202,7 @@ class CheckpointSettings(NamedTuple):
         """Return the object that keeps this run's checkpoints, in the folder of the run to continue or in a new folder."""
         folder = earlier_run.folder if earlier_run is not None else self.root / identity
         keep = self.keep if leads or self.on_all_ranks else 0
-        checkpoints = Checkpoints(
+        checkpoints = CheckpointFolder(
             folder, keep, about, ".pt" if self.save is None else "", owner=leads, resumes=bool(self.resume)
         )
         save = self.save
@@ -219,18 +219,18 @@ def find_earlier_run(
     Raises FileNotFoundError if `resume` is a path without checkpoints.
     """
     if not isinstance(resume, bool):
-        return _run_at_path(Path(resume).absolute(), about.objective)
+        return _earlier_run_at_path(Path(resume).absolute(), about.objective)
     folder = manifest.find_checkpoint_folder(root, lambda known: known.run_id == run_id) if run_id else None
     if folder is None and resume:
         folder = manifest.find_checkpoint_folder(
             root, lambda known: _is_same_training(known, about) and known.status in _INTERRUPTED_STATUSES
         )
-    return None if folder is None else _earlier_run(folder, about.objective)
+    return None if folder is None else _earlier_run_in_folder(folder, about.objective)
 
 
-def _run_at_path(path: Path, objective: str) -> EarlierRun:
+def _earlier_run_at_path(path: Path, objective: str) -> EarlierRun:
     for folder in (path, path.parent):
-        earlier = _earlier_run(folder, objective)
+        earlier = _earlier_run_in_folder(folder, objective)
         if earlier is None:
             continue
         if folder == path:
@@ -245,7 +245,7 @@ def _run_at_path(path: Path, objective: str) -> EarlierRun:
     )
 
 
-def _earlier_run(folder: Path, objective: str) -> EarlierRun | None:
+def _earlier_run_in_folder(folder: Path, objective: str) -> EarlierRun | None:
     about = manifest.read_run_info(folder)
     if about is None or about.objective != objective:
         return None

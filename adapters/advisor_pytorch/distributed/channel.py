@@ -24,9 +24,9 @@ import torch
 from advisor import contract
 from advisor.contract.redact import one_line_error
 from advisor_logging.recorder import RowChunk
-from advisor_logging.table import Row, Table, rows_to_tables
+from advisor_logging.table import MetricRow, MetricTable, rows_to_tables
 from advisor_pytorch.distributed import rank_facts
-from advisor_pytorch.distributed.merging import MAX_WAIT_S, StepMerger, Values
+from advisor_pytorch.distributed.merging import MAX_RANK_WAIT_S, MetricValues, StepMerger
 from advisor_pytorch.distributed.rank_facts import Facts
 from advisor_pytorch.steps.shard_names import is_sent_to_rank_0
 
@@ -36,17 +36,17 @@ MAX_MESSAGES_PER_S = 256
 MAX_UNSENT_STEPS = 20_000
 """Maximum number of unsent steps, and maximum number of unsent chunks of rows, that a rank keeps in memory. If a rank has more
 unsent data than this, it drops the oldest steps and the newest chunks."""
-MAX_CLOSING_S = 5.0
+MAX_FINAL_WAIT_S = 5.0
 """Maximum seconds that rank 0 waits for the other ranks at the end of a run."""
-FINAL_MESSAGE_S = 1.0
-"""Seconds of `MAX_CLOSING_S` during which rank 0 only waits for the final messages of other ranks."""
+FINAL_MESSAGE_WAIT_S = 1.0
+"""Seconds of `MAX_FINAL_WAIT_S` during which rank 0 only waits for the final messages of other ranks."""
 
 _numbers = itertools.count()
 """Counts the runs that this process has recorded: the n-th run on one rank belongs to the same training as the n-th run on any
 other rank."""
 
 
-class _Slots:
+class _MessageSlots:
     """Message slots of one run in the key-value store of the distributed training, one per rank. If the key-value store is
     unavailable, every method may hang or raise an error."""
 
@@ -101,12 +101,12 @@ class _ChannelThread:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        slots: _Slots | None = None
+        slots: _MessageSlots | None = None
         try:
             while True:
                 stopping = self._stop.wait(self._interval_s)
                 if slots is None and torch.distributed.is_initialized():
-                    slots = _Slots(self._number)
+                    slots = _MessageSlots(self._number)
                     self._backend = str(torch.distributed.get_backend())
                 if slots is not None and not _is_store_up():
                     self._on_store_lost(None)
@@ -118,7 +118,7 @@ class _ChannelThread:
         except Exception as error:  # the key-value store was closed, or the network failed
             self._on_store_lost(error)
 
-    def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:
+    def _exchange_messages(self, slots: _MessageSlots, stopping: bool) -> None:
         raise NotImplementedError
 
     def _on_store_lost(self, error: Exception | None) -> None:
@@ -133,7 +133,7 @@ class RankSender(_ChannelThread):
         self._rank = rank
         self._chunks: queue.SimpleQueue[RowChunk] = queue.SimpleQueue()
         self._in_flight: RowChunk | None = None
-        self._unsent: list[tuple[int, Values]] = []
+        self._unsent: list[tuple[int, MetricValues]] = []
         self._facts: Facts = {}
         self._warnings: dict[str, str] = {}
         self._last_sent: tuple[Facts, int] = ({}, 0)
@@ -151,18 +151,18 @@ class RankSender(_ChannelThread):
         """Make rank 0 log a one-line warning; if several ranks warn with the same `key`, only one line is logged."""
         self._warnings = {key: message, **self._warnings}
 
-    def close(self, timeout_s: float = MAX_CLOSING_S) -> None:
+    def close(self, timeout_s: float = MAX_FINAL_WAIT_S) -> None:
         """Send the remaining data, but do not wait until rank 0 has read it."""
         self.stop(timeout_s)
 
-    def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:
-        self._collect_rows(time.monotonic() + (MAX_CLOSING_S / 2 if stopping else 0.0))
+    def _exchange_messages(self, slots: _MessageSlots, stopping: bool) -> None:
+        self._collect_rows(time.monotonic() + (MAX_FINAL_WAIT_S / 2 if stopping else 0.0))
         state = self._facts, len(self._warnings)
         slot = str(self._rank)
         if stopping:
-            slots.write(slot + "/final", self._message())
+            slots.write(slot + "/final", self._next_message())
         elif (self._unsent or state != self._last_sent) and not slots.is_full(slot):
-            slots.write(slot, self._message())
+            slots.write(slot, self._next_message())
             self._unsent, self._last_sent = [], state
 
     def _collect_rows(self, deadline: float) -> None:
@@ -184,13 +184,13 @@ class RankSender(_ChannelThread):
             ]
         del self._unsent[:-MAX_UNSENT_STEPS]
 
-    def _message(self) -> dict[str, Any]:
+    def _next_message(self) -> dict[str, Any]:
         names = sorted({name for _, values in self._unsent for name in values})
         rows = [[step, *(values.get(name) for name in names)] for step, values in self._unsent]
         return {"names": names, "rows": rows, "facts": self._facts, "warnings": self._warnings}
 
 
-def _decode_message_rows(message: Mapping[str, Any]) -> list[tuple[int, Values]]:
+def _decode_message_rows(message: Mapping[str, Any]) -> list[tuple[int, MetricValues]]:
     names = message["names"]
     return [(row[0], {n: v for n, v in zip(names, row[1:], strict=True) if v is not None}) for row in message["rows"]]
 
@@ -213,32 +213,34 @@ class RankReceiver(_ChannelThread):
         self._connected = set(range(1, world_size))
         self._facts: list[Facts | None] = [{}] + [None] * (world_size - 1)
         self._noted: dict[str, str] = {}
-        self._note_after = time.monotonic() + MAX_WAIT_S
+        self._note_after = time.monotonic() + MAX_RANK_WAIT_S
         self._merger = StepMerger()
         self._merger.connect(world_size)
 
     def send(self, facts: Facts) -> None:
         self._facts[0] = {**(self._facts[0] or {}), **facts}
 
-    def take(self, tables: Sequence[Table]) -> list[Table]:
+    def take(self, tables: Sequence[MetricTable]) -> list[MetricTable]:
         """Add steps of rank 0, and return the steps that have all ranks' values or have waited long enough for them."""
         merged = self._merge_received([row for table in tables for row in table.rows()])
-        if tags := self._new_tags():
+        if tags := self._changed_tags():
             self._note(tags)
         return rows_to_tables(merged)
 
-    def finish(self) -> list[Table]:
-        """Wait at most `MAX_CLOSING_S` seconds for the other ranks, and return all remaining steps. After this call, the result
+    def finish(self) -> list[MetricTable]:
+        """Wait at most `MAX_FINAL_WAIT_S` seconds for the other ranks, and return all remaining steps. After this call, the result
         of `tags` no longer changes."""
         start = time.monotonic()
         rows = self._merge_received([])
         while not self._merger.silent >= self._connected:
             speaking = any(self._facts[rank] is not None for rank in self._connected - self._merger.silent)
-            if time.monotonic() - start > (MAX_CLOSING_S if self._merger.is_waiting and speaking else FINAL_MESSAGE_S):
+            if time.monotonic() - start > (
+                MAX_FINAL_WAIT_S if self._merger.is_waiting and speaking else FINAL_MESSAGE_WAIT_S
+            ):
                 break
             time.sleep(0.02)
             rows += self._merge_received([])
-        self.stop(FINAL_MESSAGE_S)
+        self.stop(FINAL_MESSAGE_WAIT_S)
         for rank in self._connected:
             self._merger.stop_waiting_for(rank)
         return rows_to_tables(rows + self._merge_received([]))
@@ -250,14 +252,14 @@ class RankReceiver(_ChannelThread):
             tags[contract.TAG_BATCH_SIZE] = str(examples)
         return tags
 
-    def _new_tags(self) -> dict[str, str]:
+    def _changed_tags(self) -> dict[str, str]:
         if None in self._facts and time.monotonic() < self._note_after:
             return {}
         new = {tag: value for tag, value in self.tags().items() if self._noted.get(tag) != value}
         self._noted |= new
         return new
 
-    def _merge_received(self, rows: Sequence[Row]) -> list[Row]:
+    def _merge_received(self, rows: Sequence[MetricRow]) -> list[MetricRow]:
         now = time.monotonic()
         while not self._inbox.empty():
             self._process_message(*self._inbox.get())
@@ -283,7 +285,7 @@ class RankReceiver(_ChannelThread):
 
     # The methods below run in the thread of the channel.
 
-    def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:  # noqa: ARG002 - the last call does the same as others
+    def _exchange_messages(self, slots: _MessageSlots, stopping: bool) -> None:  # noqa: ARG002 - the last call does the same as others
         for rank in sorted(self._connected):
             slot = str(rank)
             is_final = slots.is_full(slot + "/final")  # check the final message first, because a rank writes it last

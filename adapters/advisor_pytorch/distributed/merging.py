@@ -8,16 +8,16 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from advisor import contract
-from advisor_logging.table import Row
-from advisor_pytorch.steps.shard_names import LIMIT, NORM, PART_SUFFIX, part_name
+from advisor_logging.table import MetricRow
+from advisor_pytorch.steps.shard_names import LIMIT, NORM, SHARD_NORM_SUFFIX, shard_metric_name
 
-MAX_WAIT_S = 10.0
+MAX_RANK_WAIT_S = 10.0
 """Maximum seconds that a step waits for the values of other ranks."""
-MAX_STEPS_AHEAD = 20_000
+MAX_STORED_STEPS_PER_RANK = 20_000
 """Maximum number of stored steps of a rank that is ahead of rank 0. If a rank is further ahead than this, its oldest steps are
 dropped."""
 
-Values = Mapping[str, float]
+MetricValues = Mapping[str, float]
 
 
 class StepMerger:
@@ -27,10 +27,10 @@ class StepMerger:
     If a step has waited `wait_s` seconds for a rank, later steps do not wait for that rank until it sends values again.
     """
 
-    def __init__(self, wait_s: float = MAX_WAIT_S) -> None:
+    def __init__(self, wait_s: float = MAX_RANK_WAIT_S) -> None:
         self._wait_s = wait_s
-        self._waiting: deque[tuple[float, Row]] = deque()
-        self._others: dict[int, dict[int, Values]] = {}
+        self._waiting: deque[tuple[float, MetricRow]] = deque()
+        self._others: dict[int, dict[int, MetricValues]] = {}
         self._latest: dict[int, int] = {}
         self._last_released = -1
         self.silent: set[int] = set()
@@ -47,13 +47,13 @@ class StepMerger:
         self._others = {rank: {} for rank in range(1, world_size)}
         self._latest = dict.fromkeys(self._others, -1)
 
-    def add_steps_of_rank(self, rank: int, rows: Sequence[tuple[int, Values]]) -> None:
+    def add_steps_of_rank(self, rank: int, rows: Sequence[tuple[int, MetricValues]]) -> None:
         """Add steps of a rank other than rank 0, in order."""
         known = self._others.get(rank)
         if known is None or not rows:
             return
         known.update((step, values) for step, values in rows if step > self._last_released)
-        for step in list(known)[:-MAX_STEPS_AHEAD]:
+        for step in list(known)[:-MAX_STORED_STEPS_PER_RANK]:
             del known[step]
         self._latest[rank] = max(self._latest[rank], rows[-1][0])
         self.silent.discard(rank)
@@ -62,13 +62,13 @@ class StepMerger:
         """Stop waiting for the values of a rank that will send no more steps."""
         self.silent.add(rank)
 
-    def add(self, rows: Sequence[Row], now: float) -> None:
+    def add(self, rows: Sequence[MetricRow], now: float) -> None:
         """Add steps of rank 0, in order."""
         self._waiting.extend((now, row) for row in rows)
 
-    def take_ready_steps(self, now: float) -> list[Row]:
+    def take_ready_steps(self, now: float) -> list[MetricRow]:
         """Merge and return the steps that have all ranks' values or have waited `wait_s` seconds for them."""
-        ready: list[Row] = []
+        ready: list[MetricRow] = []
         while self._waiting:
             since, (step, time_ms, values) = self._waiting[0]
             lacking = [r for r, known in self._others.items() if step not in known and self._latest[r] < step]
@@ -80,13 +80,17 @@ class StepMerger:
             others = [known.pop(step, None) for known in self._others.values()]
             self._last_released = max(self._last_released, step)
             merged = merge_step(values, others)
-            if self.incomplete is None and part_name(contract.GRAD_NORM) in values and contract.GRAD_NORM not in merged:
+            if (
+                self.incomplete is None
+                and shard_metric_name(contract.GRAD_NORM) in values
+                and contract.GRAD_NORM not in merged
+            ):
                 self.incomplete = step
             ready.append((step, time_ms, merged))
         return ready
 
 
-def merge_step(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
+def merge_step(own: MetricValues, others: Sequence[MetricValues | None]) -> dict[str, float]:
     """Merge the values that rank 0 and the other ranks logged at one step. others: the values of each other rank; None if they
     are missing.
 
@@ -97,10 +101,10 @@ def merge_step(own: Values, others: Sequence[Values | None]) -> dict[str, float]
     complete = len(known) == len(others)
     merged: dict[str, float] = {}
     for name, value in own.items():
-        if not name.endswith(PART_SUFFIX):
+        if not name.endswith(SHARD_NORM_SUFFIX):
             merged[name] = value
         elif complete and all(name in values for values in known):
-            merged[name.removesuffix(PART_SUFFIX)] = math.hypot(value, *(values[name] for values in known))
+            merged[name.removesuffix(SHARD_NORM_SUFFIX)] = math.hypot(value, *(values[name] for values in known))
     _merge_clippings(merged)
     if not others:
         return merged

@@ -24,7 +24,7 @@ def current_rank() -> int:
     """Return the rank of this process: from the process group, else from the launcher's environment variable RANK, else 0."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
-    return _integer_variable("RANK", 0)
+    return _integer_environment_variable("RANK", 0)
 
 
 def current_world_size() -> int:
@@ -32,10 +32,10 @@ def current_world_size() -> int:
     WORLD_SIZE, else 1."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
-    return _integer_variable("WORLD_SIZE", 1)
+    return _integer_environment_variable("WORLD_SIZE", 1)
 
 
-def _integer_variable(variable: str, default: int) -> int:
+def _integer_environment_variable(variable: str, default: int) -> int:
     try:
         return int(os.environ.get(variable) or default)
     except ValueError:
@@ -51,7 +51,7 @@ def process_facts(model: torch.nn.Module, seed: int | None, *, leads: bool, chec
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "host": socket.gethostname(),
         "checkpoints": checkpoints,
-        "logs": leads or has_own_logging(),
+        "logs": leads or has_other_experiment_logger(),
     }
     batch_norms = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
     if batch_norms:
@@ -76,7 +76,7 @@ def _loader_seed(loader: Any) -> int:
     return int(sampler.seed)  # a DistributedSampler has its shuffle seed in the attribute `seed`
 
 
-def has_own_logging() -> bool:
+def has_other_experiment_logger() -> bool:
     """Return whether the user's code in this process logs to MLflow or Weights & Biases."""
     mlflow, wandb = sys.modules.get("mlflow"), sys.modules.get("wandb")
     with contextlib.suppress(Exception):  # MLflow is only partially imported, or its server is unreachable

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from advisor_pytorch.facts.residuals import is_norm
+from advisor_pytorch.facts.residuals import is_norm_layer
 
 _CLASSIFIER_SUFFIXES = tuple(f"For{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
 
@@ -26,7 +26,7 @@ def name(model: nn.Module) -> str:
 
 def norm_layers(model: nn.Module) -> dict[str, int]:
     """Return the number of normalisation layers by class name; a layer counts if its class name contains "norm"."""
-    return dict(sorted(Counter(type(m).__name__ for m in model.modules() if is_norm(m)).items()))
+    return dict(sorted(Counter(type(m).__name__ for m in model.modules() if is_norm_layer(m)).items()))
 
 
 def batch_norm(model: nn.Module) -> dict[str, Any] | None:

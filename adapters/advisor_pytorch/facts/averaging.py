@@ -13,13 +13,13 @@ from torch.optim import swa_utils
 _AVERAGING_NAMES = re.compile(
     r"(EMA|Ema)(?![a-z])|MovingAverage|Averaged?(Model|Weights?)|WeightAverag|Polyak|(^|_)SWA(?![A-Z]*LR)|(^|_)Swa[A-Z]"
 )
-_KIND_PATTERNS = (("ema|exponential|movingaverage", "ema"), ("swa|stochasticweight", "swa"))
+_AVERAGING_KIND_PATTERNS = (("ema|exponential|movingaverage", "ema"), ("swa|stochasticweight", "swa"))
 
 
-def averaging_classes() -> list[type]:
+def loaded_averaging_classes() -> list[type]:
     """Return all loaded classes whose names suggest weight averaging, and their subclasses."""
     bases = [c for base in (object, nn.Module) for c in base.__subclasses__() if _AVERAGING_NAMES.search(c.__name__)]
-    return list({c for base in [*bases, swa_utils.AveragedModel] for c in _with_subclasses(base)})
+    return list({c for base in [*bases, swa_utils.AveragedModel] for c in _class_and_subclasses(base)})
 
 
 def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str, str] | None:
@@ -28,7 +28,7 @@ def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str,
     own = {tuple(p.shape) for p in model.parameters()}
     count = sum(1 for p in model.parameters() if p.requires_grad)
     for one in candidates:
-        shapes = [tuple(t.shape) for t in _state_tensors(one)]
+        shapes = [tuple(t.shape) for t in _tensors_in_state(one)]
         if own and own <= set(shapes) and len(shapes) >= count and not _is_part_of_model(one, model):
             return {"class": type(one).__name__, "kind": _averaging_kind(one)}
     return None
@@ -43,10 +43,10 @@ def _averaging_kind(candidate: Any) -> str:
     else:
         name = ""
     text = f"{name} {type(candidate).__name__}".lower().replace("_", "")
-    return next((kind for pattern, kind in _KIND_PATTERNS if re.search(pattern, text)), "other")
+    return next((kind for pattern, kind in _AVERAGING_KIND_PATTERNS if re.search(pattern, text)), "other")
 
 
-def _state_tensors(candidate: Any) -> Iterator[torch.Tensor]:
+def _tensors_in_state(candidate: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors in a module's state; for other objects, yield the tensors in their attributes, also inside lists and
     mappings."""
     if isinstance(candidate, nn.Module):
@@ -65,11 +65,11 @@ def _is_part_of_model(candidate: Any, model: nn.Module) -> bool:
     """Return whether all tensors of the candidate object are the trained parameters themselves, rather than copies of the
     parameters."""
     trained = {id(p) for p in model.parameters()}
-    return all(id(t) in trained for t in _state_tensors(candidate))
+    return all(id(t) in trained for t in _tensors_in_state(candidate))
 
 
-def _with_subclasses(cls: type) -> Iterator[type]:
+def _class_and_subclasses(cls: type) -> Iterator[type]:
     yield cls
     subclasses: list[type] = cls.__subclasses__()
     for sub in subclasses:
-        yield from _with_subclasses(sub)
+        yield from _class_and_subclasses(sub)

@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Mapping
 
-_MIN_PERCENT = 1.5
+_MAX_RATE_AS_FRACTION = 1.5
 """An accuracy or error rate above this value is assumed to be in percent, because it cannot be a fraction."""
-_RATE_NAMES = re.compile(
+_ACCURACY_OR_ERROR_NAMES = re.compile(
     r"(^|[^a-z])(acc|accuracy|top_?\d+|top_?\d+_?acc(uracy)?|err|error|error_rate|top_?\d+_?err(or)?)($|[^a-z])"
 )
 _ENTROPY_NAMES = re.compile(r"(^|[^a-z])(loss|nll|ce|xent|cross_?entropy|log_?loss|nll_loss|ce_loss)($|[^a-z])")
@@ -26,7 +26,7 @@ def chance_level_of(metric: str, classes: int, *, percent: bool = False) -> floa
     name = metric.lower()
     if _REGRESSION_NAMES.search(name):
         return None
-    if match := _RATE_NAMES.search(name):
+    if match := _ACCURACY_OR_ERROR_NAMES.search(name):
         k = int(digits.group(1)) if (digits := re.search(r"top_?(\d+)", name)) else 1
         right = min(k / classes, 1.0)
         share = 1 - right if "err" in name[match.start() :] else right
@@ -48,7 +48,7 @@ class ChanceLevels:
         """Update `levels` from the metric values of an evaluation; return whether `levels` changed."""
         changed = False
         for name, value in values.items():
-            percent = self._percent.get(name, False) or value > _MIN_PERCENT
+            percent = self._percent.get(name, False) or value > _MAX_RATE_AS_FRACTION
             if self._percent.get(name) is percent:
                 continue
             self._percent[name] = percent

@@ -19,7 +19,7 @@ from torch.utils.data import (
 
 MAX_CLASSES = 500
 """Maximum number of classes; the counts of more classes would not fit into one tag."""
-MAX_TARGETS = 1_000_000
+MAX_COUNTED_TARGETS = 1_000_000
 """Maximum number of targets in a data set whose examples per class are counted; counting more would take too long."""
 
 
@@ -61,7 +61,7 @@ def batch_size(loader: object) -> int | None:
 
 def is_shuffled(loader: object) -> bool | None:
     """Return whether the loader yields the examples in random order; None if unknown."""
-    sampler = _example_order_sampler(loader)
+    sampler = _sampler_of_examples(loader)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
         return True
     if isinstance(sampler, SequentialSampler):
@@ -75,7 +75,7 @@ def loader_settings(loader: object) -> dict[str, Any] | None:
     inner = unwrap_loader(loader)
     if not isinstance(inner, DataLoader):
         return None
-    sampler = _example_order_sampler(inner)
+    sampler = _sampler_of_examples(inner)
     return {
         "workers": inner.num_workers,
         "prefetch_factor": inner.prefetch_factor,
@@ -90,7 +90,7 @@ def loader_settings(loader: object) -> dict[str, Any] | None:
 def number_of_classes(loader: object) -> int | None:
     """Return the number of classes that the data set states in its attributes, as in torchvision and `datasets`; None if it
     states none."""
-    return _classes_of_dataset(getattr(unwrap_loader(loader), "dataset", None))
+    return _dataset_class_count(getattr(unwrap_loader(loader), "dataset", None))
 
 
 def class_counts(loader: object) -> list[int] | None:
@@ -99,12 +99,12 @@ def class_counts(loader: object) -> list[int] | None:
     if isinstance(dataset, Subset):
         indices = dataset.indices
         dataset = dataset.dataset
-    targets, number = getattr(dataset, "targets", None), _classes_of_dataset(dataset)
+    targets, number = getattr(dataset, "targets", None), _dataset_class_count(dataset)
     if (
         targets is None
         or number is None
         or number > MAX_CLASSES
-        or not 0 < (_length_or_none(targets) or 0) <= MAX_TARGETS
+        or not 0 < (_length_or_none(targets) or 0) <= MAX_COUNTED_TARGETS
     ):
         return None
     numbers = torch.as_tensor(targets, device="cpu")
@@ -116,7 +116,7 @@ def class_counts(loader: object) -> list[int] | None:
     return [int(n) for n in counts] if len(counts) == number else None
 
 
-def _classes_of_dataset(dataset: object) -> int | None:
+def _dataset_class_count(dataset: object) -> int | None:
     for _ in range(8):
         if isinstance(dataset, Subset):
             dataset = dataset.dataset
@@ -132,7 +132,7 @@ def _classes_of_dataset(dataset: object) -> int | None:
     return None
 
 
-def _example_order_sampler(loader: object) -> object:
+def _sampler_of_examples(loader: object) -> object:
     """Return the sampler that determines the order of examples: the sampler of the loader, or the sampler inside its batch
     sampler."""
     inner = unwrap_loader(loader)

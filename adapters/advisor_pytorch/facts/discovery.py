@@ -33,9 +33,9 @@ def find_schedule_and_averaging(
     """Search this process for schedulers and averaged weights. steps: planned number of optimizer steps."""
     held = [inner for o in optimizers if isinstance(inner := getattr(o, "optimizer", None), torch.optim.Optimizer)]
     sought = {id(o): o for o in [*optimizers, *held]}  # Accelerate's scheduler refers to a wrapped optimizer
-    averages = averaging.averaging_classes()
+    averages = averaging.loaded_averaging_classes()
     near = gc.get_referrers(*sought.values(), *averages)
-    owners = _owners_of_attributes(
+    owners = _objects_with_attributes(
         [held for held in near if type(held) is dict and id(held.get("optimizer")) in sought]
     )
     schedulers = [o for o in (*near, *owners) if is_scheduler(o) and id(getattr(o, "optimizer", None)) in sought]
@@ -44,7 +44,7 @@ def find_schedule_and_averaging(
     return ScheduleAndAveraging(schedules.describe_schedule(schedulers, steps), average)
 
 
-def _owners_of_attributes(attributes: Sequence[dict[str, Any]]) -> list[Any]:
+def _objects_with_attributes(attributes: Sequence[dict[str, Any]]) -> list[Any]:
     """Return the objects, other than modules, whose `__dict__` is in `attributes`; a single pass over all tracked objects
     cannot find them."""
     of_objects = [held for held in attributes if "__builtins__" not in held]

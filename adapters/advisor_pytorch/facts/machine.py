@@ -13,7 +13,7 @@ import torch
 from advisor import contract
 from advisor_pytorch.steps.device import model_device
 
-SAMPLE_INTERVAL_S = 5.0
+DEVICE_SAMPLE_INTERVAL_S = 5.0
 """Minimum seconds between two logged rows of device metrics."""
 _MAX_REGULAR_ROWS = 500
 """After `_MAX_REGULAR_ROWS` rows, the interval between rows grows, so that a run of one week has 3,000 rows instead of 120,000."""
@@ -44,7 +44,7 @@ class DeviceSampler:
         once per second."""
         self._record_utilisation()
         now = self._clock()
-        if now - self._sampled < max(SAMPLE_INTERVAL_S, (now - self._started) / _MAX_REGULAR_ROWS):
+        if now - self._sampled < max(DEVICE_SAMPLE_INTERVAL_S, (now - self._started) / _MAX_REGULAR_ROWS):
             return None
         self._sampled = now
         return self.read() or None

@@ -12,12 +12,12 @@ from torch import nn
 
 from advisor import contract
 from advisor.contract.redact import one_line_error
-from advisor_logging.table import Table
+from advisor_logging.table import MetricTable
 from advisor_pytorch.facts import architecture, data, discovery, machine, run_tags, schedules
 from advisor_pytorch.facts.chance_level import ChanceLevels
 from advisor_pytorch.facts.residuals import AutogradGraph, compute_dtype, norm_order
 
-NoteFunction = Callable[[Mapping[str, str]], None]
+NoteTagsFunction = Callable[[Mapping[str, str]], None]
 WarnFunction = Callable[[str, str], None]
 """Function that logs a one-line warning, at most once per key."""
 
@@ -33,7 +33,7 @@ class Observations:
         self,
         model: nn.Module,
         optimizers: Sequence[torch.optim.Optimizer],
-        note: NoteFunction,
+        note: NoteTagsFunction,
         warn: WarnFunction,
         steps: int | None,
     ) -> None:
@@ -109,9 +109,9 @@ class Observations:
 
     # The writer thread calls the methods below.
 
-    def on_rows(self, table: Table) -> None:
+    def on_rows(self, table: MetricTable) -> None:
         if self._chance is not None and self._chance.update({name: v[-1] for name, v in table.columns.items()}):
-            self._log_new_tags({contract.TAG_CHANCE: json.dumps(self._chance.levels)})
+            self._log_new_tags({contract.TAG_CHANCE_LEVEL: json.dumps(self._chance.levels)})
 
     def sample(self, last: bool) -> Mapping[str, float] | None:
         """Return device metrics if the next sample is due, else None. The writer thread calls this method about once per

@@ -44,22 +44,24 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor_pytorch.steps.rates import MAX_GROUPS, MAX_OPTIMIZERS
+from advisor_pytorch.steps.rates import MAX_OPTIMIZERS, MAX_PARAMETER_GROUPS
 
-_PLAYBOOK_NAMES = {"lr": "learning_rate", "eps": "epsilon"}
-_EXCLUDED_ENTRIES = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))
+_PLAYBOOK_OPTION_NAMES = {"lr": "learning_rate", "eps": "epsilon"}
+_EXCLUDED_OPTIMIZER_OPTIONS = frozenset(
+    ("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr")
+)
 """Entries of a parameter group that select an implementation and do not affect the update rule."""
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> dict[str, str]:
     """Return the hyperparameters of a parameter group that have plain values, as texts under the playbook's names."""
     group: Mapping[str, Any] = optimizer.param_groups[group_index]
-    renamed = dict(_PLAYBOOK_NAMES)
+    renamed = dict(_PLAYBOOK_OPTION_NAMES)
     if "alpha" in group and isinstance(optimizer, torch.optim.RMSprop):
         renamed["alpha"] = "rho"
     values = {"update_rule": update_rule(optimizer)}
     for name, value in group.items():
-        if name in _EXCLUDED_ENTRIES:
+        if name in _EXCLUDED_OPTIMIZER_OPTIONS:
             continue
         if name == "betas" and isinstance(value, (tuple, list)):
             values |= {f"beta{i}": _number_as_text(beta) for i, beta in enumerate(value, start=1)}
@@ -92,7 +94,7 @@ def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[
         if k:
             tags[name] = type(optimizer).__name__
             tags |= {f"{name}.{key}": value for key, value in first.items()}
-        for j in range(1, min(len(optimizer.param_groups), MAX_GROUPS)):
+        for j in range(1, min(len(optimizer.param_groups), MAX_PARAMETER_GROUPS)):
             values = hyperparameters(optimizer, j)
             tags |= {f"{name}{contract.GROUP_SUFFIX}{j}.{key}": v for key, v in values.items() if first.get(key) != v}
     return tags

@@ -37,7 +37,7 @@ kind reaches this fraction, the model's kind is "mixed"."""
 _MIN_PARAMETER_COVERAGE = 0.9
 """Minimum fraction of the trainable parameters that the graph must contain before we conclude that the model has no residual
 blocks."""
-_MAX_NORM_NODES = 16
+_MAX_NODES_PER_NORM = 16
 """Maximum number of graph nodes in a normalisation that is computed by elementary operations."""
 _LEAF_NODE_NAME = "torch::autograd::AccumulateGrad"
 _NORM_NODE_NAMES = re.compile("(Layer|Batch|Group|Instance|R[Mm][Ss])Norm")
@@ -108,7 +108,7 @@ def norm_order(graph: AutogradGraph, model: torch.nn.Module) -> str | None:
         trained = {id(p) for p in model.parameters() if p.requires_grad}
         seen = trained & {id(p) for p in graph.parameters.values()}
         return "no-residuals" if len(seen) >= _MIN_PARAMETER_COVERAGE * len(trained) else None
-    kinds = Counter(_block_kind(graph, node, additions, norms) for node in additions)
+    kinds = Counter(_block_norm_order(graph, node, additions, norms) for node in additions)
     kind, count = kinds.most_common(1)[0]
     if kind == "none" and _has_frozen_norms(model):
         return None
@@ -125,7 +125,7 @@ def compute_dtype(graph: AutogradGraph) -> str | None:
     return str(dtypes.most_common(1)[0][0]).removeprefix("torch.") if dtypes else None
 
 
-def is_norm(module: torch.nn.Module) -> bool:
+def is_norm_layer(module: torch.nn.Module) -> bool:
     name = type(module).__name__.lower()
     return "norm" in name and "normal" not in name
 
@@ -133,13 +133,13 @@ def is_norm(module: torch.nn.Module) -> bool:
 def _has_frozen_norms(model: torch.nn.Module) -> bool:
     """Return whether parameters of a normalisation layer are frozen, as in a model with an adapter: the graph then does not
     show where the layer is applied."""
-    return any(not p.requires_grad for m in model.modules() if is_norm(m) for p in m.parameters(recurse=False))
+    return any(not p.requires_grad for m in model.modules() if is_norm_layer(m) for p in m.parameters(recurse=False))
 
 
 def _norm_nodes(graph: AutogradGraph, model: torch.nn.Module) -> set[Node]:
     """Return the graph nodes of normalisations: nodes of PyTorch's own functions, and nodes that use parameters of a
-    normalisation module (see `is_norm`)."""
-    scales = {id(p) for m in model.modules() if is_norm(m) for p in m.parameters(recurse=False)}
+    normalisation module (see `is_norm_layer`)."""
+    scales = {id(p) for m in model.modules() if is_norm_layer(m) for p in m.parameters(recurse=False)}
     scaling = {node for node, parameter in graph.parameters.items() if id(parameter) in scales}
     return {
         node
@@ -182,7 +182,9 @@ def _nodes_between(graph: AutogradGraph, first: Node, last: Node) -> tuple[set[N
     return (seen if reached else None), len(seen)
 
 
-def _block_kind(graph: AutogradGraph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
+def _block_norm_order(
+    graph: AutogradGraph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]
+) -> str:
     skip, in_branch = additions[node]
     before, on_the_way = _trace_to_addition(skip, graph, additions, norms)
     if before is None and not in_branch:  # for the model's first residual block, check which nodes use its sum
@@ -221,7 +223,7 @@ def _input_of_norm(node: Node, graph: AutogradGraph, additions: Mapping[Node, An
     ways = set(graph.inputs(node))
     if _NORM_NODE_NAMES.search(graph.names[node]):
         return ways.pop() if len(ways) == 1 else None
-    for _ in range(_MAX_NORM_NODES):
+    for _ in range(_MAX_NODES_PER_NORM):
         last = max(ways, key=graph.rank.__getitem__, default=None)
         if last is None or last in additions:
             return last if len(ways) == 1 else None

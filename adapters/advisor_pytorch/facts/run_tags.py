@@ -34,7 +34,7 @@ def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimize
         contract.TAG_OPTIMIZER: type(optimizers[0]).__name__,
         contract.TAG_MODEL: architecture.name(model),
         contract.TAG_NORM_LAYERS: json.dumps(architecture.norm_layers(model)),
-        contract.TAG_PARAMETERS: str(sum(p.numel() for p in model.parameters() if p.requires_grad)),
+        contract.TAG_MODEL_PARAMETERS: str(sum(p.numel() for p in model.parameters() if p.requires_grad)),
         contract.TAG_REGULARISERS: json.dumps(architecture.regularisers(model, optimizers)),
         contract.TAG_COMPILED: tag_text(architecture.is_compiled(model)),
         contract.TAG_PRECISION: json.dumps({"parameters": parameter_dtype(model)}),
@@ -43,7 +43,7 @@ def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimize
         contract.TAG_DEVICE: describe_device(at),
         contract.TAG_LIBRARIES: json.dumps(library_versions()),
     }
-    if files := config_files(sys.orig_argv):
+    if files := config_files_in_arguments(sys.orig_argv):
         tags[contract.TAG_CONFIG] = json.dumps(files)
     if batch_norm := architecture.batch_norm(model):
         tags[contract.TAG_BATCH_NORM] = json.dumps(batch_norm)
@@ -86,7 +86,7 @@ def validation_loader_tags(loader: object) -> dict[str, str]:
     facts = {
         contract.TAG_N_VALID: data.dataset_size(loader),
         contract.TAG_EVAL_BATCH_SIZE: data.batch_size(loader),
-        contract.TAG_VALID_COUNTS: None if counts is None else json.dumps(counts),
+        contract.TAG_VALID_CLASS_COUNTS: None if counts is None else json.dumps(counts),
     }
     return {tag: tag_text(value) for tag, value in facts.items() if value is not None}
 
@@ -104,7 +104,7 @@ def parameter_dtype(model: torch.nn.Module) -> str | None:
     return str(sizes.most_common(1)[0][0]).removeprefix("torch.") if sizes else None
 
 
-def config_files(arguments: Sequence[str]) -> list[str]:
+def config_files_in_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the configuration files that a command line names, as an argument or as `--option=FILE`."""
     names = [argument.rpartition("=")[2] for argument in arguments]
     return [

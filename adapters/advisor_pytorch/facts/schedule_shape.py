@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-GRID_POINTS = 257
-_MAX_EQUAL_DIFFERENCE = 2e-3
+SCHEDULE_GRID_POINTS = 257
+_EQUAL_RATES_TOLERANCE = 2e-3
 """Maximum difference, as a fraction of the peak learning rate, between two learning rates that count as equal."""
 _MAX_FIT_ERROR = 0.03
 """Maximum distance, as a fraction of the total decrease, between a learning-rate curve and the function that is fitted to it."""
-_DEFAULT_STEPS = 1 << 20
+_DEFAULT_SCHEDULE_STEPS = 1 << 20
 """Number of steps over which a schedule is evaluated if the planned number of steps is unknown."""
 
 
@@ -21,13 +21,13 @@ def schedule_kind_of_function(factor: Callable[[int], float], steps: int | None)
     Only the steps up to the last change of `factor` are used, because `factor` may count epochs while `steps` counts optimizer
     steps.
     """
-    end = steps or _DEFAULT_STEPS
+    end = steps or _DEFAULT_SCHEDULE_STEPS
     ahead = [0] + [1 << i for i in range(end.bit_length()) if 1 << i < end] + [end]
-    end = _last_change(ahead, [float(factor(i)) for i in ahead])
+    end = _last_step_of_change(ahead, [float(factor(i)) for i in ahead])
     for _ in range(3):  # each pass narrows the interval of steps in which the last change of the factor lies
-        grid = sorted({round(end * i / (GRID_POINTS - 1)) for i in range(GRID_POINTS)})
+        grid = sorted({round(end * i / (SCHEDULE_GRID_POINTS - 1)) for i in range(SCHEDULE_GRID_POINTS)})
         values = [float(factor(i)) for i in grid]
-        nearer = _last_change(grid, values)
+        nearer = _last_step_of_change(grid, values)
         if nearer > 0.8 * end:
             break
         end = nearer
@@ -41,7 +41,7 @@ def schedule_kind_of_values(steps: Sequence[int], values: Sequence[float]) -> st
     peak = max(values, key=abs)
     if peak <= 0:
         return "constant" if max(values) - min(values) == 0 else "other"
-    top = next(i for i, v in enumerate(values) if v >= peak * (1 - _MAX_EQUAL_DIFFERENCE))
+    top = next(i for i, v in enumerate(values) if v >= peak * (1 - _EQUAL_RATES_TOLERANCE))
     if top and not (all((b >= a for a, b in pairwise(values[: top + 1])))):
         return "cyclic" if _count_rises_after_falls(values, peak) > 1 else "other"
     kind = _decay_kind(steps[top:], values[top:], peak)
@@ -50,7 +50,7 @@ def schedule_kind_of_values(steps: Sequence[int], values: Sequence[float]) -> st
 
 def _decay_kind(steps: Sequence[int], values: Sequence[float], peak: float) -> str:
     """Return the kind of a schedule without a warmup, whose learning rate is highest at the first step."""
-    tolerance = peak * _MAX_EQUAL_DIFFERENCE
+    tolerance = peak * _EQUAL_RATES_TOLERANCE
     if max(values) - min(values) <= tolerance:
         return "constant"
     if _count_rises_after_falls(values, peak):
@@ -88,16 +88,16 @@ def _decay_form(ts: Sequence[float], down: Sequence[float], values: Sequence[flo
     return "polynomial" if power and fits(lambda t: (1 - t) ** power) else "other"
 
 
-def _last_change(steps: Sequence[int], values: Sequence[float]) -> int:
+def _last_step_of_change(steps: Sequence[int], values: Sequence[float]) -> int:
     """Return the first step of the final phase, in which the values stay constant."""
     peak = max(abs(v) for v in values)
     for i in range(len(values) - 1, 0, -1):
-        if abs(values[i - 1] - values[-1]) > peak * _MAX_EQUAL_DIFFERENCE:
+        if abs(values[i - 1] - values[-1]) > peak * _EQUAL_RATES_TOLERANCE:
             return steps[i]
     return steps[min(1, len(steps) - 1)]
 
 
 def _count_rises_after_falls(values: Sequence[float], peak: float) -> int:
     """Return the number of times that the values rise again after a fall."""
-    signs = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _MAX_EQUAL_DIFFERENCE]
+    signs = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _EQUAL_RATES_TOLERANCE]
     return sum(up and not before for before, up in pairwise(signs))

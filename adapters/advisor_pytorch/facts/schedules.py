@@ -28,9 +28,9 @@ from typing import Any
 from torch.optim import lr_scheduler
 
 from advisor_pytorch.facts.schedule_shape import schedule_kind_of_function
-from advisor_pytorch.facts.side_effects import is_pure
+from advisor_pytorch.facts.side_effects import is_side_effect_free
 
-_KIND_BY_CLASS = {
+_SCHEDULE_KIND_BY_CLASS = {
     "StepLR": "step",
     "MultiStepLR": "step",
     "ExponentialLR": "exponential",
@@ -40,7 +40,7 @@ _KIND_BY_CLASS = {
     "OneCycleLR": "one-cycle",
     "ReduceLROnPlateau": "plateau",
 }
-_KIND_BY_NAME_PATTERN = (
+_SCHEDULE_KIND_BY_PATTERN = (
     ("plateau|greedy|adaptive", "plateau"),
     ("one_?cycle", "one-cycle"),
     ("cyclic|restart", "cyclic"),
@@ -63,7 +63,7 @@ def describe_schedule(schedulers: Sequence[Any], steps: int | None) -> dict[str,
         return None
     return {
         "class": "+".join(type(s).__name__ for s in outer),
-        "kind": _combine_kinds([schedule_kind(s, steps) for s in outer]),
+        "kind": _combine_schedule_kinds([schedule_kind(s, steps) for s in outer]),
     }
 
 
@@ -77,13 +77,13 @@ def schedule_kind(scheduler: Any, steps: int | None) -> str:
     """Return the kind of the scheduler's schedule, as defined for the tag `contract.TAG_SCHEDULE`."""
     known = _torch_class_name(scheduler)
     try:
-        if known in _KIND_BY_CLASS:
-            return _KIND_BY_CLASS[known]
-        if (kind_of := _KIND_BY_SETTINGS.get(known)) is not None:
+        if known in _SCHEDULE_KIND_BY_CLASS:
+            return _SCHEDULE_KIND_BY_CLASS[known]
+        if (kind_of := _SCHEDULE_KIND_FUNCTIONS.get(known)) is not None:
             return kind_of(scheduler, steps)
     except Exception:  # the user's scheduler class is incomplete, or its function fails at some steps
         return "other"
-    base = _kind_from_name(type(scheduler).__name__)
+    base = _schedule_kind_from_name(type(scheduler).__name__)
     warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith("warmup+")  # timm's attribute
     return "warmup+" + base if warms_up else base
 
@@ -98,58 +98,58 @@ def _torch_class_name(scheduler: Any) -> str:
     return ""
 
 
-def _kind_of_linear(scheduler: Any, _steps: int | None) -> str:
+def _linear_lr_schedule_kind(scheduler: Any, _steps: int | None) -> str:
     if scheduler.start_factor == scheduler.end_factor:
         return "constant"
     return "warmup+constant" if scheduler.start_factor < scheduler.end_factor else "linear"
 
 
-def _kind_of_constant(scheduler: Any, _steps: int | None) -> str:
+def _constant_lr_schedule_kind(scheduler: Any, _steps: int | None) -> str:
     if scheduler.factor == 1:
         return "constant"
     return "warmup+constant" if scheduler.factor < 1 else "step"
 
 
-def _kind_of_polynomial(scheduler: Any, _steps: int | None) -> str:
+def _polynomial_lr_schedule_kind(scheduler: Any, _steps: int | None) -> str:
     return "linear" if scheduler.power == 1 else "polynomial"
 
 
-def _kind_of_multiplicative(scheduler: Any, _steps: int | None) -> str:
+def _multiplicative_lr_schedule_kind(scheduler: Any, _steps: int | None) -> str:
     function = scheduler.lr_lambdas[0]
-    if not is_pure(function):
-        return _kind_from_name(_function_name(function))
+    if not is_side_effect_free(function):
+        return _schedule_kind_from_name(_function_name(function))
     factors = [float(function(i)) for i in range(1, 101)]
     if any(f != factors[0] for f in factors):
         return "other"
     return "constant" if factors[0] == 1 else "exponential"
 
 
-def _kind_of_lambda(scheduler: Any, steps: int | None) -> str:
+def _lambda_lr_schedule_kind(scheduler: Any, steps: int | None) -> str:
     function = scheduler.lr_lambdas[0]
-    named = _kind_from_name(_function_name(function))
-    if not is_pure(function):
+    named = _schedule_kind_from_name(_function_name(function))
+    if not is_side_effect_free(function):
         return named
     keywords = getattr(function, "keywords", {})
     seen = schedule_kind_of_function(function, keywords.get("num_training_steps") or steps)
     return named if seen.endswith("other") and not named.endswith("other") else seen
 
 
-def _kind_of_composite(scheduler: Any, steps: int | None) -> str:
-    return _combine_kinds([schedule_kind(part, steps) for part in scheduler._schedulers])
+def _composite_schedule_kind(scheduler: Any, steps: int | None) -> str:
+    return _combine_schedule_kinds([schedule_kind(part, steps) for part in scheduler._schedulers])
 
 
-_KIND_BY_SETTINGS = {
-    "LinearLR": _kind_of_linear,
-    "ConstantLR": _kind_of_constant,
-    "PolynomialLR": _kind_of_polynomial,
-    "MultiplicativeLR": _kind_of_multiplicative,
-    "LambdaLR": _kind_of_lambda,
-    "SequentialLR": _kind_of_composite,
-    "ChainedScheduler": _kind_of_composite,
+_SCHEDULE_KIND_FUNCTIONS = {
+    "LinearLR": _linear_lr_schedule_kind,
+    "ConstantLR": _constant_lr_schedule_kind,
+    "PolynomialLR": _polynomial_lr_schedule_kind,
+    "MultiplicativeLR": _multiplicative_lr_schedule_kind,
+    "LambdaLR": _lambda_lr_schedule_kind,
+    "SequentialLR": _composite_schedule_kind,
+    "ChainedScheduler": _composite_schedule_kind,
 }
 
 
-def _combine_kinds(kinds: Sequence[str]) -> str:
+def _combine_schedule_kinds(kinds: Sequence[str]) -> str:
     """Return the kind of a schedule that applies several schedulers in sequence or multiplies their factors."""
     warmup = "warmup+" if any(k.startswith("warmup+") for k in kinds) else ""
     falls = [fall for k in kinds if (fall := k.removeprefix("warmup+")) != "constant"]
@@ -160,9 +160,9 @@ def _combine_kinds(kinds: Sequence[str]) -> str:
     return warmup + (falls[0] if len(set(falls)) == 1 else "other")
 
 
-def _kind_from_name(name: str) -> str:
+def _schedule_kind_from_name(name: str) -> str:
     lower = name.lower()
-    base = next((k for pattern, k in _KIND_BY_NAME_PATTERN if re.search(pattern, lower)), "other")
+    base = next((k for pattern, k in _SCHEDULE_KIND_BY_PATTERN if re.search(pattern, lower)), "other")
     return "warmup+" + base if "warmup" in lower and base != "other" else base
 
 

@@ -20,7 +20,7 @@ _MAX_CALL_DEPTH = 3
 """Maximum depth of nested function calls to inspect."""
 
 
-def is_pure(function: object, depth: int = _MAX_CALL_DEPTH) -> bool:
+def is_side_effect_free(function: object, depth: int = _MAX_CALL_DEPTH) -> bool:
     """Return whether the function has no visible side effects: it writes only local variables and calls only mathematical
     functions.
 
@@ -30,7 +30,7 @@ def is_pure(function: object, depth: int = _MAX_CALL_DEPTH) -> bool:
     """
     if isinstance(function, functools.partial):
         bound = [*function.args, *function.keywords.values()]
-        return all(_is_plain_value(value) for value in bound) and is_pure(function.func, depth)
+        return all(_is_plain_value(value) for value in bound) and is_side_effect_free(function.func, depth)
     if isinstance(function, types.BuiltinFunctionType):
         return function.__module__ == "math" or function in _ALLOWED_BUILTINS
     if not isinstance(function, types.FunctionType) or depth == 0:
@@ -44,7 +44,7 @@ def is_pure(function: object, depth: int = _MAX_CALL_DEPTH) -> bool:
     if not all(_is_safe_value(value, depth) for value in [*used, *defaults]):
         return False
     return _has_only_pure_instructions(
-        function.__code__, lambda name: name in _ALLOWED_MATH_NAMES or _is_plain_attribute(name, used)
+        function.__code__, lambda name: name in _ALLOWED_MATH_NAMES or _is_attribute_without_code(name, used)
     )
 
 
@@ -69,11 +69,11 @@ def _is_safe_value(value: object, depth: int) -> bool:
     if isinstance(value, types.ModuleType):
         return value.__name__ in ("math", "numpy")
     if callable(value):
-        return is_pure(value, depth - 1)
+        return is_side_effect_free(value, depth - 1)
     return _is_plain_value(value) or hasattr(value, "__dict__")
 
 
-def _is_plain_attribute(name: str, holders: Iterable[object]) -> bool:
+def _is_attribute_without_code(name: str, holders: Iterable[object]) -> bool:
     """Return whether the attribute `name` is a plain value in at least one of the objects `holders`, and a property in none."""
     missing = object()
     values = [inspect.getattr_static(holder, name, missing) for holder in holders]

@@ -13,12 +13,12 @@ import torch
 from advisor import contract
 from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.exit_status import is_out_of_memory
-from advisor_pytorch.probes.bench import ProbeBench, Step, check_counts, check_functions
-from advisor_pytorch.probes.throughput import MIN_INTERVAL_BLOCKS, Stopwatch, median_interval, quartiles
+from advisor_pytorch.probes.bench import ProbeBench, TrainingStepFunction, check_counts, check_functions
+from advisor_pytorch.probes.throughput import MIN_BLOCKS_FOR_INTERVAL, Stopwatch, median_confidence_interval, quartiles
 
 MIN_THROUGHPUT_GAIN = 0.1
 """Minimum relative gain in throughput, compared with a smaller batch, at which a larger batch counts as useful (our choice)."""
-MIN_DOUBLING_GAIN = 1.5
+MIN_DOUBLING_THROUGHPUT_RATIO = 1.5
 """Minimum ratio of the throughput at a batch size to the throughput at half that size at which we say that throughput nearly
 doubles."""
 
@@ -77,7 +77,7 @@ class BatchSizeSweep:
 
     def __str__(self) -> str:
         head = f"{'batch size':>10}  {'examples/s':>12}  {'middle half':>25}  {'step time':>10}  {'memory peak':>11}"
-        return "\n".join([head, *map(_table_row, self.sizes), "", *self._conclusions()])
+        return "\n".join([head, *map(_throughput_table_row, self.sizes), "", *self._conclusions()])
 
     def _conclusions(self) -> Iterator[str]:
         useful, measured = self.largest_useful, self.measured
@@ -90,10 +90,10 @@ class BatchSizeSweep:
             yield f"Throughput grows up to batch size {useful}, the largest that fits into memory: use it."
         else:
             yield f"Throughput still grows at batch size {useful}, the largest size that was tried: try larger sizes."
-        if any(s.blocks < MIN_INTERVAL_BLOCKS for s in measured):
+        if any(s.blocks < MIN_BLOCKS_FOR_INTERVAL for s in measured):
             yield "Some batch sizes had too little time to measure the noise: raise seconds_per_size."
         growth = [b.examples_per_s / a.examples_per_s for a, b in pairwise(measured) if b.batch_size <= useful]
-        if growth and max(growth) < MIN_DOUBLING_GAIN:
+        if growth and max(growth) < MIN_DOUBLING_THROUGHPUT_RATIO:
             yield (
                 f"No doubling of the batch size nearly doubled the throughput (at most times {max(growth):.2f}): the device is "
                 "busy from the smallest size on, or the step waits for something else, such as the data."
@@ -102,7 +102,7 @@ class BatchSizeSweep:
 
 
 def batch_size_sweep(
-    make_step: Callable[[int], Step],
+    make_step: Callable[[int], TrainingStepFunction],
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
@@ -177,7 +177,7 @@ def batch_size_sweep(
 
 
 def _measure_unless_out_of_memory(
-    bench: ProbeBench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float
+    bench: ProbeBench, make_step: Callable[[int], TrainingStepFunction], size: int, precision: float, seconds: float
 ) -> Throughput:
     """Measure the throughput at one batch size; if a batch does not fit into memory, free the memory that the attempt used."""
     try:
@@ -191,7 +191,7 @@ def _measure_unless_out_of_memory(
 
 
 def _measure_size(
-    bench: ProbeBench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float
+    bench: ProbeBench, make_step: Callable[[int], TrainingStepFunction], size: int, precision: float, seconds: float
 ) -> Throughput:
     objective = contract.EXAMPLES_PER_SECOND
     on_cuda = bench.device.type == "cuda"
@@ -210,7 +210,7 @@ def _measure_size(
     low, middle, high = quartiles(speeds)
     peak = torch.cuda.max_memory_allocated(bench.device) if on_cuda else None
     steps = sum(b.steps for b in watch.blocks)
-    return Throughput(size, middle, (low, high), median_interval(speeds), len(speeds), steps, peak)
+    return Throughput(size, middle, (low, high), median_confidence_interval(speeds), len(speeds), steps, peak)
 
 
 def _free_memory(bench: ProbeBench) -> None:
@@ -220,7 +220,7 @@ def _free_memory(bench: ProbeBench) -> None:
         torch.cuda.empty_cache()
 
 
-def _table_row(size: Throughput) -> str:
+def _throughput_table_row(size: Throughput) -> str:
     if size.out_of_memory:
         return f"{size.batch_size:>10,}  out of memory"
     low, high = map(_format_number, size.quartiles)

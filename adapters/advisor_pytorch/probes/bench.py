@@ -12,15 +12,15 @@ import torch
 
 from advisor import contract
 from advisor_logging.outcome import Direction
-from advisor_logging.run_description import NEW_RUN
+from advisor_logging.run_description import NEW_RUN_ID
 from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.facts.optimizers import unwrap_optimizer
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.probes.snapshot import Snapshot
-from advisor_pytorch.steps.device import Value, model_device
+from advisor_pytorch.probes.snapshot import TrainingSnapshot
+from advisor_pytorch.steps.device import ScalarValue, model_device
 from advisor_pytorch.validation import check_count, check_training
 
-Step = Callable[[], Value]
+TrainingStepFunction = Callable[[], ScalarValue]
 """Function that makes one training step (forward, backward, `optimizer.step()`) and returns the loss."""
 
 
@@ -50,9 +50,9 @@ class ProbeBench:
                 raise TypeError(f"also: {type(one).__name__} has no state_dict and load_state_dict to restore it")
         self.model, self._probe, self._params = model, probe, dict(params or {})
         self._experiment, self._tracking_uri = experiment, tracking_uri
-        self._snapshot = Snapshot(model, self.optimizers, also)
+        self._snapshot = TrainingSnapshot(model, self.optimizers, also)
         self.device = model_device(model)
-        self.rates = RateSetter(self.optimizers)
+        self.rates = LearningRateSetter(self.optimizers)
         self._trials, self._shown = 0, False
 
     @contextmanager
@@ -81,7 +81,7 @@ class ProbeBench:
             experiment=self._experiment,
             max_train_steps=max_train_steps,
             run_name=f"probe-{self._trials}",
-            run_id=NEW_RUN,
+            run_id=NEW_RUN_ID,
             start_step=start_step,
             tracking_uri=self._tracking_uri,
         ) as log:
@@ -134,12 +134,12 @@ def check_counts(**counts: int | None) -> None:
             check_count(name, count, 1)
 
 
-def read_number(value: Value) -> float:
+def read_number(value: ScalarValue) -> float:
     """Return the value as a number; reading a tensor waits for the device."""
     return value.detach().item() if isinstance(value, torch.Tensor) else float(value)
 
 
-class RateSetter:
+class LearningRateSetter:
     """Sets the learning rate of the first parameter group, and scales the rates of the other groups by the same factor."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:

@@ -11,16 +11,23 @@ import torch
 
 from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.probes.bench import ProbeBench, Step, check_counts, check_functions, read_number, warmup_rate
-from advisor_pytorch.probes.learning_rate import OBJECTIVE
-from advisor_pytorch.steps.device import Value
+from advisor_pytorch.probes.bench import (
+    ProbeBench,
+    TrainingStepFunction,
+    check_counts,
+    check_functions,
+    read_number,
+    warmup_rate,
+)
+from advisor_pytorch.probes.learning_rate import PROBE_LOSS_METRIC
+from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.validation import check_count
 
-AVERAGING_STEPS = 10
+LOSS_AVERAGING_STEPS = 10
 """Number of consecutive steps over which losses are averaged. A rise of the loss that lasts fewer steps is ignored, because
 even the playbook's shortest warmup would not prevent it."""
-MAX_NONFINITE = 3
-"""A trial stops after `MAX_NONFINITE` consecutive non-finite losses."""
+MAX_NONFINITE_LOSSES = 3
+"""A trial stops after `MAX_NONFINITE_LOSSES` consecutive non-finite losses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +79,11 @@ class EarlyInstability:
 
 
 def early_instability(
-    step: Step,
+    step: TrainingStepFunction,
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
-    evaluate: Callable[[], Value] | None = None,
+    evaluate: Callable[[], ScalarValue] | None = None,
     learning_rate: float | None = None,
     multiples: Sequence[float] = (0.5, 1.0, 2.0, 5.0, 10.0),
     steps: int = 500,
@@ -135,7 +142,7 @@ def early_instability(
         best = bench.rates.first if learning_rate is None else learning_rate
         if not (best > 0 and math.isfinite(best)):
             raise ValueError(f"learning_rate must be positive, not {best:g}")
-        starts = _StartTrials(bench, step, evaluate, reset, steps, warmup_steps, max_train_steps)
+        starts = _StartTrialRunner(bench, step, evaluate, reset, steps, warmup_steps, max_train_steps)
         made: list[StartTrial] = []
         for multiple in sorted(multiples):
             bench.show_progress(f"learning rate {best * multiple:.3g}, {len(made) + 1} of {len(multiples)}")
@@ -144,10 +151,10 @@ def early_instability(
 
 
 @dataclass(frozen=True)
-class _StartTrials:
+class _StartTrialRunner:
     bench: ProbeBench
-    step: Step
-    evaluate: Callable[[], Value] | None
+    step: TrainingStepFunction
+    evaluate: Callable[[], ScalarValue] | None
     reset: Callable[[], object] | None
     steps: int
     warmup_steps: int
@@ -156,17 +163,17 @@ class _StartTrials:
     def trial(self, rate: float, multiple: float) -> StartTrial:
         with self.bench.trial(
             {"learning_rate": rate},
-            OBJECTIVE,
+            PROBE_LOSS_METRIC,
             rate=rate,
             start_step=1,  # step 0 is the evaluation before the first update
             max_train_steps=self.planned,
         ) as log:
-            losses = self._losses(log, rate)
+            losses = self._loss_of_each_step(log, rate)
             diverged = not math.isfinite(losses[-1])
             log.close("diverged" if diverged else "complete")
         return _summarise_losses(rate, multiple, losses, diverged, first_step=0 if self.evaluate is not None else 1)
 
-    def _losses(self, log: TuningLogger, rate: float) -> list[float]:
+    def _loss_of_each_step(self, log: TuningLogger, rate: float) -> list[float]:
         """Return the loss after each step; with an `evaluate` function, the first entry is the loss before the first step."""
         if self.reset is not None:
             self.reset()
@@ -178,13 +185,13 @@ class _StartTrials:
             loss = self.step()
             log.step(loss)
             losses.append(_log_loss(log, loss if self.evaluate is None else self.evaluate()))
-            if len(losses) >= MAX_NONFINITE and not any(map(math.isfinite, losses[-MAX_NONFINITE:])):
+            if len(losses) >= MAX_NONFINITE_LOSSES and not any(map(math.isfinite, losses[-MAX_NONFINITE_LOSSES:])):
                 break
         return losses
 
 
-def _log_loss(log: TuningLogger, loss: Value) -> float:
-    log.evaluate({OBJECTIVE: loss})
+def _log_loss(log: TuningLogger, loss: ScalarValue) -> float:
+    log.evaluate({PROBE_LOSS_METRIC: loss})
     return read_number(loss)
 
 
@@ -193,11 +200,12 @@ def _summarise_losses(rate: float, multiple: float, losses: list[float], diverge
     if not finite:
         return StartTrial(rate, multiple, math.nan, math.nan, first_step, math.nan, first_step)
     levels = [
-        statistics.fmean(finite[i : i + AVERAGING_STEPS]) for i in range(1, max(len(finite) - AVERAGING_STEPS, 1) + 1)
+        statistics.fmean(finite[i : i + LOSS_AVERAGING_STEPS])
+        for i in range(1, max(len(finite) - LOSS_AVERAGING_STEPS, 1) + 1)
     ]
     levels = levels if len(finite) > 1 else finite
     highest = max(range(len(levels)), key=levels.__getitem__)
-    at = min(highest + AVERAGING_STEPS, len(finite) - 1) + first_step
+    at = min(highest + LOSS_AVERAGING_STEPS, len(finite) - 1) + first_step
     diverged_at = len(finite) + first_step if diverged else None
     return StartTrial(rate, multiple, finite[0], levels[highest], at, levels[-1], diverged_at)
 

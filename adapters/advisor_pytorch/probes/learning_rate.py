@@ -11,16 +11,23 @@ import torch
 
 from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.probes.bench import ProbeBench, Step, check_counts, check_functions, read_number, warmup_rate
+from advisor_pytorch.probes.bench import (
+    ProbeBench,
+    TrainingStepFunction,
+    check_counts,
+    check_functions,
+    read_number,
+    warmup_rate,
+)
 from advisor_pytorch.validation import check_count
 
-OBJECTIVE = "probe/loss"
+PROBE_LOSS_METRIC = "probe/loss"
 """Objective of the probe's study: the mean training loss over the last tenth of the steps, logged ten times per trial."""
-MIN_FRACTION_OF_LARGEST_FALL = 0.1
+MIN_FRACTION_OF_LARGEST_DECREASE = 0.1
 """Minimum decrease of the loss at which training counts as working, as a fraction of the largest decrease at any learning rate.
 This fraction is our choice."""
-DIVERGENCE_FACTOR = 4.0
-"""A trial counts as diverged if its average loss exceeds `DIVERGENCE_FACTOR` times the untrained model's average loss. This
+DIVERGENCE_LOSS_RATIO = 4.0
+"""A trial counts as diverged if its average loss exceeds `DIVERGENCE_LOSS_RATIO` times the untrained model's average loss. This
 factor is our choice."""
 
 
@@ -51,7 +58,7 @@ class LearningRateRange:
         """Trials whose loss decreased by more than two standard errors and by at least a tenth of the largest decrease."""
         fine = [t for t in self.trials if t.diverged_at is None]
         largest = max((t.fall for t in fine), default=0.0)
-        return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MIN_FRACTION_OF_LARGEST_FALL * largest)
+        return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MIN_FRACTION_OF_LARGEST_DECREASE * largest)
 
     @property
     def best(self) -> float | None:
@@ -95,7 +102,7 @@ class LearningRateRange:
 
 
 def learning_rate_range(
-    step: Step,
+    step: TrainingStepFunction,
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
@@ -161,7 +168,7 @@ def learning_rate_range(
         experiment=experiment,
         tracking_uri=tracking_uri,
     ) as bench:
-        sweep = _RateSweep(bench, step, reset, steps, warmup_steps, max_train_steps)
+        sweep = _LearningRateSweep(bench, step, reset, steps, warmup_steps, max_train_steps)
         made = []
         for i, rate in enumerate(rates, 1):
             bench.show_progress(f"learning rate {rate:.3g}, {i} of {trials}")
@@ -169,13 +176,13 @@ def learning_rate_range(
     return LearningRateRange(tuple(made), experiment)
 
 
-class _RateSweep:
+class _LearningRateSweep:
     """Runs the trials of one probe, all on the same batches."""
 
     def __init__(
         self,
         bench: ProbeBench,
-        step: Step,
+        step: TrainingStepFunction,
         reset: Callable[[], object] | None,
         steps: int,
         warmup_steps: int,
@@ -191,7 +198,9 @@ class _RateSweep:
             raise ValueError("the loss of the untrained model is not finite: look for a bug in the step")
 
     def trial(self, rate: float) -> RateTrial:
-        with self._bench.trial({"learning_rate": rate}, OBJECTIVE, rate=rate, max_train_steps=self._planned) as log:
+        with self._bench.trial(
+            {"learning_rate": rate}, PROBE_LOSS_METRIC, rate=rate, max_train_steps=self._planned
+        ) as log:
             losses, diverged_at = self._losses(rate, log)
             log.close("complete" if diverged_at is None else "diverged")
         end = losses[-self._tenth :]
@@ -216,7 +225,7 @@ class _RateSweep:
             log.step(loss)
             diverged = self._has_diverged(losses)
             if diverged or (i + 1) % self._tenth == 0 or i + 1 == self._steps:
-                log.evaluate({OBJECTIVE: statistics.fmean(losses[-self._tenth :])})
+                log.evaluate({PROBE_LOSS_METRIC: statistics.fmean(losses[-self._tenth :])})
             if diverged:
                 return losses, i
         return losses, None
@@ -228,7 +237,7 @@ class _RateSweep:
         return (
             len(losses) >= self._tenth
             and start > 0
-            and statistics.fmean(losses[-self._tenth :]) > DIVERGENCE_FACTOR * start
+            and statistics.fmean(losses[-self._tenth :]) > DIVERGENCE_LOSS_RATIO * start
         )
 
 

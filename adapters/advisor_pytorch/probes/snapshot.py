@@ -11,7 +11,7 @@ import torch
 from advisor_pytorch.checkpoints.state import Stateful, random_states, restore_random_states
 
 
-class Snapshot:
+class TrainingSnapshot:
     """Copy of the current states of the model, the optimizers, the random generators and the objects in `also`.
 
     Tensors are copied to host memory, so that the copy uses no device memory. `restore` writes into the original tensor

@@ -10,19 +10,19 @@ import torch
 
 from advisor_pytorch.steps.patches import FunctionPatches
 
-Listener = Callable[[torch.Tensor], None]
+LossListener = Callable[[torch.Tensor], None]
 """Function that receives each loss before its backward pass. The listener function must not raise errors."""
 
-patches: FunctionPatches[Listener] = FunctionPatches(
-    lambda: patches.replace(torch.autograd, "backward", _observe_backward)
+backward_patches: FunctionPatches[LossListener] = FunctionPatches(
+    lambda: backward_patches.replace(torch.autograd, "backward", _wrap_backward)
 )
 
 
-def _observe_backward(original: Any) -> Any:
+def _wrap_backward(original: Any) -> Any:
     @functools.wraps(original)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(tensors, torch.Tensor):
-            for listener in list(patches.listeners):
+            for listener in list(backward_patches.listeners):
                 listener(tensors)
         return original(tensors, *args, **kwargs)
 

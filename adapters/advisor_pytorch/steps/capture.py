@@ -19,18 +19,18 @@ import torch
 from advisor import contract
 from advisor.contract.redact import one_line_error
 from advisor_pytorch.steps import clipping, scaling
-from advisor_pytorch.steps.clock import Clock
-from advisor_pytorch.steps.device import Value, detached_copy, logged_value
+from advisor_pytorch.steps.clock import StepClock
+from advisor_pytorch.steps.device import ScalarValue, detached_copy, logged_value
 from advisor_pytorch.steps.gradients import NormFunction, gradient_norm
 from advisor_pytorch.steps.norms import StepNorms
 from advisor_pytorch.steps.observers import CaptureOwner, StepWatch
 from advisor_pytorch.steps.other_optimizers import UncapturedOptimizers
 from advisor_pytorch.steps.pending_losses import PendingLosses
-from advisor_pytorch.steps.rates import RateReader
+from advisor_pytorch.steps.rates import LearningRateReader
 from advisor_pytorch.steps.row_buffer import RowBuffer
-from advisor_pytorch.steps.rows import PendingChunk, SkippedSteps
+from advisor_pytorch.steps.rows import PendingChunk, SkippedStepCounter
 
-MIN_PENDING_TO_WARN = 16
+MIN_PENDING_LOSSES_TO_WARN = 16
 """Minimum number of losses without an optimizer step, or of steps of an unknown optimizer, at which a warning is logged."""
 MAX_PENDING_LOSSES = 1024
 """Maximum number of losses in memory that wait for their optimizer step; a step has fewer micro-batches than this."""
@@ -71,8 +71,8 @@ class StepCapture:
         device = next((p.device for o in optimizers for g in o.param_groups for p in g["params"] if p.is_cuda), None)
         self._on_cuda = device is not None
         self._norms = StepNorms(self._optimizers, measure)
-        self._rates = RateReader(self._optimizers)
-        self._clock = Clock(device)
+        self._rates = LearningRateReader(self._optimizers)
+        self._clock = StepClock(device)
         self._losses = PendingLosses(batch_size)
         self._buffer = RowBuffer(in_parts=in_parts)
         self.alive = True
@@ -83,7 +83,7 @@ class StepCapture:
         self._begun: set[int] = set()
         self._closed_rows = 0
         self._noticed: dict[str, str] = {}
-        self._skips = SkippedSteps()
+        self._skips = SkippedStepCounter()
         self._handed = time.perf_counter()
         self._row: list[float] | None = None
         self._scale: torch.Tensor | None = None
@@ -98,7 +98,7 @@ class StepCapture:
         self._others = UncapturedOptimizers(self._optimizers, self._follow_new_optimizer, self._safe_hook)
         self._clip_listener = self._safe_hook(self._on_clip)
         self._scaler_listener = self._safe_hook(self._on_scaler_step)
-        clipping.listen(self._clip_listener)
+        clipping.listen_to_clipping(self._clip_listener)
         scaling.patches.listen(self._scaler_listener)
 
     def stop(self) -> None:
@@ -106,11 +106,11 @@ class StepCapture:
         for handle in itertools.chain.from_iterable(self._handles):
             handle.remove()
         self._others.stop()
-        clipping.ignore(self._clip_listener)
+        clipping.stop_listening_to_clipping(self._clip_listener)
         scaling.patches.ignore(self._scaler_listener)
         self._safe_hook(self._close_row)()
         if self._others.steps or self.next_step == self._start_step:
-            self._drop_losses()
+            self._drop_pending_losses()
         self._safe_hook(self.flush)()
         self.alive = False
 
@@ -137,7 +137,7 @@ class StepCapture:
         self._handles[k] = self._register_hooks(k)
         self._index = {id(one): j for j, one in enumerate(self._optimizers)}
         self._norms.replace(k)
-        self._rates = RateReader(self._optimizers)
+        self._rates = LearningRateReader(self._optimizers)
         if self._row is not None:
             self._read_rates()
         self._others.read_captured_optimizers()
@@ -163,7 +163,7 @@ class StepCapture:
 
     # The training loop calls the methods below.
 
-    def add_loss(self, loss: Value, grad_norm: Value | None = None, examples: int | None = None) -> None:
+    def add_loss(self, loss: ScalarValue, grad_norm: ScalarValue | None = None, examples: int | None = None) -> None:
         """Add the loss of the last step, or of a micro-batch of the next step. grad_norm: norm of the step's gradient; passing
         it says that a step was made."""
         if self._drops_loss:
@@ -182,22 +182,22 @@ class StepCapture:
             self._start_row()
         if self._row is not None:
             self._close_row()
-        elif len(self._losses) >= MIN_PENDING_TO_WARN:
+        elif len(self._losses) >= MIN_PENDING_LOSSES_TO_WARN:
             self._check_pending()
 
     def _check_pending(self) -> None:
         """Warn if losses arrive without optimizer steps, and limit the number of losses that wait for a step."""
         pending = len(self._losses)
-        if self._others.steps >= MIN_PENDING_TO_WARN:
+        if self._others.steps >= MIN_PENDING_LOSSES_TO_WARN:
             self._owner.warn(
                 "other optimizer",
                 f"steps of a different optimizer, {self._others.name}, are not logged: pass all optimizers to TuningLogger",
             )
         if pending >= MAX_PENDING_LOSSES:
-            self._drop_losses()
+            self._drop_pending_losses()
             self._owner.warn("no step", f"losses are dropped: {pending:,} were logged without an optimizer step")
 
-    def _drop_losses(self) -> None:
+    def _drop_pending_losses(self) -> None:
         self.losses_without_step += len(self._losses)
         self._losses.clear()
 
@@ -272,7 +272,7 @@ class StepCapture:
         if k == 0 and not self._is_capturing():
             self._start_row()
 
-    def _on_clip(self, event: clipping.Clipping) -> None:
+    def _on_clip(self, event: clipping.GradientClipping) -> None:
         scope = self._norms.affected_optimizers(event)
         if not scope.optimizers:
             return

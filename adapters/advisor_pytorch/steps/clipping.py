@@ -21,7 +21,7 @@ from torch.nn.utils import clip_grad
 from advisor_pytorch.steps.patches import FunctionPatches
 
 
-class Clipping(NamedTuple):
+class GradientClipping(NamedTuple):
     """A call that is about to clip gradients; the gradients are still unchanged."""
 
     parameters: Sequence[torch.Tensor]
@@ -33,28 +33,28 @@ class Clipping(NamedTuple):
     """Whether `norm` is an L2 norm."""
 
 
-Listener = Callable[[Clipping], None]
+ClippingListener = Callable[[GradientClipping], None]
 
-_last_norm: tuple[torch.Tensor, float] | None = None
+_last_total_norm: tuple[torch.Tensor, float] | None = None
 """Pair of the latest total gradient norm that PyTorch's helper function returned and the order of this norm; None before the
 first such norm."""
 
 
-def listen(listener: Listener) -> None:
+def listen_to_clipping(listener: ClippingListener) -> None:
     """Call `listener` before each clipping of gradients, until the listener is removed. The listener must not raise an error."""
     _patches.listen(listener)
 
 
-def ignore(listener: Listener) -> None:
-    global _last_norm  # noqa: PLW0603 - as global as the patched functions
+def stop_listening_to_clipping(listener: ClippingListener) -> None:
+    global _last_total_norm  # noqa: PLW0603 - as global as the patched functions
     _patches.ignore(listener)
     if not _patches.listeners:
-        _last_norm = None
+        _last_total_norm = None
 
 
 def _install_wrappers() -> None:
     if hasattr(clip_grad, "_clip_grads_with_norm_"):
-        _patches.replace(clip_grad, "_get_total_norm", _remember_norm)
+        _patches.replace(clip_grad, "_get_total_norm", _wrap_get_total_norm)
         _patches.replace(clip_grad, "_clip_grads_with_norm_", _observe_norm)
         _patches.replace(utils, "clip_grads_with_norm_", _observe_norm)
     else:
@@ -62,7 +62,7 @@ def _install_wrappers() -> None:
     _replace_in_closure(clip_grad.clip_grad_value_, lambda original: _observe_limit(original, "value"))
 
 
-_patches: FunctionPatches[Listener] = FunctionPatches(_install_wrappers)
+_patches: FunctionPatches[ClippingListener] = FunctionPatches(_install_wrappers)
 
 
 def _replace_in_closure(function: Any, wrap: Callable[[Any], Any]) -> None:
@@ -73,7 +73,7 @@ def _replace_in_closure(function: Any, wrap: Callable[[Any], Any]) -> None:
             return
 
 
-def _notify_listeners(clipping: Clipping) -> None:
+def _notify_listeners(clipping: GradientClipping) -> None:
     for listener in list(_patches.listeners):
         listener(clipping)
 
@@ -82,11 +82,11 @@ def _as_list(parameters: Any) -> list[torch.Tensor]:
     return [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
 
 
-def _remember_norm(original: Any) -> Any:
+def _wrap_get_total_norm(original: Any) -> Any:
     def get_total_norm(tensors: Any, norm_type: float = 2.0, *args: Any, **kwargs: Any) -> torch.Tensor:
-        global _last_norm  # noqa: PLW0603
+        global _last_total_norm  # noqa: PLW0603
         total: torch.Tensor = original(tensors, norm_type, *args, **kwargs)
-        _last_norm = total, float(norm_type)
+        _last_total_norm = total, float(norm_type)
         return total
 
     return get_total_norm
@@ -95,8 +95,8 @@ def _remember_norm(original: Any) -> Any:
 def _observe_norm(original: Any) -> Any:
     def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: torch.Tensor, foreach: Any = None) -> None:
         parameters = _as_list(parameters)
-        is_l2 = _last_norm is not None and _last_norm[0] is total_norm and _last_norm[1] == 2.0
-        _notify_listeners(Clipping(parameters, float(max_norm), "norm", total_norm, is_l2))
+        is_l2 = _last_total_norm is not None and _last_total_norm[0] is total_norm and _last_total_norm[1] == 2.0
+        _notify_listeners(GradientClipping(parameters, float(max_norm), "norm", total_norm, is_l2))
         original(parameters, max_norm, total_norm, foreach)
 
     return clip_grads_with_norm_
@@ -108,7 +108,7 @@ def _observe_limit(original: Any, by: Literal["norm", "value"]) -> Any:
     def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         parameters = _as_list(parameters)
         if (limit := args[0] if args else kwargs.get(name)) is not None:
-            _notify_listeners(Clipping(parameters, float(limit), by))
+            _notify_listeners(GradientClipping(parameters, float(limit), by))
         return original(parameters, *args, **kwargs)
 
     clip.__name__ = original.__name__  # `_replace_in_closure` finds the inner function by this name

@@ -8,12 +8,12 @@ import torch
 
 from advisor import contract
 
-TIME_METRICS = (contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME)
+STEP_TIME_METRICS = (contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME)
 
-EventPair = tuple[torch.cuda.Event, torch.cuda.Event]
+CudaEventPair = tuple[torch.cuda.Event, torch.cuda.Event]
 
 
-class Clock:
+class StepClock:
     """Measures times on the host. On a GPU, CUDA events measure the compute time, so that the host need not wait for the GPU."""
 
     def __init__(self, device: torch.device | None) -> None:
@@ -21,7 +21,7 @@ class Clock:
         self._device = device
         self._last: float | None = None
         self._waits = False
-        self.events: EventPair | None = None
+        self.events: CudaEventPair | None = None
         """Two CUDA events of the last step: the arrival of its first batch, and its end."""
         self.discard_batches()
 
@@ -48,7 +48,7 @@ class Clock:
 
     def step(self, row: list[float]) -> int:
         """Append the times of a finished step to its row of metrics. Return the number n of appended times, which are the first
-        n of TIME_METRICS."""
+        n of STEP_TIME_METRICS."""
         now, last = time.perf_counter(), self._last
         self._last = now
         self.events = None

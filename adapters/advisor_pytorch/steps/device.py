@@ -8,7 +8,7 @@ import torch
 
 from advisor_pytorch.steps.sharding import replicated_value
 
-Value = float | torch.Tensor
+ScalarValue = float | torch.Tensor
 """A number, or a one-element tensor whose computation may still be in progress."""
 
 
@@ -30,7 +30,7 @@ def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone()
 
 
-def read_or_copy(value: Value) -> Value:
+def read_or_copy(value: ScalarValue) -> ScalarValue:
     """Return a number if the value can be read without waiting for the device (numbers, CPU tensors), else a `detached_copy`.
 
     Raises ValueError, TypeError or RuntimeError if the value is not a number.
@@ -42,7 +42,7 @@ def read_or_copy(value: Value) -> Value:
     return detached_copy(value)
 
 
-def logged_value(value: Value) -> Value:
+def logged_value(value: ScalarValue) -> ScalarValue:
     """Return the result of `read_or_copy` for a value that the user logs. Raises ValueError for a tensor without data (such as
     a meta tensor) as well.
 
@@ -53,7 +53,7 @@ def logged_value(value: Value) -> Value:
     return read_or_copy(value)
 
 
-class Transfer:
+class HostTransfer:
     """Scalars that are being copied to the host: the training thread starts the copy, and the writer thread reads the values.
 
     Scalars on a CUDA device are stacked and copied to pinned memory after the device's queued operations. A CUDA event shows

@@ -16,7 +16,7 @@ def gradient_norm(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
     return global_norm([gradient for p in parameters if (gradient := p.grad) is not None])
 
 
-class GradientNorm:
+class PerParameterGradientNorm:
     """Computes the same norm as `gradient_norm`, and keeps the norm of each parameter's gradient."""
 
     parts: torch.Tensor | None = None
@@ -59,7 +59,7 @@ def _norms_one_by_one(gradients: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack([n.to(norms[0].device) for n in norms])
 
 
-class ClipScope(NamedTuple):
+class ClippedOptimizers(NamedTuple):
     """The optimizers that train the parameters passed to a clipping call."""
 
     optimizers: tuple[int, ...]
@@ -68,24 +68,24 @@ class ClipScope(NamedTuple):
     """Whether the list contains exactly the parameters that these optimizers train."""
 
 
-class ClipScopes:
+class ClippedOptimizersFinder:
     """Finds the optimizers whose gradients a clipping call changes; the result is cached per list of parameters."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = optimizers
-        self._known: dict[tuple[int, ...], ClipScope] = {}
+        self._known: dict[tuple[int, ...], ClippedOptimizers] = {}
 
-    def scope_of(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
+    def scope_of(self, parameters: Sequence[torch.Tensor]) -> ClippedOptimizers:
         """Return the optimizers that train the parameters in the list."""
         if not parameters:
-            return ClipScope((), False)
+            return ClippedOptimizers((), False)
         groups = (len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)
         key = (id(parameters[0]), id(parameters[-1]), len(parameters), sum(groups))
         if key not in self._known:
             self._known[key] = self._find_scope(parameters)
         return self._known[key]
 
-    def _find_scope(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
+    def _find_scope(self, parameters: Sequence[torch.Tensor]) -> ClippedOptimizers:
         ids = {id(p) for p in parameters}
         trained = [
             {id(p): p.requires_grad for group in optimizer.param_groups for p in group["params"]}
@@ -93,4 +93,4 @@ class ClipScopes:
         ]
         touched = tuple(k for k, own in enumerate(trained) if not ids.isdisjoint(own))
         wanted = {i for k in touched for i, requires_grad in trained[k].items() if requires_grad}
-        return ClipScope(touched, {id(p) for p in parameters if p.requires_grad} == wanted)
+        return ClippedOptimizers(touched, {id(p) for p in parameters if p.requires_grad} == wanted)

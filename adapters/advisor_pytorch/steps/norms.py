@@ -8,12 +8,17 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor_pytorch.steps.clipping import Clipping
-from advisor_pytorch.steps.device import Value
-from advisor_pytorch.steps.gradients import ClipScope, ClipScopes, GradientNorm, NormFunction
+from advisor_pytorch.steps.clipping import GradientClipping
+from advisor_pytorch.steps.device import ScalarValue
+from advisor_pytorch.steps.gradients import (
+    ClippedOptimizers,
+    ClippedOptimizersFinder,
+    NormFunction,
+    PerParameterGradientNorm,
+)
 from advisor_pytorch.steps.rates import metric_names_by_optimizer
-from advisor_pytorch.steps.rows import Column, ColumnRole
-from advisor_pytorch.steps.sharding import NormPart
+from advisor_pytorch.steps.rows import ColumnRole, RowColumn
+from advisor_pytorch.steps.sharding import GradientNormPart
 
 
 class StepNorms:
@@ -23,7 +28,7 @@ class StepNorms:
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: NormFunction | None) -> None:
         """measure: computes a norm or, with sharded gradients, this rank's part of it; None: no norms are computed."""
         self._optimizers, self._measure = optimizers, measure
-        self._scopes = ClipScopes(optimizers)
+        self._scopes = ClippedOptimizersFinder(optimizers)
         self._own = [(k,) for k in range(len(optimizers))]
         self._names = metric_names_by_optimizer(contract.GRAD_NORM, len(optimizers))
         self._known: set[int] = set()
@@ -34,18 +39,18 @@ class StepNorms:
 
     def replace(self, k: int) -> None:
         """Discard all data about optimizer k, because a different optimizer has replaced it."""
-        self._scopes = ClipScopes(self._optimizers)
+        self._scopes = ClippedOptimizersFinder(self._optimizers)
         self._known.discard(k)
 
     def forget(self) -> None:
         """Discard the norms of the last row before the next row starts."""
         self._norms: dict[tuple[int, ...], torch.Tensor] = {}
-        self._clips: list[tuple[torch.Tensor, Value]] = []
+        self._clips: list[tuple[torch.Tensor, ScalarValue]] = []
 
-    def affected_optimizers(self, clipping: Clipping) -> ClipScope:
+    def affected_optimizers(self, clipping: GradientClipping) -> ClippedOptimizers:
         return self._scopes.scope_of(clipping.parameters)
 
-    def record_clipping(self, clipping: Clipping, scope: ClipScope) -> None:
+    def record_clipping(self, clipping: GradientClipping, scope: ClippedOptimizers) -> None:
         if self._measure is None:
             return
         own = None if clipping.norm is None else self._norm_on_this_rank(clipping.norm)
@@ -67,7 +72,7 @@ class StepNorms:
         if self._measure is not None:
             self._measure_norm(k)
             if self._by_value and (before := self._by_value.pop(k, None)) is not None:
-                after = self._measure(self._parameters(k))
+                after = self._measure(self._parameters_of_optimizer(k))
                 if after is not None:
                     self._clips.append((before, after))
 
@@ -79,7 +84,7 @@ class StepNorms:
         """Return the norm of each parameter's gradient if the last total norm was computed from them. This method may be called
         only once per step."""
         parts = getattr(self._measure, "parts", None)
-        if isinstance(self._measure, GradientNorm):
+        if isinstance(self._measure, PerParameterGradientNorm):
             self._measure.parts = None
         return parts
 
@@ -120,24 +125,26 @@ class StepNorms:
                 numbers.append(limit)
         return tuple(self._norms), tuple(isinstance(limit, torch.Tensor) for _, limit in self._clips)
 
-    def columns(self, key: Any) -> tuple[list[Column], list[Column]]:
+    def columns(self, key: Any) -> tuple[list[RowColumn], list[RowColumn]]:
         """Return (columns of numbers, columns of tensors) for the values that `append_values` appended when it returned this
         key."""
         measured, limits = key
-        numbers: list[Column] = []
-        tensors = [Column(ColumnRole.NORM, self._names[ks[0]] if len(ks) == 1 else "") for ks in measured]
+        numbers: list[RowColumn] = []
+        tensors = [RowColumn(ColumnRole.NORM, self._names[ks[0]] if len(ks) == 1 else "") for ks in measured]
         for i, in_tensor in enumerate(limits):
-            tensors.append(Column(ColumnRole.CLIPPED_NORM, str(i)))
-            (tensors if in_tensor else numbers).append(Column(ColumnRole.LIMIT, str(i)))
+            tensors.append(RowColumn(ColumnRole.CLIPPED_NORM, str(i)))
+            (tensors if in_tensor else numbers).append(RowColumn(ColumnRole.LIMIT, str(i)))
         return numbers, tensors
 
     def _norm_on_this_rank(self, whole: torch.Tensor) -> torch.Tensor | None:
-        return self._measure.part_of_global_norm(whole) if isinstance(self._measure, NormPart) else whole.detach()
+        return (
+            self._measure.part_of_global_norm(whole) if isinstance(self._measure, GradientNormPart) else whole.detach()
+        )
 
     def _measure_norm(self, k: int) -> None:
         if k in self._known or self._measure is None:
             return
-        norm = self._measure(self._parameters(k))
+        norm = self._measure(self._parameters_of_optimizer(k))
         if norm is None:
             return
         # A gradient scaler sets `grad_scale` if a fused optimizer unscales the gradients itself.
@@ -150,5 +157,5 @@ class StepNorms:
             if all(key == other or set(key).isdisjoint(other) for other in self._norms):  # count each optimizer once
                 self._norms[key] = norm
 
-    def _parameters(self, k: int) -> list[torch.Tensor]:
+    def _parameters_of_optimizer(self, k: int) -> list[torch.Tensor]:
         return [p for group in self._optimizers[k].param_groups for p in group["params"]]

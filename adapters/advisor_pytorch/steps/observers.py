@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from advisor_pytorch.steps.device import Value
+from advisor_pytorch.steps.device import ScalarValue
 from advisor_pytorch.steps.rows import PendingChunk
 
 
@@ -29,7 +29,7 @@ class CaptureOwner(Protocol):
 class StepWatch(Protocol):
     """Watches a training run for its first non-finite value. The methods of a step watch must not raise errors."""
 
-    def on_loss(self, loss: Value) -> None:
+    def on_loss(self, loss: ScalarValue) -> None:
         """Process a logged loss."""
 
     def on_clip(self, norm: torch.Tensor | None) -> None:

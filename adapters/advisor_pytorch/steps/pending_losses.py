@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from advisor_pytorch.steps.device import Value
+from advisor_pytorch.steps.device import ScalarValue
 
 
 class PendingLosses:
@@ -21,7 +21,7 @@ class PendingLosses:
         self.numbers: list[float] = []
         self.explicit_examples = self.nominal_examples = 0
 
-    def add(self, loss: Value, examples: int | None) -> None:
+    def add(self, loss: ScalarValue, examples: int | None) -> None:
         """Add a loss. examples: number of examples in its micro-batch; None if unknown."""
         if isinstance(loss, torch.Tensor):
             self.tensors.append(loss)

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor_pytorch.steps.device import Value, detached_copy
+from advisor_pytorch.steps.device import ScalarValue, detached_copy
 
 MAX_OPTIMIZERS = 8
 """Maximum number of optimizers with their own metrics, because some loops have one optimizer per parameter."""
-MAX_GROUPS = 16
+MAX_PARAMETER_GROUPS = 16
 """Maximum number of parameter groups per optimizer whose learning rates are logged."""
 
 
@@ -22,7 +22,7 @@ def metric_names_by_optimizer(metric: str, optimizers: int) -> list[str]:
     return [name if 0 < k < MAX_OPTIMIZERS else "" for k, name in enumerate(names)]
 
 
-class RateReader:
+class LearningRateReader:
     """Reads the learning rates of all parameter groups. The attributes hold the metric names of the learning rates: one list
     for rates that are numbers, one for rates that are tensors."""
 
@@ -44,12 +44,12 @@ class RateReader:
             return rates, []
         return [rates[i] for i in self._in_numbers], [detached_copy(rates[i]) for i in self._in_tensors]
 
-    def _assign_names(self, rates: Sequence[Value | None]) -> None:
+    def _assign_names(self, rates: Sequence[ScalarValue | None]) -> None:
         self._count = len(rates)
         suffixes = metric_names_by_optimizer("", len(self._optimizers))
         groups = [(k, j) for k, optimizer in enumerate(self._optimizers) for j in range(len(optimizer.param_groups))]
         names = [contract.LEARNING_RATE + suffixes[k] + (f"{contract.GROUP_SUFFIX}{j}" if j else "") for k, j in groups]
-        logged = [i for i, (_, j) in enumerate(groups) if j < MAX_GROUPS and rates[i] is not None]
+        logged = [i for i, (_, j) in enumerate(groups) if j < MAX_PARAMETER_GROUPS and rates[i] is not None]
         self._in_tensors = [i for i in logged if isinstance(rates[i], torch.Tensor)]
         self._in_numbers = [i for i in logged if not isinstance(rates[i], torch.Tensor)]
         self.number_names = tuple(names[i] for i in self._in_numbers)

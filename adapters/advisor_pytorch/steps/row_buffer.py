@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor_pytorch.steps.clock import TIME_METRICS, EventPair
+from advisor_pytorch.steps.clock import STEP_TIME_METRICS, CudaEventPair
 from advisor_pytorch.steps.norms import StepNorms
-from advisor_pytorch.steps.rows import Column, ColumnRole, Layout, RowStretch
+from advisor_pytorch.steps.rows import ColumnRole, RowColumn, RowLayout, RowStretch
 
 
 class RowBuffer:
@@ -19,9 +19,9 @@ class RowBuffer:
     def __init__(self, *, in_parts: bool) -> None:
         """in_parts: whether the norms cover only this rank's shards of the gradients; see `merging`."""
         self._in_parts = in_parts
-        self._layouts: dict[object, Layout] = {}
+        self._layouts: dict[object, RowLayout] = {}
         self._key: object = None
-        self._stretch = RowStretch(Layout((), ()))
+        self._stretch = RowStretch(RowLayout((), ()))
         self._stretches: list[RowStretch] = []
 
     def append(
@@ -30,7 +30,7 @@ class RowBuffer:
         norms: StepNorms,
         row: list[float],
         tensors: list[torch.Tensor],
-        events: EventPair | None,
+        events: CudaEventPair | None,
     ) -> None:
         """Add a row: its numbers, its tensors, and the events that measure its compute time. key: layout of the row, see
         `row_layout`."""
@@ -59,7 +59,9 @@ class RowBuffer:
         self._key, self._stretch = key, RowStretch(self._layouts[key, timed])
 
 
-def row_layout(key: Any, norms: tuple[Sequence[Column], Sequence[Column]], *, timed: bool, in_parts: bool) -> Layout:
+def row_layout(
+    key: Any, norms: tuple[Sequence[RowColumn], Sequence[RowColumn]], *, timed: bool, in_parts: bool
+) -> RowLayout:
     """Return the columns in the order in which `StepCapture` fills them. norms: (columns of numbers, columns of tensors) for
     the gradient norms.
 
@@ -68,14 +70,14 @@ def row_layout(key: Any, norms: tuple[Sequence[Column], Sequence[Column]], *, ti
     scale is known, whether an overflow may have happened), else None; key of the norms.
     """
     times, number_rates, tensor_rates, losses, plain_losses, has_examples, scaled, _ = key
-    numbers = [Column(ColumnRole.VALUE, name) for name in (*TIME_METRICS[:times], *number_rates)]
-    numbers += [Column(ColumnRole.LOSS)] * plain_losses
-    tensors = [Column(ColumnRole.LOSS)] * losses + [Column(ColumnRole.VALUE, name) for name in tensor_rates]
+    numbers = [RowColumn(ColumnRole.VALUE, name) for name in (*STEP_TIME_METRICS[:times], *number_rates)]
+    numbers += [RowColumn(ColumnRole.LOSS)] * plain_losses
+    tensors = [RowColumn(ColumnRole.LOSS)] * losses + [RowColumn(ColumnRole.VALUE, name) for name in tensor_rates]
     if has_examples:
-        numbers.append(Column(ColumnRole.EXAMPLES))
+        numbers.append(RowColumn(ColumnRole.EXAMPLES))
     if scaled:
         has_scale, may_have_overflowed = scaled
-        numbers.append(Column(ColumnRole.SKIPPED))
-        tensors += [Column(ColumnRole.VALUE, contract.LOSS_SCALE)] * has_scale
-        tensors += [Column(ColumnRole.OVERFLOWED)] * may_have_overflowed
-    return Layout((*numbers, *norms[0]), (*tensors, *norms[1]), timed, in_parts)
+        numbers.append(RowColumn(ColumnRole.SKIPPED))
+        tensors += [RowColumn(ColumnRole.VALUE, contract.LOSS_SCALE)] * has_scale
+        tensors += [RowColumn(ColumnRole.OVERFLOWED)] * may_have_overflowed
+    return RowLayout((*numbers, *norms[0]), (*tensors, *norms[1]), timed, in_parts)

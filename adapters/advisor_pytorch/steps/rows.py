@@ -16,9 +16,9 @@ from typing import NamedTuple
 import torch
 
 from advisor import contract
-from advisor_logging.table import Row, Table
-from advisor_pytorch.steps.device import Transfer, Value
-from advisor_pytorch.steps.shard_names import clipped_norm_name, clipping_limit_name, part_name
+from advisor_logging.table import MetricRow, MetricTable
+from advisor_pytorch.steps.device import HostTransfer, ScalarValue
+from advisor_pytorch.steps.shard_names import clipped_norm_name, clipping_limit_name, shard_metric_name
 
 
 class ColumnRole(Enum):
@@ -34,7 +34,7 @@ class ColumnRole(Enum):
     OVERFLOWED = "nonzero if a fused optimizer skipped this step"
 
 
-class Column(NamedTuple):
+class RowColumn(NamedTuple):
     """A column in a stretch of rows: one number or tensor per row."""
 
     role: ColumnRole
@@ -42,12 +42,12 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RowLayout:
     """Columns of the rows in a stretch, in order."""
 
-    numbers: tuple[Column, ...]
+    numbers: tuple[RowColumn, ...]
     """Columns of numbers after the first two columns, which are the step and the wall-clock time (ms)."""
-    tensors: tuple[Column, ...]
+    tensors: tuple[RowColumn, ...]
     timed: bool = False
     """Whether two CUDA events per row measure its compute time."""
     in_parts: bool = False
@@ -58,7 +58,7 @@ class Layout:
 class RowStretch:
     """The training thread appends rows to a stretch, and then passes the stretch to the writer thread."""
 
-    layout: Layout
+    layout: RowLayout
     numbers: list[float] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
     events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = field(default_factory=list)
@@ -67,7 +67,7 @@ class RowStretch:
         return len(self.numbers) // (2 + len(self.layout.numbers))
 
 
-class SkippedSteps:
+class SkippedStepCounter:
     """Counts the steps since the last row that fused optimizers skipped. The writer thread passes this count from one chunk of
     rows to the next."""
 
@@ -78,10 +78,12 @@ class PendingChunk:
     """Stretches of rows whose tensors are on the way to the host. The training thread creates a chunk, and the writer thread
     reads it."""
 
-    def __init__(self, stretches: Sequence[RowStretch], *, windowed: bool, skips: SkippedSteps | None = None) -> None:
+    def __init__(
+        self, stretches: Sequence[RowStretch], *, windowed: bool, skips: SkippedStepCounter | None = None
+    ) -> None:
         self.windowed = windowed
-        self._stretches, self._skips = stretches, skips or SkippedSteps()
-        self._transfers = [Transfer(stretch.tensors) for stretch in stretches]
+        self._stretches, self._skips = stretches, skips or SkippedStepCounter()
+        self._transfers = [HostTransfer(stretch.tensors) for stretch in stretches]
 
     def __len__(self) -> int:
         return sum(map(len, self._stretches))
@@ -89,23 +91,23 @@ class PendingChunk:
     def ready(self) -> bool:
         return all(transfer.ready() for transfer in self._transfers)
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[MetricTable]:
         """Return the rows of the chunk as tables of metrics. The method may be called only once."""
         both = zip(self._stretches, self._transfers, strict=True)
         tables = [to_metrics_table(stretch, transfer.numbers(), self._skips) for stretch, transfer in both]
         return [table for table in tables if len(table)]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[MetricRow]:
         """Return the same data as `tables`, as a list of rows."""
         return [row for table in self.tables() for row in table.rows()]
 
 
-def evaluation_chunk(step: int, time_ms: float, values: Mapping[str, Value]) -> PendingChunk:
+def evaluation_chunk(step: int, time_ms: float, values: Mapping[str, ScalarValue]) -> PendingChunk:
     """Return a chunk that contains the values of one evaluation."""
     tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor)}
     numbers = {name: v for name, v in values.items() if not isinstance(v, torch.Tensor)}
-    layout = Layout(
-        tuple(Column(ColumnRole.VALUE, n) for n in numbers), tuple(Column(ColumnRole.VALUE, n) for n in tensors)
+    layout = RowLayout(
+        tuple(RowColumn(ColumnRole.VALUE, n) for n in numbers), tuple(RowColumn(ColumnRole.VALUE, n) for n in tensors)
     )
     return PendingChunk(
         [RowStretch(layout, [step, time_ms, *numbers.values()], list(tensors.values()))], windowed=False
@@ -116,7 +118,7 @@ Values = Sequence[float]
 """Values of one column in a stretch of rows, shape (rows,)."""
 
 
-def to_metrics_table(stretch: RowStretch, on_device: Values, skips: SkippedSteps) -> Table:
+def to_metrics_table(stretch: RowStretch, on_device: Values, skips: SkippedStepCounter) -> MetricTable:
     """Return the metrics of a stretch of rows. on_device: values of the stretch's tensors, row by row, shape (rows * tensors,)."""
     layout = stretch.layout
     width, depth = 2 + len(layout.numbers), len(layout.tensors)
@@ -141,7 +143,7 @@ def to_metrics_table(stretch: RowStretch, on_device: Values, skips: SkippedSteps
     if layout.timed:
         columns[contract.COMPUTE_TIME] = [_elapsed_seconds(*pair) for pair in stretch.events]
     steps = [int(step) for step in stretch.numbers[::width]]
-    table = Table(steps, [int(time_ms) for time_ms in stretch.numbers[1::width]], columns)
+    table = MetricTable(steps, [int(time_ms) for time_ms in stretch.numbers[1::width]], columns)
     if by_role[ColumnRole.SKIPPED]:
         columns[contract.SKIPPED_STEPS] = by_role[ColumnRole.SKIPPED][0][1]
         if overflowed := by_role[ColumnRole.OVERFLOWED]:
@@ -158,7 +160,7 @@ def _norm_columns(parts: Sequence[tuple[str, Values]], in_parts: bool) -> dict[s
         else [math.hypot(*row) for row in zip(*(values for _, values in parts), strict=True)]
     )
     norms = {contract.GRAD_NORM: whole, **{name: values for name, values in parts if name}}
-    return {part_name(name): values for name, values in norms.items()} if in_parts else norms
+    return {shard_metric_name(name): values for name, values in norms.items()} if in_parts else norms
 
 
 def _clipping_columns(norms: Sequence[tuple[str, Values]], limits: Sequence[tuple[str, Values]]) -> dict[str, Values]:
@@ -170,7 +172,7 @@ def _clipping_columns(norms: Sequence[tuple[str, Values]], limits: Sequence[tupl
 
 
 def _clipping_part_columns(
-    layout: Layout, by_role: Mapping[ColumnRole, Sequence[tuple[str, Values]]]
+    layout: RowLayout, by_role: Mapping[ColumnRole, Sequence[tuple[str, Values]]]
 ) -> dict[str, Values]:
     norms = {clipped_norm_name(i): values for i, values in by_role[ColumnRole.CLIPPED_NORM]}
     measured = {name for role, name in layout.tensors if role is ColumnRole.LIMIT}
@@ -178,7 +180,7 @@ def _clipping_part_columns(
     return norms | limits
 
 
-def _drop_skipped_steps(table: Table, overflowed: Values, skips: SkippedSteps) -> Table:
+def _drop_skipped_steps(table: MetricTable, overflowed: Values, skips: SkippedStepCounter) -> MetricTable:
     """Return the table without the rows of skipped steps. In each returned row, add the number of steps that were skipped just
     before it."""
     before = list(table.columns[contract.SKIPPED_STEPS])
@@ -190,7 +192,7 @@ def _drop_skipped_steps(table: Table, overflowed: Values, skips: SkippedSteps) -
             before[i] += skips.count
             skips.count = 0.0
             made.append(i)
-    return Table(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: before}).select_rows(made)
+    return MetricTable(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: before}).select_rows(made)
 
 
 def _elapsed_seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:

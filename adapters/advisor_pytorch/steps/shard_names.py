@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from advisor import contract
 
-PART_SUFFIX = "~part"
+SHARD_NORM_SUFFIX = "~part"
 """Suffix in the name of a value that covers only one rank's shards. The squares of the partial values of all ranks add up to
 the square of the total value. The partial value of a single rank is never logged."""
 NORM, LIMIT = contract.CLIPPED + "~norm", contract.CLIPPED + "~limit"
 """Prefixes of the internal names for the norm and the threshold of a gradient clipping."""
 
 
-def part_name(name: str) -> str:
+def shard_metric_name(name: str) -> str:
     """Return the name for one rank's partial value of the metric `name`."""
-    return name + PART_SUFFIX
+    return name + SHARD_NORM_SUFFIX
 
 
 def clipped_norm_name(clipping: str) -> str:
     """Return the name for one rank's part of the norm that a gradient clipping compares with its threshold."""
-    return f"{NORM}{clipping}{PART_SUFFIX}"
+    return f"{NORM}{clipping}{SHARD_NORM_SUFFIX}"
 
 
 def clipping_limit_name(clipping: str, *, in_parts: bool) -> str:
     """Return the name for the threshold of a gradient clipping. in_parts: True if each rank sends only a part of the threshold."""
-    return f"{LIMIT}{clipping}{PART_SUFFIX if in_parts else ''}"
+    return f"{LIMIT}{clipping}{SHARD_NORM_SUFFIX if in_parts else ''}"
 
 
 def is_sent_to_rank_0(name: str) -> bool:
     """Return whether other ranks must send the value with this name to rank 0."""
-    return name.endswith(PART_SUFFIX) or name in (contract.STEP_TIME, contract.EXAMPLES_PER_SECOND)
+    return name.endswith(SHARD_NORM_SUFFIX) or name in (contract.STEP_TIME, contract.EXAMPLES_PER_SECOND)

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from advisor_pytorch.steps.gradients import GradientNorm, NormFunction, global_norm
+from advisor_pytorch.steps.gradients import NormFunction, PerParameterGradientNorm, global_norm
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
@@ -61,11 +61,11 @@ def choose_norm_measure(
         warn("fsdp1", "no gradient norm is logged, because FSDP1 hides its shards: use fully_shard (FSDP2) to get it")
         return None, False
     if any(is_sharded(p) for p in parameters):
-        return NormPart(world_size), world_size > 1
-    return GradientNorm(), False
+        return GradientNormPart(world_size), world_size > 1
+    return PerParameterGradientNorm(), False
 
 
-class NormPart:
+class GradientNormPart:
     """Computes this rank's part of a gradient norm over all `world_size` ranks."""
 
     def __init__(self, world_size: int) -> None:

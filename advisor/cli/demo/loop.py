@@ -18,18 +18,18 @@ from rich.progress import track
 from advisor.analysis import analyze
 from advisor.execution import jobs
 from advisor.execution.api import open_study, report_trial
-from advisor.model.errors import AdvisorError, os_errors_as
+from advisor.model.errors import AdvisorError, convert_os_errors
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
-from advisor.model.spec_yaml import dump, load
+from advisor.model.spec_yaml import format_study_file, load_study_file
 from advisor.report import Report
 
-MARK_FILE = ".advisor-demo"
+DEMO_MARK_FILE = ".advisor-demo"
 """Name of the file that marks a folder as created by an earlier demo; only such a folder may be overwritten."""
 WORKER_PROCESSES = 2
 _SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
-def first_study(trials: int, seed: int) -> StudySpec:
+def first_demo_study(trials: int, seed: int) -> StudySpec:
     """Return the demo's first study. The search space of this study has two mistakes: learning rates far too low, and dropout
     rates far too high."""
     return StudySpec(
@@ -56,8 +56,8 @@ def run_demo(out: Path, *, trials: int, seed: int, echo: Callable[[str], None]) 
     _create_or_empty_folder(out)
     uri = f"sqlite:///{(out / 'mlflow.db').resolve()}"
     first = out / "round-1.yaml"
-    spec = first_study(trials, seed)
-    first.write_text(dump(spec), encoding="utf-8")
+    spec = first_demo_study(trials, seed)
+    first.write_text(format_study_file(spec), encoding="utf-8")
     with ProcessPoolExecutor(WORKER_PROCESSES, mp_context=get_context("spawn")) as pool:
         _run_rounds(pool, spec, first, uri, seed, echo)
 
@@ -71,7 +71,7 @@ def _run_rounds(pool: Executor, spec: StudySpec, first: Path, uri: str, seed: in
     if not following:
         echo(f"The advisor asks for no further study. Best validation error: {_best_error_text(report)}.")
         return
-    spec = load(following[0])
+    spec = load_study_file(following[0])
     echo(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {following[0]}.")
     second = _run_round(pool, spec, following[0], uri, out / "round-2", seed + 1000)
     _print_findings(second, out / "round-2", echo)
@@ -82,14 +82,14 @@ def _create_or_empty_folder(out: Path) -> None:
     """Create the folder, or empty it if an earlier demo created it."""
     if out.exists() and not out.is_dir():
         raise AdvisorError(f"{str(out)!r} is a file; pass another --out")
-    if out.is_dir() and any(out.iterdir()) and not (out / MARK_FILE).is_file():
+    if out.is_dir() and any(out.iterdir()) and not (out / DEMO_MARK_FILE).is_file():
         raise AdvisorError(
             f"the folder {str(out)!r} contains files that are not from an earlier demo; pass another --out"
         )
-    with os_errors_as(f"cannot write into {str(out)!r}", "pass another --out"):
+    with convert_os_errors(f"cannot write into {str(out)!r}", "pass another --out"):
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
-        (out / MARK_FILE).touch()
+        (out / DEMO_MARK_FILE).touch()
 
 
 def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
@@ -108,21 +108,21 @@ def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path,
 def _run_trials(pool: Executor, spec: StudySpec, file: Path, uri: str, checkpoints: Path, seed: int) -> None:
     """Train all trials of the study. Several processes train at the same time; each one takes the next open trial."""
     count = len(jobs(spec))
-    futures = [pool.submit(_train_next, file, uri, checkpoints, seed) for _ in range(count)]
+    futures = [pool.submit(_train_next_trial, file, uri, checkpoints, seed) for _ in range(count)]
     for future in track(as_completed(futures), description="Training", total=count, transient=True):
         future.result()
 
 
-_open_once = lru_cache(maxsize=1)(open_study)
+_open_study_once = lru_cache(maxsize=1)(open_study)
 
 
-def _train_next(file: Path, uri: str, checkpoints: Path, seed: int) -> None:
+def _train_next_trial(file: Path, uri: str, checkpoints: Path, seed: int) -> None:
     """Train the study's first trial that no process has claimed or finished yet."""
-    from advisor.cli.demo.train import train  # imported here, because `train` imports torch
+    from advisor.cli.demo.train import train_digits_network  # imported here, because `train` imports torch
 
-    study = _open_once(file, tracking_uri=uri)
+    study = _open_study_once(file, tracking_uri=uri)
     for trial in study.trials(seed=seed):
-        train(
+        train_digits_network(
             trial.params,
             max_train_steps=study.spec.max_train_steps or 600,
             evaluate_every=study.spec.evaluate_every or 20,

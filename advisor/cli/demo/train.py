@@ -13,7 +13,7 @@ from torch import nn
 
 from advisor_pytorch import TuningLogger
 
-OBJECTIVE = "val/error"
+OBJECTIVE_METRIC = "val/error"
 BATCH_SIZE = 64
 
 
@@ -29,7 +29,7 @@ def _load_digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tens
     return x.float(), y.long(), x_val.float(), y_val.long()
 
 
-def train(
+def train_digits_network(
     params: Mapping[str, Any], *, max_train_steps: int, evaluate_every: int, seed: int, checkpoint_dir: str
 ) -> None:
     """Train the network with these hyperparameters. Log to the trial's MLflow run, whose id is in environment variables."""
@@ -46,7 +46,7 @@ def train(
         model,
         optimizer,
         params=dict(params),
-        objective=OBJECTIVE,
+        objective=OBJECTIVE_METRIC,
         direction="minimize",
         max_train_steps=max_train_steps,
         batch_size=BATCH_SIZE,
@@ -66,7 +66,7 @@ def train(
             schedule.step()
             log.step(loss)
             if step % evaluate_every == 0:
-                log.evaluate(_evaluate(model, x, y, x_val, y_val))
+                log.evaluate(_evaluate_network(model, x, y, x_val, y_val))
 
 
 def _make_network(params: Mapping[str, Any]) -> nn.Module:
@@ -86,14 +86,14 @@ def _make_optimizer(model: nn.Module, params: Mapping[str, Any]) -> torch.optim.
 
 
 @torch.no_grad()
-def _evaluate(
+def _evaluate_network(
     model: nn.Module, x: torch.Tensor, y: torch.Tensor, x_val: torch.Tensor, y_val: torch.Tensor
 ) -> dict[str, float]:
     model.eval()
     scores, val_scores = model(x), model(x_val)
     model.train()
     return {
-        OBJECTIVE: float((val_scores.argmax(1) != y_val).float().mean()),
+        OBJECTIVE_METRIC: float((val_scores.argmax(1) != y_val).float().mean()),
         "val/loss": float(nn.functional.cross_entropy(val_scores, y_val)),
         "train/error": float((scores.argmax(1) != y).float().mean()),
     }

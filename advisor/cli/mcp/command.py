@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.options import require_separate_folder, tracking_option
+from advisor.cli.options import check_separate_folder, tracking_option
 from advisor.model.errors import AdvisorError
 
 
@@ -38,22 +38,22 @@ def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None) 
     The server needs the extra `mcp`: pip install "tuning-advisor[mcp]".
     """
     try:
-        from advisor.cli.mcp.server import HOST, listen, make_server, serve_http
+        from advisor.cli.mcp.server import HOST, listen_on_port, make_mcp_server, serve_http
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "uvicorn"):
             raise
         raise AdvisorError('advisor mcp needs the SDK of the protocol: pip install "tuning-advisor[mcp]"') from None
-    from advisor.cli.mcp.tools import Tools
+    from advisor.cli.mcp.tools import StoreTools
     from advisor.tracking.stores.location import parse_tracking_uri, require_local
 
-    require_separate_folder(out)
+    check_separate_folder(out)
     location = parse_tracking_uri(tracking_uri)
     if location.path is not None:
         require_local(location)  # check only paths, because a server may start later
-    server = make_server(Tools(tracking_uri, allow_run, out))
+    server = make_mcp_server(StoreTools(tracking_uri, allow_run, out))
     if port is None:
         server.run("stdio")
         return
-    with listen(port) as at:
+    with listen_on_port(port) as at:
         click.echo(f"http://{HOST}:{at.getsockname()[1]}/mcp", err=True)
         serve_http(server, at)

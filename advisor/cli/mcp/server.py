@@ -15,20 +15,20 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from advisor import __version__
-from advisor.cli.mcp.quoting import NOTICE, quote_error
-from advisor.cli.mcp.tools import Tools
+from advisor.cli.mcp.quoting import NOTICE, quote_error_message
+from advisor.cli.mcp.tools import StoreTools
 from advisor.model.errors import AdvisorError
 
-INSTRUCTIONS = f"""Answers about hyperparameter tuning in an MLflow store, by statistical rules.
+SERVER_INSTRUCTIONS = f"""Answers about hyperparameter tuning in an MLflow store, by statistical rules.
 Each answer is one JSON object. {NOTICE} The key "action" holds the advisor's own conclusion; names in its
 sentences come from the store. A person must confirm the commands that an answer proposes."""
 HOST = "127.0.0.1"
 """Address of the HTTP server, a loopback address, which other machines cannot reach."""
 
 
-def make_server(tools: Tools) -> MCPServer[None]:
+def make_mcp_server(tools: StoreTools) -> MCPServer[None]:
     server: MCPServer[None] = MCPServer(
-        "tuning-advisor", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
+        "tuning-advisor", version=__version__, instructions=SERVER_INSTRUCTIONS, log_level="WARNING"
     )
     lock = threading.Lock()
     writing = (tools.gate, tools.next_study) if tools.allow_run else ()
@@ -43,11 +43,11 @@ def make_server(tools: Tools) -> MCPServer[None]:
         tools.check_study,
     ):
         hints = ToolAnnotations(read_only_hint=tool not in writing, destructive_hint=False, open_world_hint=False)
-        server.add_tool(_with_protocol_answer(tool, lock), annotations=hints, structured_output=False)
+        server.add_tool(_as_protocol_tool(tool, lock), annotations=hints, structured_output=False)
     return server
 
 
-def _with_protocol_answer(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., CallToolResult]:
+def _as_protocol_tool(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., CallToolResult]:
     """Wrap the tool in a function that returns its answer or error as an MCP result. The lock admits one tool call at a time."""
 
     @functools.wraps(tool)
@@ -56,15 +56,15 @@ def _with_protocol_answer(tool: Callable[..., str], lock: threading.Lock) -> Cal
             with lock:
                 text, failed = tool(**arguments), False
         except AdvisorError as error:
-            text, failed = quote_error(str(error)), True
+            text, failed = quote_error_message(str(error)), True
         except Exception as error:
-            text, failed = quote_error(f"unexpected {type(error).__name__}: {error} (a bug)"), True
+            text, failed = quote_error_message(f"unexpected {type(error).__name__}: {error} (a bug)"), True
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)
 
     return answer
 
 
-def listen(port: int) -> socket.socket:
+def listen_on_port(port: int) -> socket.socket:
     """Return a socket that listens on the port. Raises AdvisorError if the port is in use."""
     try:
         return socket.create_server((HOST, port))

@@ -16,9 +16,9 @@ from pydantic import Field
 
 from advisor.analysis import analyze
 from advisor.cli import compare as comparing, explain, gate, history
-from advisor.cli.analyze import brief_answer as brief_report
-from advisor.cli.brief import Json, brief
-from advisor.cli.mcp.quoting import mark_name, quote, visible
+from advisor.cli.analyze import short_report_json as brief_report
+from advisor.cli.brief import Json, bounded_answer_json
+from advisor.cli.mcp.quoting import name_in_backticks, quote_store_texts, without_invisible_characters
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
 from advisor.history.case import GateQuestion
@@ -26,7 +26,7 @@ from advisor.history.lineages import read_lineages
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
 from advisor.model.spec import Direction
-from advisor.model.spec_yaml import describe, loads
+from advisor.model.spec_yaml import describe_parameter, parse_study_file
 from advisor.model.words import count
 from advisor.report import Report
 from advisor.report.save import save_report
@@ -42,22 +42,22 @@ NOT_RECORDED_NOTE = (
 )
 STUDY_NOT_WRITTEN_NOTE = "No file was written, because the server is read-only."
 
-Experiment: TypeAlias = Annotated[
+ExperimentArgument: TypeAlias = Annotated[
     str, Field(description="Name or id of an experiment; use the id if the name is unusual.")
 ]
-Metric: TypeAlias = Annotated[str | None, Field(description="Objective. Default: as logged, else inferred.")]
+MetricArgument: TypeAlias = Annotated[str | None, Field(description="Objective. Default: as logged, else inferred.")]
 DirectionArgument: TypeAlias = Annotated[
     Direction | None, Field(description="Direction in which the objective improves.")
 ]
-Limits: TypeAlias = Annotated[
+LimitsArgument: TypeAlias = Annotated[
     tuple[str, ...], Field(description="METRIC=VALUE: discard the candidate if METRIC is beyond VALUE.")
 ]
 SETTING = "A run's name or id, a git commit, or NAME=VALUE,... of parameters and tags"
-Setting: TypeAlias = Annotated[str, Field(description=f"{SETTING}.")]
+SettingArgument: TypeAlias = Annotated[str, Field(description=f"{SETTING}.")]
 
 
 @dataclass(frozen=True)
-class Tools:
+class StoreTools:
     """The tools of `advisor mcp`, which all work on one tracking store."""
 
     tracking_uri: str | None
@@ -70,33 +70,42 @@ class Tools:
         """List the experiments of the store, newest first, with the ids that all tools accept."""
         found = [e for e in active_experiments(self.tracking_uri) if fnmatchcase(e.name, pattern)]
         entries = [{"id": e.id, "name": e.name} for e in reversed(found)]
-        return _quoted_answer(brief({"action": f"{count(len(found), 'experiment')}.", "experiments": entries}))
+        return _quoted_answer(
+            bounded_answer_json({"action": f"{count(len(found), 'experiment')}.", "experiments": entries})
+        )
 
     def analyze_experiment(
-        self, experiment: Experiment, objective: Metric = None, direction: DirectionArgument = None
+        self, experiment: ExperimentArgument, objective: MetricArgument = None, direction: DirectionArgument = None
     ) -> str:
         """Judge an experiment by the rules of the Deep Learning Tuning Playbook: the next action, and the findings behind it."""
-        return _quoted_answer(brief_report(self._report(experiment, objective, direction), None, mark_name))
+        return _quoted_answer(
+            brief_report(self._make_report(experiment, objective, direction), None, name_in_backticks)
+        )
 
     def next_study(
         self,
-        experiment: Experiment,
+        experiment: ExperimentArgument,
         number: Annotated[int, Field(ge=1, description="Number of the planned study; run study 1 first.")] = 1,
-        objective: Metric = None,
+        objective: MetricArgument = None,
         direction: DirectionArgument = None,
         budget: Annotated[
             str | None, Field(description="Maximum total cost of all studies: 40h, or 2e6 steps.")
         ] = None,
     ) -> str:
         """Plan the next study of an experiment, and return it as a study file (YAML) for `advisor run`."""
-        report = self._report(experiment, objective, direction, budget)
+        report = self._make_report(experiment, objective, direction, budget)
         planned = report.next_studies
         if not planned:
-            return _quoted_answer(brief({"action": headline(report).render(mark_name), "studies": 0}))
+            return _quoted_answer(
+                bounded_answer_json({"action": headline(report).render(name_in_backticks), "studies": 0})
+            )
         if number > len(planned):
             raise AdvisorError(f"number {number} is too large: {count(len(planned), 'study', 'studies')} planned")
         study = planned[number - 1]
-        if len(study.yaml) > MAX_STUDY_CHARS or loads(visible(study.yaml)) != study.spec:
+        if (
+            len(study.yaml) > MAX_STUDY_CHARS
+            or parse_study_file(without_invisible_characters(study.yaml)) != study.spec
+        ):
             raise AdvisorError(
                 "the study file is too long, or names in it are not printable; use: advisor analyze EXPERIMENT"
             )
@@ -107,14 +116,16 @@ class Tools:
             "yaml": study.yaml,
         }
         if not self.allow_run:
-            return quote(data, STUDY_NOT_WRITTEN_NOTE)
+            return quote_store_texts(data, STUDY_NOT_WRITTEN_NOTE)
         save_report(report, self.out)
-        return quote({**data, "file": str(self.out / "next" / study.file)}, "The file was written, with its report.")
+        return quote_store_texts(
+            {**data, "file": str(self.out / "next" / study.file)}, "The file was written, with its report."
+        )
 
     def gate(
         self,
-        experiment: Experiment,
-        candidate: Setting,
+        experiment: ExperimentArgument,
+        candidate: SettingArgument,
         against: Annotated[
             str | None,
             Field(
@@ -125,25 +136,25 @@ class Tools:
             str | None,
             Field(description="Smallest gain that is worth finding: 0.002 (in units of the objective) or 1%."),
         ] = None,
-        at_most: Limits = (),
-        at_least: Limits = (),
-        objective: Metric = None,
+        at_most: LimitsArgument = (),
+        at_least: LimitsArgument = (),
+        objective: MetricArgument = None,
         direction: DirectionArgument = None,
     ) -> str:
         """Decide about a proposal: keep the candidate, discard it, or run the named seeds first. Call this tool after every
         run."""
         question = GateQuestion(candidate, against, worthwhile, at_most, at_least)
-        answer = gate.answer_question(
-            self._experiments(objective, direction, Reading(population="all")),
+        answer = gate.answer_gate_question(
+            self._experiment_cache(objective, direction, Reading(population="all")),
             question,
             experiment,
             record=self.allow_run,
         )
-        return _quoted_answer(gate.brief_answer(answer), None if self.allow_run else NOT_RECORDED_NOTE)
+        return _quoted_answer(gate.short_gate_json(answer), None if self.allow_run else NOT_RECORDED_NOTE)
 
     def explain_rule(self, rule: Annotated[str, Field(description="Id of a rule, as in a finding.")]) -> str:
         """Explain a rule: what it looks at, why it matters, what to do, and its thresholds."""
-        return _quoted_answer(explain.brief_answer(explain.find_rule(rule)))
+        return _quoted_answer(explain.short_rule_json(explain.find_rule(rule)))
 
     def history(
         self,
@@ -154,11 +165,13 @@ class Tools:
         if near is None:
             rules = load_rules(settings=find_settings(Path.cwd()))
             return _quoted_answer(
-                history.brief_answer(read_lineages(experiment, rules, tracking_uri=self.tracking_uri))
+                history.short_history_json(read_lineages(experiment, rules, tracking_uri=self.tracking_uri))
             )
         if experiment is None:
             raise AdvisorError("`near` needs `experiment`")
-        return _quoted_answer(history.brief_answer(history.find_settings_near(experiment, near, self.tracking_uri)))
+        return _quoted_answer(
+            history.short_history_json(history.find_settings_near(experiment, near, self.tracking_uri))
+        )
 
     def compare(
         self,
@@ -170,37 +183,39 @@ class Tools:
         complexity: Annotated[
             str | None, Field(description="Minimum gain that justifies the candidate: 0.002 or 1%.")
         ] = None,
-        objective: Metric = None,
+        objective: MetricArgument = None,
         direction: DirectionArgument = None,
     ) -> str:
         """Compare two settings or studies once. To judge many proposals in a loop, use `gate` instead, which counts the
         proposals."""
-        experiments = self._experiments(objective, direction)
+        experiments = self._experiment_cache(objective, direction)
         result = comparing.compare_settings(experiments, candidate, incumbent, experiment, complexity)
-        return _quoted_answer(comparing.brief_answer(result))
+        return _quoted_answer(comparing.comparison_json(result))
 
     def check_study(self, text: Annotated[str, Field(description="The study file itself, not its path.")]) -> str:
         """Check the text of a study file (YAML); an error has the line and the key."""
         if len(text) > MAX_STUDY_CHARS:
             raise AdvisorError(f"the text is longer than {MAX_STUDY_CHARS:,} characters")
-        spec = loads(text)
-        space = {name: describe(parameter, "search") for name, parameter in spec.parameters.items()}
+        spec = parse_study_file(text)
+        space = {name: describe_parameter(parameter, "search") for name, parameter in spec.parameters.items()}
         return _quoted_answer(
-            brief({"action": "The study file is valid.", "study": spec.study, "trials": spec.trials, "space": space})
+            bounded_answer_json(
+                {"action": "The study file is valid.", "study": spec.study, "trials": spec.trials, "space": space}
+            )
         )
 
-    def _report(
+    def _make_report(
         self, experiment: str, objective: str | None, direction: Direction | None, budget: str | None = None
     ) -> Report:
         return analyze(
             experiment, tracking_uri=self.tracking_uri, objective=objective, direction=direction, budget=budget
         )
 
-    def _experiments(
+    def _experiment_cache(
         self, objective: str | None, direction: Direction | None, reading: Reading | None = None
     ) -> comparing.ExperimentCache:
         return comparing.ExperimentCache(self.tracking_uri, objective, direction, reading)
 
 
 def _quoted_answer(brief_answer: str, note: str | None = None) -> str:
-    return quote(json.loads(brief_answer), note)
+    return quote_store_texts(json.loads(brief_answer), note)

@@ -8,11 +8,11 @@ from typing import Literal
 import click
 from rich.console import Console
 
-from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_at_least, ray_address_option
+from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_severe_enough, ray_address_option
 from advisor.cli.progress import progress_bar
-from advisor.cli.survey.analyses import INDEX_FILE, AnalysisWorkers, analyze_all
+from advisor.cli.survey.analyses import INDEX_PAGE_FILE, AnalysisWorkers, analyze_experiments
 from advisor.model.errors import AdvisorError
-from advisor.report.formats.index import print_index
+from advisor.report.formats.index import print_experiment_list
 
 
 @click.command()
@@ -56,10 +56,10 @@ def survey(
         raise AdvisorError("--ray-address needs --on ray")
     workers = AnalysisWorkers(on, jobs, ray_address)
     with progress_bar(enabled=not options.quiet) as on_progress:
-        outcomes = analyze_all(pattern, options, workers=workers, on_progress=on_progress)
+        outcomes = analyze_experiments(pattern, options, workers=workers, on_progress=on_progress)
     if not options.quiet:
-        print_index(outcomes, Console())
-        click.echo(f"\nReports: {options.out / INDEX_FILE}")
+        print_experiment_list(outcomes, Console())
+        click.echo(f"\nReports: {options.out / INDEX_PAGE_FILE}")
     broken = [o for o in outcomes if o.state == "broken"]
     if broken:
         raise AdvisorError(
@@ -67,5 +67,5 @@ def survey(
         )
     if all(o.state == "unknown" for o in outcomes):
         raise AdvisorError(f"no experiment has results to judge; the reason for the first one: {outcomes[0].verdict}")
-    if fail_on is not None and any(o.severest and is_at_least(o.severest, fail_on) for o in outcomes):
+    if fail_on is not None and any(o.severest and is_severe_enough(o.severest, fail_on) for o in outcomes):
         sys.exit(1)

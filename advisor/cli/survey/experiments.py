@@ -16,7 +16,7 @@ from advisor.tracking.stores.reading import active_experiments
 
 
 @dataclass(frozen=True, slots=True)
-class Experiment:
+class SurveyExperiment:
     """An experiment to analyze, and the folder for its report."""
 
     name: str
@@ -27,12 +27,12 @@ class Experiment:
     added or deleted."""
 
 
-def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experiment]:
+def select_experiments(pattern: str, tracking_uri: str | None) -> list[SurveyExperiment]:
     """Return the experiments whose names match the pattern, oldest first. Raises AdvisorError if no name matches."""
     listed = active_experiments(tracking_uri)
     names = Counter(e.name for e in listed)
     selected = [
-        Experiment(e.name, e.name if names[e.name] == 1 else e.id, _report_folder(e))
+        SurveyExperiment(e.name, e.name if names[e.name] == 1 else e.id, _report_folder_name(e))
         for e in listed
         if fnmatchcase(e.name, pattern)
     ]
@@ -42,7 +42,7 @@ def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experimen
     return selected
 
 
-def _report_folder(experiment: ExperimentListing) -> str:
+def _report_folder_name(experiment: ExperimentListing) -> str:
     """Return a readable name for the report's folder. The folder name ends with the experiment's id, or with a hash if the id
     is not a safe file name."""
     safe = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)

@@ -53,13 +53,13 @@ class RemoteJob:
                 "install the same version on both"
             )
         os.environ.update(self.environment)  # safe, because this process runs only this job
-        _check_store(self.options["tracking_uri"], self.experiments)
+        _check_store_identity(self.options["tracking_uri"], self.experiments)
         with TemporaryDirectory(prefix="advisor-rules-") as parent:
             folders = [_write_files(Path(parent, str(i)), files) for i, files in enumerate(self.rules)]
             yield {**self.options, "rules": folders}
 
 
-def pack_job(options: Mapping[str, Any], experiments: Iterable[str]) -> RemoteJob:
+def pack_remote_job(options: Mapping[str, Any], experiments: Iterable[str]) -> RemoteJob:
     """Return a job that calls `advisor.analyze` with these arguments. Raises AdvisorError for invalid settings or rules."""
     folders = [Path(folder) for folder in options.get("rules", ())]
     settings = find_settings(Path.cwd())
@@ -76,12 +76,12 @@ def pack_job(options: Mapping[str, Any], experiments: Iterable[str]) -> RemoteJo
             for name, value in os.environ.items()
             if name.startswith(_SENT_VARIABLE_PREFIXES) and not name.endswith(_LOCAL_FILE_SUFFIXES)
         },
-        rules=[_read_files(folder) for folder in folders],
+        rules=[_read_rule_files(folder) for folder in folders],
         experiments=frozenset(experiments),
     )
 
 
-def _read_files(folder: Path) -> dict[str, bytes]:
+def _read_rule_files(folder: Path) -> dict[str, bytes]:
     try:
         return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.py"))}
     except OSError as error:
@@ -98,7 +98,7 @@ def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
 
 
 @lru_cache(maxsize=1)
-def _check_store(tracking_uri: str, experiments: frozenset[str]) -> None:
+def _check_store_identity(tracking_uri: str, experiments: frozenset[str]) -> None:
     """Raise AdvisorError if this machine cannot see the store, or sees a different store at the same URI."""
     advice = (
         "pass a --tracking-uri that every node can reach: a tracking server, a database, or a file on a shared disk"

@@ -8,27 +8,27 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.launching import Launcher, LaunchOptions, launch_options, print_commands, print_next
-from advisor.cli.notifying import notifying
+from advisor.cli.launching import Launcher, LaunchOptions, launch_options, print_analyze_command, print_commands
+from advisor.cli.notifying import notifier_for_command
 from advisor.cli.options import rules_option
 from advisor.cli.tune import text
-from advisor.cli.tune.loop import Loop
-from advisor.cli.tune.record import Record
+from advisor.cli.tune.loop import SearchLoop
+from advisor.cli.tune.record import SearchRecord
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
 from advisor.execution.engines.devices import find_gpus, make_slots
 from advisor.execution.job import default_seed, trial_count
-from advisor.execution.job_env import check_command, passes_seed, study_folder
+from advisor.execution.job_env import check_command, command_passes_seed, study_folder
 from advisor.model.errors import AdvisorError
-from advisor.model.optimizers import shared_rate
+from advisor.model.optimizers import shared_learning_rate
 from advisor.model.spec import Sampler, StudySpec
-from advisor.model.spec_yaml import load
+from advisor.model.spec_yaml import load_study_file
 from advisor.planning.blocks import Block, Search, leader
-from advisor.planning.blocks.policy import FIRST_BLOCKS
-from advisor.system.notifier import Notice
-from advisor.tracking.stores.location import default_for_writing, parse_tracking_uri
+from advisor.planning.blocks.policy import BLOCKS_BEFORE_ANALYSIS
+from advisor.system.notifier import Notification
+from advisor.tracking.stores.location import default_location_for_writing, parse_tracking_uri
 
-DEFAULT_FOLDER = Path("advisor-tune")
+DEFAULT_SEARCH_FOLDER = Path("advisor-tune")
 
 
 @click.command()
@@ -80,48 +80,54 @@ def tune(
     command again to resume, even after a kill -9; no trial and no decision is repeated. A larger --trials continues the search.
     The exit status is 1 if no setting has a result, or if all trials of a block failed.
     """
-    spec = load(study)
+    spec = load_study_file(study)
     search, record = _open_search(spec, command, trial_count(spec, trials), options, rules)
-    folder = study_folder(out or DEFAULT_FOLDER, record.experiment)
+    folder = study_folder(out or DEFAULT_SEARCH_FOLDER, record.experiment)
     first_seed = default_seed(spec) if seed is None else seed
     if dry_run:
-        _print_first_block(search, command, folder, first_seed, append=options.append)
+        _print_first_block(search, command, folder, first_seed, append=options.appends_parameters)
         return
     blocks = _train_blocks(search, record, options, folder, first_seed)
     if not options.quiet:
-        click.echo("\n".join([*text.result_lines(search.start, blocks), f"Decisions: {folder}"]))
-        print_next(record.experiment, record.location)
-    if not leader.has_result([t for block in blocks for t in block.trained]):
+        click.echo("\n".join([*text.search_result_lines(search.start, blocks), f"Decisions: {folder}"]))
+        print_analyze_command(record.experiment, record.location)
+    if not leader.all_have_results([t for block in blocks for t in block.trained]):
         sys.exit(1)
 
 
 def _open_search(
     spec: StudySpec, command: Sequence[str], budget: int, options: LaunchOptions, rules: Sequence[Path]
-) -> tuple[Search, Record]:
+) -> tuple[Search, SearchRecord]:
     """Return the search and the record of its trials. Raises AdvisorError if `advisor tune` cannot search this study."""
-    start = _search_start(spec, command, append=options.append)
+    start = _study_to_search(spec, command, append=options.appends_parameters)
     uri, loaded = options.tracking_uri, load_rules(settings=find_settings(Path.cwd()), directories=rules)
-    record = Record(
+    record = SearchRecord(
         options.experiment or spec.study,
-        parse_tracking_uri(uri) if uri else default_for_writing(),
+        parse_tracking_uri(uri) if uri else default_location_for_writing(),
         start,
         command,
-        options.append,
+        options.appends_parameters,
         loaded,
     )
-    search = Search(start, budget, record, parallel=_parallel_trials(options))
-    _check_budget(search)
+    search = Search(start, budget, record, parallel=_parallel_trial_count(options))
+    _check_trial_budget(search)
     return search, record
 
 
-def _train_blocks(search: Search, record: Record, options: LaunchOptions, folder: Path, first_seed: int) -> list[Block]:
+def _train_blocks(
+    search: Search, record: SearchRecord, options: LaunchOptions, folder: Path, first_seed: int
+) -> list[Block]:
     name = record.experiment
     say = (lambda _: None) if options.quiet else click.echo
-    with notifying(options.notify, name, quiet=options.quiet) as notifier:
-        launcher = Launcher(record.words, record.location, name, options, earlier_rounds=True, notifier=notifier)
-        blocks = Loop(search, record, launcher, folder, first_seed, say).run()
+    with notifier_for_command(options.notify, name, quiet=options.quiet) as notifier:
+        launcher = Launcher(
+            record.command_words, record.location, name, options, compares_earlier_rounds=True, notifier=notifier
+        )
+        blocks = SearchLoop(search, record, launcher, folder, first_seed, say).run()
         if notifier is not None:
-            notifier.send(Notice("ended", name, None, None, " ".join(text.result_lines(search.start, blocks))))
+            notifier.send(
+                Notification("ended", name, None, None, " ".join(text.search_result_lines(search.start, blocks)))
+            )
     return blocks
 
 
@@ -131,7 +137,7 @@ def _print_first_block(search: Search, command: Sequence[str], folder: Path, fir
     print_commands(first.spec, None, first_seed, command, folder, append=append)
 
 
-def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
+def _study_to_search(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
     """Return the study from which the search starts. Raises AdvisorError if `advisor tune` cannot search this study."""
     check_command(spec, command, append=append)
     name = repr(spec.study)
@@ -141,12 +147,12 @@ def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> S
         raise AdvisorError(
             f"study {name} searches no numeric range that the analysis could correct; train it with `advisor run`"
         )
-    if shared_rate(spec) is not None:
+    if shared_learning_rate(spec) is not None:
         raise AdvisorError(
             f"study {name} searches several optimizers with one learning rate, which suits none of them; write one study for each "
             "with `advisor init --compare`"
         )
-    if append and not passes_seed(spec, command):
+    if append and not command_passes_seed(spec, command):
         raise AdvisorError(
             "the search ends with repeats of the best setting, and the command does not pass their seeds; add --seed {seed}, "
             "or pass --no-args if the training reads ADVISOR_SEED from its environment"
@@ -154,15 +160,15 @@ def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> S
     return spec.model_copy(update={"sampler": Sampler(seed=spec.sampler.seed), "seeds": None})
 
 
-def _parallel_trials(options: LaunchOptions) -> int:
+def _parallel_trial_count(options: LaunchOptions) -> int:
     """Return the number of trials that train at the same time."""
     if options.on == "local":
         return len(make_slots(find_gpus(), options.gpus_per_trial, options.parallel))
     return options.parallel or 1
 
 
-def _check_budget(search: Search) -> None:
-    least = (FIRST_BLOCKS + 1) * search.block
+def _check_trial_budget(search: Search) -> None:
+    least = (BLOCKS_BEFORE_ANALYSIS + 1) * search.trials_per_block
     if search.trials < least:
         at_a_time = f" at {search.parallel} trials at a time" if search.parallel > 1 else ""
         raise AdvisorError(

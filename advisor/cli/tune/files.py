@@ -9,15 +9,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
-from advisor.model.errors import AdvisorError, write_errors_to
+from advisor.model.errors import AdvisorError, convert_write_errors
 from advisor.model.spec import StudySpec
-from advisor.model.spec_yaml import dump, load
+from advisor.model.spec_yaml import format_study_file, load_study_file
 from advisor.planning.blocks import Block, Kind
 from advisor.planning.goals import slug
 from advisor.system import atomic
 
-_FILE_NAME_PATTERN = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
-_UNCHANGEABLE_FIELDS = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
+_BLOCK_FILE_PATTERN = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
+_FIXED_SEARCH_FIELDS = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
 """Fields of a study that must be equal in the first block's file and in the study from which the search starts."""
 
 
@@ -35,7 +35,7 @@ class BlockFile:
         return Block(self.kind, self.spec)
 
     @property
-    def output(self) -> Path:
+    def output_folder(self) -> Path:
         """Folder into which the block's trials write their output."""
         return self.path.with_suffix("")
 
@@ -44,7 +44,7 @@ def read_block_files(folder: Path) -> list[BlockFile]:
     """Return the study files of the blocks in the folder, in order. Raises AdvisorError if a block is missing, invalid or
     duplicate."""
     found = sorted(
-        (int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _FILE_NAME_PATTERN.fullmatch(path.name))
+        (int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _BLOCK_FILE_PATTERN.fullmatch(path.name))
     )
     twice = next((a[0] for a, b in pairwise(found) if a[0] == b[0]), None)
     if twice is not None:
@@ -57,24 +57,24 @@ def read_block_files(folder: Path) -> list[BlockFile]:
             f"a block's file is missing in {folder}: block files are numbered from 01; restore it, or pass another --out"
         )
     kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
-    return [BlockFile(path, kinds[kind], load(path)) for _, kind, path in found]
+    return [BlockFile(path, kinds[kind], load_study_file(path)) for _, kind, path in found]
 
 
 def write_block_file(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
     """Write a block's study file, read the file again and return it. subject: description of the block for the file name."""
     path = folder / f"{'-'.join(filter(None, [f'{number:02}', block.kind, slug(subject) if subject else '']))}.yaml"
-    with write_errors_to(folder):
+    with convert_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        atomic.write_files({path: dump(block.spec)})
-    return BlockFile(path, block.kind, load(path))
+        atomic.write_files({path: format_study_file(block.spec)})
+    return BlockFile(path, block.kind, load_study_file(path))
 
 
-def check_same_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
+def check_same_starting_study(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
     """Raise AdvisorError if the search in the folder started from another study.
 
     correctable: whether `start` may have another objective than the blocks, because no trial has logged the blocks' objective.
     """
-    parts = [part for part in _UNCHANGEABLE_FIELDS if not (correctable and part == "objective")]
+    parts = [part for part in _FIXED_SEARCH_FIELDS if not (correctable and part == "objective")]
     changed = [part for part in parts if files and getattr(files[0].spec, part) != getattr(start, part)]
     if changed:
         raise AdvisorError(
@@ -83,7 +83,7 @@ def check_same_start(folder: Path, files: Sequence[BlockFile], start: StudySpec,
         )
 
 
-def correct_objective(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
+def correct_objective_in_files(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
     """Write the objective of the study `start` into the study files of all blocks, and return these files."""
     update = {"objective": start.objective}
     specs = [file.spec.model_copy(update=update) for file in files]
@@ -91,6 +91,6 @@ def correct_objective(files: Sequence[BlockFile], start: StudySpec) -> list[Bloc
         s if s.baseline is None else s.model_copy(update={"baseline": s.baseline.model_copy(update=update)})
         for s in specs
     ]
-    with write_errors_to(files[0].path.parent):
-        atomic.write_files({file.path: dump(spec) for file, spec in zip(files, specs, strict=True)})
+    with convert_write_errors(files[0].path.parent):
+        atomic.write_files({file.path: format_study_file(spec) for file, spec in zip(files, specs, strict=True)})
     return [replace(file, spec=spec) for file, spec in zip(files, specs, strict=True)]

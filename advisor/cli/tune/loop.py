@@ -12,7 +12,7 @@ from typing import TypeVar
 from advisor.cli.launching import Launcher
 from advisor.cli.tune import files, text
 from advisor.cli.tune.files import BlockFile
-from advisor.cli.tune.record import Record
+from advisor.cli.tune.record import SearchRecord
 from advisor.execution import Summary
 from advisor.execution.job import SEEDS_PER_ROUND
 from advisor.execution.ledger.record import retry_while_unreachable
@@ -22,22 +22,22 @@ from advisor.planning.blocks import Block, Search
 
 Result = TypeVar("Result")
 
-_POLL_INTERVAL_S = 5.0
+_STORE_POLL_S = 5.0
 """Seconds between two reads of trials that train under another launcher."""
 
 
 @dataclass
-class Loop:
+class SearchLoop:
     """A search in blocks of trials, with a folder for the blocks' study files."""
 
     search: Search
-    record: Record
+    record: SearchRecord
     launcher: Launcher
     folder: Path
     first_seed: int
-    say: Callable[[str], None]
+    print_line: Callable[[str], None]
     """Function that prints one line of text."""
-    _failed: int = 0
+    _failed_trial_count: int = 0
     """Number of trials in the latest successive blocks in which every trial failed; 0 if a trial of the latest block succeeded."""
 
     def run(self) -> list[Block]:
@@ -51,16 +51,18 @@ class Loop:
                 [],
             )  # no trial was trained yet, so decide the first block again, because the user may have edited the study
         if not known:
-            self.record.check_no_runs()
-        self.record.check_ended_blocks(known, blocks)
+            self.record.check_experiment_is_empty()
+        self.record.check_runs_of_blocks(known, blocks)
         if known:
-            self.say(f"Resuming at block {len(known)} of {self.folder}.")
-            known = self._resume(known)
+            self.print_line(f"Resuming at block {len(known)} of {self.folder}.")
+            known = self._resume_search(known)
             blocks = self._repeat_until_store_answers(partial(self.record.blocks, known))
         while (decided := self._repeat_until_store_answers(partial(self._decide_next_block, blocks))) is not None:
             known.append(self._write_block(decided, known, blocks))
-            self.say(text.decision_line(len(known), known[-1].block, [t for b in blocks for t in b.trained]))
-            self._train(known[-1], len(known))
+            self.print_line(
+                text.block_decision_line(len(known), known[-1].block, [t for b in blocks for t in b.trained])
+            )
+            self._train_block(known[-1], len(known))
             blocks = self._repeat_until_store_answers(partial(self.record.blocks, known))
         return blocks
 
@@ -68,30 +70,30 @@ class Loop:
         """Return the result of `call`; repeat the call while the store does not answer. All calls that a search makes are safe
         to repeat."""
         waits = "The store does not answer; the search continues when the store answers again."
-        return retry_while_unreachable(call, on_failure=lambda: self.say(waits))
+        return retry_while_unreachable(call, on_failure=lambda: self.print_line(waits))
 
-    def _resume(self, block_files: list[BlockFile]) -> list[BlockFile]:
+    def _resume_search(self, block_files: list[BlockFile]) -> list[BlockFile]:
         """Train the remaining trials of the last block. If the user corrected the objective, write it into the files of all
         blocks first."""
         start, objective = self.search.start, block_files[0].spec.objective
-        correctable = not self.record.has_values(objective.metric)
-        files.check_same_start(self.folder, block_files, start, correctable=correctable)
+        correctable = not self.record.has_metric_values(objective.metric)
+        files.check_same_starting_study(self.folder, block_files, start, correctable=correctable)
         corrected = objective != start.objective
         if corrected:
-            block_files = files.correct_objective(block_files, start)
+            block_files = files.correct_objective_in_files(block_files, start)
         for number, file in enumerate(block_files, 1):
             if corrected or number == len(block_files):
-                self._train(file, number)
+                self._train_block(file, number)
         return block_files
 
     def _decide_next_block(self, blocks: list[Block]) -> Block | None:
-        self.record.declined.clear()
+        self.record.declined_changes.clear()
         return self.search.next_block(blocks)
 
     def _write_block(self, decided: Block, block_files: list[BlockFile], blocks: list[Block]) -> BlockFile:
         """Write the study file of a new block and return it. The study file states the reason for the decision."""
         start, number = self.search.start, len(block_files) + 1
-        before = self.search.space(blocks) if blocks else None
+        before = self.search.search_space(blocks) if blocks else None
         block = text.with_goal_and_reason(
             decided,
             before,
@@ -99,39 +101,42 @@ class Loop:
             parent=block_files[-1].spec.study if block_files else start.parent,
             round=start.round + number - 1,
         )
-        declined = tuple(dict.fromkeys(self.record.declined)) if decided.kind == "adaptive" else ()
-        block = Block(block.kind, block.spec.model_copy(update={"notes": (*block.spec.notes, *declined)}))
+        declined_changes = tuple(dict.fromkeys(self.record.declined_changes)) if decided.kind == "adaptive" else ()
+        block = Block(block.kind, block.spec.model_copy(update={"notes": (*block.spec.notes, *declined_changes)}))
         return files.write_block_file(self.folder, number, block, text.block_subject(decided, before))
 
-    def _train(self, file: BlockFile, number: int) -> None:
+    def _train_block(self, file: BlockFile, number: int) -> None:
         """Train the trials of a block that have not ended. Wait for trials that another launcher trains."""
         seed, waits = self.first_seed + SEEDS_PER_ROUND * (number - 1), False
         launcher = self.launcher
         if number > 1:
-            launcher = replace(launcher, options=replace(launcher.options, keep_going=True), warns=False)
+            launcher = replace(launcher, options=replace(launcher.options, keep_going=True), warns_about_command=False)
         while True:
-            _, summary = self._repeat_until_store_answers(partial(launcher.train, file.spec, None, seed, file.output))
+            _, summary = self._repeat_until_store_answers(
+                partial(launcher.train, file.spec, None, seed, file.output_folder)
+            )
             left = summary.total - len(summary.outcomes)
             if not left:
                 self._stop_if_all_fail(summary, file, number)
                 return
             if not waits:
-                self.say(f"Waiting for {left} trials of block {number} that another launcher trains.")
+                self.print_line(f"Waiting for {left} trials of block {number} that another launcher trains.")
             waits, launcher = (
                 True,
                 replace(launcher, retry="none"),
             )  # a trial that failed during this wait is not restarted
-            time.sleep(_POLL_INTERVAL_S)
+            time.sleep(_STORE_POLL_S)
 
     def _stop_if_all_fail(self, summary: Summary, file: BlockFile, number: int) -> None:
         """Raise TrialsFailed if all of the last `MAX_FIRST_FAILURES` or more trials failed: further trials would probably fail,
         too."""
-        self._failed = self._failed + summary.total if summary.failed == summary.total else 0
-        if self.launcher.options.keep_going or number == 1 or self._failed < MAX_FIRST_FAILURES:
+        self._failed_trial_count = self._failed_trial_count + summary.total if summary.failed == summary.total else 0
+        if self.launcher.options.keep_going or number == 1 or self._failed_trial_count < MAX_FIRST_FAILURES:
             return
         last = summary.outcomes[max(summary.outcomes)].error
         raise TrialsFailed(
-            f"the last {self._failed} trials, up to block {number}, all failed, the last with: {last}; their output is in "
-            f"{file.output}; fix the command and run it again: trials that logged nothing are started again; --keep-going "
+            f"the last {self._failed_trial_count} trials, up to block {number}, all failed, the last with: "
+            f"{last}; their output is in "
+            f"{file.output_folder}; fix the command and run it again: trials that logged nothing are started again; --keep-going "
             "continues in spite of failures"
         )

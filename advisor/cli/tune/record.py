@@ -14,24 +14,24 @@ from advisor import contract
 from advisor.analysis import first_study
 from advisor.cli.tune.files import BlockFile
 from advisor.engine.rule import Rule
-from advisor.execution.job_env import check_command, unpassed_placeholders
+from advisor.execution.job_env import check_command, unpassed_study_settings
 from advisor.execution.queue import parse_params
 from advisor.history.pool import add_earlier_trials
-from advisor.history.rounds import describe_changes
+from advisor.history.rounds import describe_study_changes
 from advisor.model import formula, placeholders
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study, Trial
-from advisor.planning.base import validate
+from advisor.planning.base import validate_spec
 from advisor.planning.blocks import Block, Trained
 from advisor.planning.blocks.spaces import same_length_and_schedule, steps_per_trial
-from advisor.tracking.lineage import Reader
+from advisor.tracking.lineage import StudyReader
 from advisor.tracking.runs import Experiment, Run
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
-MIN_COST_SHARE = 0.1
+MIN_TRIAL_COST_SHARE = 0.1
 """Minimum cost of a trial, as a fraction of its planned steps. Even a trial that ends at once costs this much, because starting
 a training takes time."""
 _EARLY_END_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
@@ -39,24 +39,24 @@ _EARLY_END_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
 
 
 @dataclass
-class Record:
+class SearchRecord:
     """The trials of a search in one MLflow experiment. Implements the protocol `Analyst` of `advisor.planning.blocks`."""
 
     experiment: str
-    location: Location
-    start: StudySpec
-    words: Sequence[str]
+    location: StoreLocation
+    starting_study: StudySpec
+    command_words: Sequence[str]
     """Arguments (argv) of the training command. The analysis may change a value only if this command passes it to the training."""
-    append: bool
+    appends_parameters: bool
     rules: Sequence[Rule]
-    declined: list[str] = field(default_factory=list)
+    declined_changes: list[str] = field(default_factory=list)
     """One sentence for each value that the last analysis asked to change but that the command does not pass to the training."""
-    _runs: Experiment | None = None
+    _last_read_runs: Experiment | None = None
     """The experiment's runs at the last read of the store; None before the first read."""
 
     # --- trials -----------------------------------------------------------------------------------------------------------------
 
-    def check_no_runs(self) -> None:
+    def check_experiment_is_empty(self) -> None:
         """Raise AdvisorError if the experiment already holds runs. Call this method before the first block is trained."""
         if runs := self._read().runs:
             name = runs[0].tags.get(contract.TAG_STUDY)
@@ -66,7 +66,7 @@ class Record:
                 "with a new name, or the --out of the search that they belong to"
             )
 
-    def check_ended_blocks(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
+    def check_runs_of_blocks(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
         """Raise AdvisorError if the store lacks the runs of an ended block, because the user named another store or deleted the
         runs."""
         empty = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
@@ -77,22 +77,22 @@ class Record:
 
     def blocks(self, files: Sequence[BlockFile]) -> list[Block]:
         """Return the blocks with their trained trials. A running trial counts with the values that it has logged so far."""
-        runs = self._runs = self._read()
-        trained = {t.id: t for group in _group_files(files) for t in _read_group(runs, group)}
-        return [replace(f.block, trained=tuple(trained[r.id] for r in _runs_of(runs, f))) for f in files]
+        runs = self._last_read_runs = self._read()
+        trained = {t.id: t for group in _group_similar_blocks(files) for t in _read_block_group(runs, group)}
+        return [replace(f.block, trained=tuple(trained[r.id] for r in _runs_of_block(runs, f))) for f in files]
 
-    def has_values(self, metric: str) -> bool:
+    def has_metric_values(self, metric: str) -> bool:
         """Return whether any run had a value of the metric at the last read of the store."""
-        return self._runs is not None and metric in self._runs.points
+        return self._last_read_runs is not None and metric in self._last_read_runs.points
 
     def _read(self) -> Experiment:
         """Return the experiment's runs; no runs if the experiment or its store does not exist yet."""
         no_runs, path = Experiment(name=self.experiment, runs=(), points={}), self.location.path
         if path is not None and not path.exists():
             return no_runs
-        reader = Reader(self.location.uri)
+        reader = StudyReader(self.location.uri)
         try:
-            exists = self.experiment in {place.experiment for place in reader.places}
+            exists = self.experiment in {place.experiment for place in reader.studies_in_store}
             return reader.experiment(self.experiment) if exists else no_runs
         except NothingToJudge:
             return no_runs
@@ -103,13 +103,13 @@ class Record:
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
         """Return the first study that the analysis plans from `trials` and from the trials of studies before this search."""
-        assert self._runs is not None, "read the blocks before the analysis"
+        assert self._last_read_runs is not None, "read the blocks before the analysis"
         try:
-            own = _study_of_runs(self._runs, [t.id for t in trials], spec)
+            own = _study_of_runs(self._last_read_runs, [t.id for t in trials], spec)
         except AdvisorError:  # no trial has a result
             return None
-        own = replace(own, spec=own.spec.model_copy(update={"parent": self.start.parent}))
-        earlier, _ = Reader(self.location.uri).ancestors(own)
+        own = replace(own, spec=own.spec.model_copy(update={"parent": self.starting_study.parent}))
+        earlier, _ = StudyReader(self.location.uri).earlier_rounds(own)
         return first_study(add_earlier_trials(own, earlier).study, self.rules, prepare)[0]
 
     def supported_study(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
@@ -117,30 +117,34 @@ class Record:
 
         If the study at the start of the search has no training length, the result has none either.
         """
-        if self.start.max_train_steps is None:
+        if self.starting_study.max_train_steps is None:
             spec = spec.model_copy(update={"max_train_steps": None})
-        unpassed = [n for n in unpassed_placeholders(spec, self.words) if n != "seed"] if self.append else []
+        unpassed = (
+            [n for n in unpassed_study_settings(spec, self.command_words) if n != "seed"]
+            if self.appends_parameters
+            else []
+        )
         if unpassed and not same_length_and_schedule(spec, before):
-            self.declined.append(_declined_sentence(spec, before, unpassed))
+            self.declined_changes.append(_declined_change_sentence(spec, before, unpassed))
             if spec.probe is not None:
                 return before
             kept = {name: getattr(before, name) for name in ("max_train_steps", "evaluate_every", "schedule")}
             spec = spec.model_copy(update=kept)
-        known = {*self.start.parameters, *_formula_inputs(spec, self.start)}
+        known = {*self.starting_study.parameters, *_formula_inputs(spec, self.starting_study)}
         parameters = {name: p for name, p in spec.parameters.items() if name in known}
         baseline = None if spec.baseline is None else self.supported_study(spec.baseline, before)
         try:
-            spec = validate(spec.model_copy(update={"parameters": parameters, "baseline": baseline}))
-            check_command(spec, self.words, append=self.append)
+            spec = validate_spec(spec.model_copy(update={"parameters": parameters, "baseline": baseline}))
+            check_command(spec, self.command_words, append=self.appends_parameters)
         except (ValidationError, AdvisorError):
             return before
         return spec
 
 
-def _declined_sentence(spec: StudySpec, previous: StudySpec, unpassed: Sequence[str]) -> str:
+def _declined_change_sentence(spec: StudySpec, previous: StudySpec, unpassed: Sequence[str]) -> str:
     """Return a sentence about a training length or schedule that the analysis recommends but the command does not pass."""
     bare: dict[str, object] = {"parameters": {}, "trials": None, "seeds": None}
-    asked = "; ".join(describe_changes(previous.model_copy(update=bare), spec.model_copy(update=bare)))
+    asked = "; ".join(describe_study_changes(previous.model_copy(update=bare), spec.model_copy(update=bare)))
     options = " ".join(map(placeholders.command_option, unpassed))
     return f"The analysis asks for {asked}; to allow this, add {options} to the command."
 
@@ -148,13 +152,13 @@ def _declined_sentence(spec: StudySpec, previous: StudySpec, unpassed: Sequence[
 def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
     """Return the hyperparameters that `spec` uses in formulas for hyperparameters of the study `start`."""
     formulas = [p.formula for n, p in spec.parameters.items() if n in start.parameters and p.formula is not None]
-    return {name for text in formulas for name in formula.parse(text).names}
+    return {name for text in formulas for name in formula.parse_formula(text).names}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------------------
 
 
-def _group_files(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
+def _group_similar_blocks(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
     """Group the blocks that have the same training steps and schedule, because their trials are read as one study. A probe,
     such as a search for a warmup, forms a group by itself."""
     keys = [(steps_per_trial(f.spec), repr(f.spec.schedule), f.spec.study if f.spec.probe else "") for f in files]
@@ -162,15 +166,15 @@ def _group_files(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
     return [[files[i] for i in group] for _, group in groupby(order, key=lambda i: keys[i])]
 
 
-def _runs_of(experiment: Experiment, file: BlockFile) -> list[Run]:
+def _runs_of_block(experiment: Experiment, file: BlockFile) -> list[Run]:
     """Return the runs of a block of trials, sorted by repeat, then by trial."""
     own = [run for run in experiment.runs if run.tags.get(contract.TAG_STUDY) == file.spec.study]
     return sorted(own, key=lambda run: [int(run.tags.get(tag, 0)) for tag in (contract.TAG_REPEAT, contract.TAG_TRIAL)])
 
 
-def _read_group(experiment: Experiment, files: Sequence[BlockFile]) -> list[Trained]:
+def _read_block_group(experiment: Experiment, files: Sequence[BlockFile]) -> list[Trained]:
     """Return the trials of a group of blocks; a trial without a result counts as failed."""
-    runs = [(run, f.spec) for f in files for run in _runs_of(experiment, f)]
+    runs = [(run, f.spec) for f in files for run in _runs_of_block(experiment, f)]
     try:
         study = _study_of_runs(experiment, [run.id for run, _ in runs], files[-1].spec)
     except AdvisorError:
@@ -197,11 +201,11 @@ def _make_trained_trial(run: Run, spec: StudySpec, study: Study | None, trial: T
         steps=steps_per_trial(spec),
         schedule=dict(spec.schedule or {}),
         probe=spec.probe,
-        paid=None if study is None or trial is None else _cost_in_steps(study, trial, spec),
+        paid=None if study is None or trial is None else _trial_cost_in_steps(study, trial, spec),
     )
 
 
-def _cost_in_steps(study: Study, trial: Trial, spec: StudySpec) -> int | None:
+def _trial_cost_in_steps(study: Study, trial: Trial, spec: StudySpec) -> int | None:
     """Return the cost in steps of a trial that ended early; None if the trial costs all of its planned steps or its number of
     steps is unknown."""
     steps = study.cost_curve(trial).steps
@@ -213,4 +217,4 @@ def _cost_in_steps(study: Study, trial: Trial, spec: StudySpec) -> int | None:
     ):
         return None
     planned = spec.max_train_steps
-    return min(max(int(steps[-1]), math.ceil(MIN_COST_SHARE * planned)), planned)
+    return min(max(int(steps[-1]), math.ceil(MIN_TRIAL_COST_SHARE * planned)), planned)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from advisor.model.spec import StudySpec
 from advisor.model.words import capitalise, count, listed, plain_number, sentence, short_text
 from advisor.planning.blocks import Block, Trained, leader
-from advisor.planning.blocks.spaces import changed
+from advisor.planning.blocks.spaces import changed_hyperparameters
 
 _BLOCK_GOALS = {
     "explore": "Explore the space",
@@ -16,7 +16,7 @@ _BLOCK_GOALS = {
     "adaptive": "Search adaptively",
     "repeat": "Repeat the leading setting",
 }
-_REASONS = {
+_BLOCK_REASONS = {
     "explore": "These trials cover the whole space.",
     "extend": "The first trials lie in the part that has no trials yet.",
     "probe": "Trials of this study cannot become the best setting.",
@@ -33,25 +33,25 @@ def with_goal_and_reason(
     previous: the study before this block, with the search space at that time; None for the first block.
     """
     why = (
-        _REASONS["adaptive"]
+        _BLOCK_REASONS["adaptive"]
         if block.kind == "extend" and block.spec.sampler.kind == "adaptive"
-        else _REASONS[block.kind]
+        else _BLOCK_REASONS[block.kind]
     )
     update = {
         "study": study,
         "parent": parent,
         "round": round,
-        "goal": _goal_text(block, previous),
+        "goal": _block_goal(block, previous),
         "notes": (*(() if previous is None else _reasons_for_change(block, previous)), why),
         "predictions": block.spec.predictions if block.changes_space else (),
     }
     return Block(block.kind, block.spec.model_copy(update=update))
 
 
-def _goal_text(block: Block, previous: StudySpec | None) -> str:
+def _block_goal(block: Block, previous: StudySpec | None) -> str:
     if previous is None or block.kind in ("adaptive", "repeat"):
         return _BLOCK_GOALS[block.kind]
-    names = changed(previous, block.spec) if block.kind == "extend" else []
+    names = changed_hyperparameters(previous, block.spec) if block.kind == "extend" else []
     if not names or not all(block.spec.parameters[n].numeric and n in previous.searched for n in names):
         return block.spec.goal or _BLOCK_GOALS[block.kind]
     # the change is always a widening, because a search in blocks never narrows a range
@@ -66,7 +66,7 @@ def _reasons_for_change(block: Block, previous: StudySpec) -> Iterator[str]:
     """Yield a sentence for each reason why the block changes the search space."""
     if block.kind in ("probe", "repeat"):
         return
-    new = {name: block.spec.parameters[name] for name in changed(previous, block.spec)}
+    new = {name: block.spec.parameters[name] for name in changed_hyperparameters(previous, block.spec)}
     if new and block.kind == "adaptive":
         ranges = listed((_range_text(block.spec, name) for name in new), len(new))
         yield f"The model expects better results beyond the end of a range than inside, so widen {ranges}."
@@ -79,42 +79,42 @@ def block_subject(block: Block, previous: StudySpec | None) -> str:
     name of its probe."""
     if previous is None or block.kind in ("probe", "repeat"):
         return block.spec.probe or ""
-    return " ".join(changed(previous, block.spec))
+    return " ".join(changed_hyperparameters(previous, block.spec))
 
 
-def decision_line(number: int, block: Block, trials: Sequence[Trained]) -> str:
+def block_decision_line(number: int, block: Block, trials: Sequence[Trained]) -> str:
     """Return the line to show before a block of trials starts: the decision, its reasons, and the best result so far."""
     size = count((block.spec.trials or 1) * (block.spec.seeds or 1), "trial")
-    parts = (sentence(block.spec.goal), *block.spec.notes, best_so_far(block.spec, trials))
+    parts = (sentence(block.spec.goal), *block.spec.notes, best_so_far_sentence(block.spec, trials))
     return f"Block {number}, {size}: {' '.join(filter(None, parts))}"
 
 
-def best_so_far(spec: StudySpec, trials: Sequence[Trained]) -> str:
+def best_so_far_sentence(spec: StudySpec, trials: Sequence[Trained]) -> str:
     """Return a sentence with the best result so far; "" if there are no trials."""
     costs = [t.cost for t in trials if t.probe is None and not t.failed]
     if not costs:
         return "No trial has a result yet." if trials else ""
-    return f"Best so far: {spec.objective.metric} {_value_text(spec, min(costs))}."
+    return f"Best so far: {spec.objective.metric} {_objective_text(spec, min(costs))}."
 
 
-def result_lines(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[str]:
+def search_result_lines(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[str]:
     """Yield the lines that `advisor tune` prints at the end about the best setting and its repeats."""
     trials = [t for b in blocks for t in b.trained]
     yield f"{count(len(trials), 'trial')} in {count(len(blocks), 'block')}."
-    if not leader.has_result(trials):
+    if not leader.all_have_results(trials):
         yield "No setting has a result in all of its runs."
         return
     best = leader.best(trials)
     block = next(b for b in blocks if best[0] in b.trained)
     searched = [f"{n} {short_text(v)}" for n, v in best[0].setting.items() if n in block.spec.searched]
-    metric, mean = spec.objective.metric, _value_text(spec, leader.mean(best))
+    metric, mean = spec.objective.metric, _objective_text(spec, leader.mean_cost(best))
     yield f"Best setting: {', '.join(searched)}."
     if len(best) == 1:
         yield f"The only run of this setting has {metric} {mean}."
     else:
-        ends = [_value_text(spec, end(t.cost for t in best)) for end in (min, max)]
+        ends = [_objective_text(spec, end(t.cost for t in best)) for end in (min, max)]
         yield f"The {len(best)} runs of this setting with different seeds have {metric} {mean} on average ({ends[0]} to {ends[1]})."
 
 
-def _value_text(spec: StudySpec, cost: float) -> str:
+def _objective_text(spec: StudySpec, cost: float) -> str:
     return f"{cost if spec.objective.direction == 'minimize' else -cost:.3g}"

@@ -13,19 +13,26 @@ import numpy as np
 from advisor.computed import computed
 from advisor.model import parameter_kinds
 from advisor.model.finding import MissingData
-from advisor.model.space import FloatArray, Value, as_number, counts_epochs_of_training, is_learning_rate, words_of
+from advisor.model.space import (
+    FloatArray,
+    HyperparameterValue,
+    as_number,
+    is_learning_rate,
+    is_number_of_epochs,
+    words_of_name,
+)
 from advisor.model.study import Curve, Study, Trial
-from advisor.stats.steps_to_target import Statistic
+from advisor.stats.steps_to_target import GroupStatistic
 
-Unit = Literal["steps", "epochs", "examples"]
+TrainingUnit = Literal["steps", "epochs", "examples"]
 
-_MAX_EPOCHS = 200
+_MAX_PLAUSIBLE_EPOCHS = 200
 """A curve counts steps as optimizer steps if its last step is above this number, unless the trials log another unit."""
-MIN_SETTINGS = 3
+MIN_SETTINGS_PER_BATCH_SIZE = 3
 """Minimum number of hyperparameter settings with one batch size for the learning rate of that batch size to count as tuned."""
-_MIN_GAIN = 0.5
+_MIN_RELATIVE_IMPROVEMENT = 0.5
 """A batch size affects the target value only if it improves the objective by at least this share of the largest improvement."""
-_UNIT_BY_WORD: dict[str, Unit] = {
+_UNIT_BY_WORD: dict[str, TrainingUnit] = {
     "epoch": "epochs",
     "epochs": "epochs",
     "step": "steps",
@@ -40,12 +47,12 @@ _UNIT_BY_WORD: dict[str, Unit] = {
 class BatchSizeGroup:
     """The trials of one batch size, and the number of epochs or examples that they needed to reach the target value."""
 
-    size: float
+    batch_size: float
     trials: tuple[Trial, ...]
-    needed: FloatArray
+    lengths_to_target: FloatArray
     """Number of epochs or examples until the target value is reached, shape (n,); inf if it is never reached. The array has one
     entry per hyperparameter setting, or one per repeat of the best setting if every batch size has repeats."""
-    seconds: float
+    seconds_to_target: float
     """Median time in seconds from the start of a trial with this batch size until it reaches the target; NaN if unknown."""
 
 
@@ -56,14 +63,14 @@ class BatchSizeComparison:
     groups: tuple[BatchSizeGroup, ...]
     """One group per batch size, smallest batch size first."""
     unit: Literal["epochs", "examples"]
-    target: float
+    target_value: float
     """Target value of the objective; NaN if the objective itself counts epochs or steps to a target."""
-    statistic: Statistic
+    statistic: GroupStatistic
     """Statistic that summarises the epochs or examples of one batch size: median over repeats, or minimum over settings."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
+class _BatchSizeSetting:
     size: float
     trials: tuple[Trial, ...]
 
@@ -76,30 +83,30 @@ def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
     The target is start + share * (end - start), where `start` and `end` are costs of the batch size that improves least.
     `share` must be below 1, because noise decides when a curve reaches a value near its plateau.
     """
-    settings = _settings(study)
-    _require_two_sizes(settings, "have trials with a result, which this comparison needs")
-    if _same_rate(study, settings):
+    settings = _feasible_settings(study)
+    _require_two_batch_sizes(settings, "have trials with a result, which this comparison needs")
+    if _have_same_learning_rate(study, settings):
         raise MissingData(
             "every batch size was trained with the same learning rate; batch sizes compare only with a learning rate tuned for "
             "each",
             needs="design",
         )
-    unit = target_count_unit(study.spec.objective.metric)
+    unit = unit_of_target_metric(study.spec.objective.metric)
     if unit is not None:
-        return _compare_counts(study, settings, unit)
+        return _compare_counts_to_target(study, settings, unit)
     settings = _tuned_settings(settings)
-    _require_two_sizes(
+    _require_two_batch_sizes(
         settings,
-        f"have {MIN_SETTINGS} settings with a result, or repeats of one, such as 3 seeds each; "
+        f"have {MIN_SETTINGS_PER_BATCH_SIZE} settings with a result, or repeats of one, such as 3 seeds each; "
         "to compare batch sizes, tune the learning rate for each",
     )
-    axis = axis_unit(study)
+    axis = training_step_unit(study)
     curves = {t.index: study.cost_curve(t).finite for s in settings for t in s.trials}
     target = _target_cost(settings, curves, share)
-    hits = {t: _first_below(curve, target) for t, curve in curves.items()}
+    hits = {t: _first_step_below_target(curve, target) for t, curve in curves.items()}
     steps = {t: hit[0] for t, hit in hits.items()}
-    settings = [s for s in settings if np.isfinite(_median([steps[t.index] for t in s.trials]))]
-    _require_two_sizes(settings, "improved enough to define a common target; train each batch size for longer")
+    settings = [s for s in settings if np.isfinite(_lower_median([steps[t.index] for t in s.trials]))]
+    _require_two_batch_sizes(settings, "improved enough to define a common target; train each batch size for longer")
     compared_settings, statistic = _settings_to_compare(settings, steps)
     groups = [
         _batch_size_group(size, group, hits, _units_per_step(axis, size), statistic)
@@ -108,42 +115,42 @@ def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
     return BatchSizeComparison(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
 
 
-def _require_two_sizes(settings: Sequence[_Setting], lack: str) -> None:
+def _require_two_batch_sizes(settings: Sequence[_BatchSizeSetting], lack: str) -> None:
     if len({s.size for s in settings}) < 2:
         raise MissingData(f"fewer than two batch sizes {lack}", needs="design")
 
 
 def _batch_size_group(
     size: float,
-    settings: Sequence[_Setting],
+    settings: Sequence[_BatchSizeSetting],
     hits: Mapping[int, tuple[float, float]],
     per_step: float,
-    statistic: Statistic,
+    statistic: GroupStatistic,
 ) -> BatchSizeGroup:
     """Summarise the trials of one batch size. hits: for each trial index, (step, time in seconds) at which the trial reaches
     the target."""
     needed = [[hits[t.index][0] * per_step for t in s.trials] for s in settings]
-    values = needed[0] if statistic == "median" else [_median(n) for n in needed]
+    values = needed[0] if statistic == "median" else [_lower_median(n) for n in needed]
     trials = tuple(t for s in settings for t in s.trials)
     seconds = [s for t in trials if math.isfinite(s := hits[t.index][1])]
     return BatchSizeGroup(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan)
 
 
-def target_count_unit(metric: str) -> Unit | None:
+def unit_of_target_metric(metric: str) -> TrainingUnit | None:
     """Return the unit if the metric counts epochs, examples or steps to a target, as epochs_to_target does; None for other
     metrics."""
-    words = words_of(metric)
+    words = words_of_name(metric)
     return next((_UNIT_BY_WORD[w] for w in words if w in _UNIT_BY_WORD), None) if "target" in words else None
 
 
-def axis_unit(study: Study) -> Unit:
+def training_step_unit(study: Study) -> TrainingUnit:
     """Return the unit of the study's training steps: optimizer steps, unless logged facts or the curves show another unit."""
     if study.unit == "epoch":
         return "epochs"
     ended_trials = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
     last = {t.index: int(study.cost_curve(t).steps[-1]) for t in ended_trials}
     epochs = [
-        (as_number(v), last[t.index]) for t in ended_trials for n, v in t.params.items() if counts_epochs_of_training(n)
+        (as_number(v), last[t.index]) for t in ended_trials for n, v in t.params.items() if is_number_of_epochs(n)
     ]
     if epochs and all(planned_epochs - end in (0, 1) for planned_epochs, end in epochs):
         return "epochs"
@@ -154,41 +161,44 @@ def axis_unit(study: Study) -> Unit:
     if len({size for size, _ in sizes}) > 1 and len(is_multiple) == len(sizes) and all(is_multiple):
         return "examples"
     longest = max((int(b.steps.max()) for b in study.metrics.values() if len(b.steps)), default=0)
-    return "epochs" if longest <= _MAX_EPOCHS else "steps"
+    return "epochs" if longest <= _MAX_PLAUSIBLE_EPOCHS else "steps"
 
 
 def steps_are_epochs(study: Study) -> bool:
     """Return True if each step of the curves is an epoch: there are few steps, and the objective was logged at every step."""
     gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
-    return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and axis_unit(study) == "epochs"
+    return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and training_step_unit(study) == "epochs"
 
 
-def _units_per_step(axis: Unit, size: float) -> float:
+def _units_per_step(axis: TrainingUnit, size: float) -> float:
     return size if axis == "steps" else 1.0
 
 
-def _settings(study: Study) -> list[_Setting]:
+def _feasible_settings(study: Study) -> list[_BatchSizeSetting]:
     """Return the distinct settings of all feasible trials whose batch size is known, smallest batch size first."""
-    pools: dict[tuple[float, tuple[tuple[str, Value], ...]], list[Trial]] = {}
+    pools: dict[tuple[float, tuple[tuple[str, HyperparameterValue], ...]], list[Trial]] = {}
     for trial in study.trials:
         size = parameter_kinds.batch_size(trial)
         if study.feasible[trial.index] and size > 0:
             others = tuple(sorted((n, v) for n, v in trial.params.items() if not n.lower().endswith("seed")))
             pools.setdefault((size, others), []).append(trial)
-    return [_Setting(size, tuple(trials)) for (size, _), trials in sorted(pools.items(), key=lambda item: item[0][0])]
+    return [
+        _BatchSizeSetting(size, tuple(trials))
+        for (size, _), trials in sorted(pools.items(), key=lambda item: item[0][0])
+    ]
 
 
-def _tuned_settings(settings: Sequence[_Setting]) -> list[_Setting]:
+def _tuned_settings(settings: Sequence[_BatchSizeSetting]) -> list[_BatchSizeSetting]:
     """Return the settings of the batch sizes that have enough settings, or all settings if every batch size has a repeated
     setting."""
     repeated = {s.size for s in settings if len(s.trials) >= 2}
     if all(s.size in repeated for s in settings):
         return list(settings)
     number = Counter(s.size for s in settings)
-    return [s for s in settings if number[s.size] >= MIN_SETTINGS]
+    return [s for s in settings if number[s.size] >= MIN_SETTINGS_PER_BATCH_SIZE]
 
 
-def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
+def _have_same_learning_rate(study: Study, settings: Sequence[_BatchSizeSetting]) -> bool:
     """Return True if all settings have the same known learning rate."""
     names = [n for n in study.spec.parameters if is_learning_rate(n)]
     rates = {tuple(str(s.trials[0].params.get(n)) for n in names) for s in settings}
@@ -196,42 +206,50 @@ def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
     return len(rates) == 1 and (bool(names) or (None not in logged_rates and len(logged_rates) == 1))
 
 
-def _compare_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> BatchSizeComparison:
+def _compare_counts_to_target(
+    study: Study, settings: Sequence[_BatchSizeSetting], unit: TrainingUnit
+) -> BatchSizeComparison:
     """Compare batch sizes by an objective that itself counts the epochs or steps to a target."""
     values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
-    compared_settings, statistic = _settings_to_compare(settings, {t: _median(v) for t, v in values.items()}, values)
+    compared_settings, statistic = _settings_to_compare(
+        settings, {t: _lower_median(v) for t, v in values.items()}, values
+    )
     groups = []
     for size, group in compared_settings.items():
         needed_by_setting = [
             np.concatenate([values[t.index] for t in s.trials]) * _units_per_step(unit, size) for s in group
         ]
-        needed = needed_by_setting[0] if statistic == "median" else np.array([_median(e) for e in needed_by_setting])
+        needed = (
+            needed_by_setting[0] if statistic == "median" else np.array([_lower_median(e) for e in needed_by_setting])
+        )
         groups.append(BatchSizeGroup(size, tuple(t for s in group for t in s.trials), needed, math.nan))
     return BatchSizeComparison(tuple(groups), "epochs" if unit == "epochs" else "examples", math.nan, statistic)
 
 
 def _settings_to_compare(
-    settings: Sequence[_Setting], needed: dict[int, float], values: dict[int, FloatArray] | None = None
-) -> tuple[dict[float, list[_Setting]], Statistic]:
+    settings: Sequence[_BatchSizeSetting], needed: dict[int, float], values: dict[int, FloatArray] | None = None
+) -> tuple[dict[float, list[_BatchSizeSetting]], GroupStatistic]:
     """Return (settings to compare, by batch size; statistic by which they are compared).
 
     The settings are the best repeated setting of each batch size, or all settings if some batch size has no repeated setting.
     """
-    by_size: dict[float, list[_Setting]] = {}
+    by_size: dict[float, list[_BatchSizeSetting]] = {}
     for setting in settings:
         by_size.setdefault(setting.size, []).append(setting)
 
-    def repeats(setting: _Setting) -> int:
+    def repeats(setting: _BatchSizeSetting) -> int:
         return len(setting.trials) if values is None else sum(len(values[t.index]) for t in setting.trials)
 
     repeated = {size: [s for s in group if repeats(s) >= 2] for size, group in by_size.items()}
     if not all(repeated.values()):
         return by_size, "least"
-    best = {size: min(g, key=lambda s: _median([needed[t.index] for t in s.trials])) for size, g in repeated.items()}
+    best = {
+        size: min(g, key=lambda s: _lower_median([needed[t.index] for t in s.trials])) for size, g in repeated.items()
+    }
     return {size: [setting] for size, setting in best.items()}, "median"
 
 
-def _target_cost(settings: Sequence[_Setting], curves: dict[int, Curve], share: float) -> float:
+def _target_cost(settings: Sequence[_BatchSizeSetting], curves: dict[int, Curve], share: float) -> float:
     """Return start + share * (end - start), where `start` and `end` are costs of the batch size that improved least.
 
     A batch size is ignored if it improved less than half as much as the best batch size.
@@ -239,14 +257,16 @@ def _target_cost(settings: Sequence[_Setting], curves: dict[int, Curve], share: 
     starts = [float(c.values[0]) for c in curves.values() if len(c)]
     best: dict[float, float] = {}
     for s in settings:
-        result = _median([float(curves[t.index].values.min()) for t in s.trials])
+        result = _lower_median([float(curves[t.index].values.min()) for t in s.trials])
         best[s.size] = min(result, best.get(s.size, math.inf))
     start = float(np.median(starts))
-    worst_results = [cost for cost in best.values() if start - cost >= _MIN_GAIN * (start - min(best.values()))]
+    worst_results = [
+        cost for cost in best.values() if start - cost >= _MIN_RELATIVE_IMPROVEMENT * (start - min(best.values()))
+    ]
     return start - share * (start - max(worst_results))
 
 
-def _first_below(curve: Curve, target: float) -> tuple[float, float]:
+def _first_step_below_target(curve: Curve, target: float) -> tuple[float, float]:
     """Return (steps, seconds) at which a cost curve first reaches the target, interpolated linearly; (inf, NaN) if never."""
     below = np.flatnonzero(curve.values <= target)
     if not len(below):
@@ -260,5 +280,5 @@ def _first_below(curve: Curve, target: float) -> tuple[float, float]:
     return float(steps[0] + fraction * (steps[1] - steps[0])), float(times[0] + fraction * (times[1] - times[0]))
 
 
-def _median(values: Sequence[float] | FloatArray) -> float:
+def _lower_median(values: Sequence[float] | FloatArray) -> float:
     return float(np.sort(np.asarray(values, dtype=np.float64))[(len(values) - 1) // 2]) if len(values) else math.inf

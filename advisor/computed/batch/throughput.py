@@ -14,11 +14,11 @@ from advisor.computed.batch.tried_sizes import are_drawn_from_range
 from advisor.model import parameter_kinds
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
-from advisor.stats.saturation import Mean, growth, pooled_mean, series_mean
+from advisor.stats.saturation import MeanWithError, find_saturation, median_of_series, pooled_mean
 
-MATERIAL = 0.1
+MIN_THROUGHPUT_GAIN = 0.1
 """Minimum relative gain in throughput for a larger batch size to count as worthwhile. Our choice."""
-FALSE_ALARMS = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 """Significance level of a throughput gain: the probability that noise alone looks like a gain."""
 
 
@@ -26,19 +26,19 @@ FALSE_ALARMS = 0.05
 class Throughput:
     """The throughput of the trials of one batch size."""
 
-    size: float
+    batch_size: float
     trials: tuple[Trial, ...]
-    rate: Mean
+    mean_log_rate: MeanWithError
     """Mean of the natural logarithm of the examples per second."""
 
     @property
     def examples_per_s(self) -> float:
         """Typical throughput (geometric mean), in examples per second."""
-        return math.exp(self.rate.value)
+        return math.exp(self.mean_log_rate.value)
 
 
 @computed
-def throughputs(study: Study) -> list[Throughput]:
+def throughput_by_batch_size(study: Study) -> list[Throughput]:
     """Return the throughput of each batch size, smallest batch size first. Trials on other devices than the most common one are
     left out.
 
@@ -47,47 +47,47 @@ def throughputs(study: Study) -> list[Throughput]:
     rated_trials = [
         (t, parameter_kinds.batch_size(t), rate)
         for t in study.trials
-        if (rate := _trial_throughput(study, t)) is not None
+        if (rate := _mean_log_throughput(study, t)) is not None
     ]
     rated_trials = [(t, size, rate) for t, size, rate in rated_trials if size > 0]
     devices = [t.facts.get("device") for t, _, _ in rated_trials]
     usual_device = max(devices, key=devices.count, default=None)
     rated_trials = [k for k, device in zip(rated_trials, devices, strict=True) if device == usual_device]
     from_range = are_drawn_from_range([size for _, size, _ in rated_trials])
-    groups: dict[float, list[tuple[Trial, Mean]]] = {}
+    groups: dict[float, list[tuple[Trial, MeanWithError]]] = {}
     for trial, size, rate in rated_trials:
         groups.setdefault(2.0 ** round(math.log2(size)) if from_range else size, []).append((trial, rate))
     return [Throughput(s, tuple(t for t, _ in g), pooled_mean([r for _, r in g])) for s, g in sorted(groups.items())]
 
 
-def _trial_throughput(study: Study, trial: Trial) -> Mean | None:
+def _mean_log_throughput(study: Study, trial: Trial) -> MeanWithError | None:
     """Return the mean logarithm of the trial's throughput; None if unknown. The first tenth of the logged steps, but at most
     ten steps, are skipped."""
     rates = study.curve(trial, "examples_per_second").finite.values
     if not len(rates):
         size = parameter_kinds.batch_size(trial)
         rates = size / np.maximum(study.curve(trial, "step_time").finite.values, 1e-12)
-    rates = rates[min(len(rates) // 10, timing.SKIPPED_STEPS) :]
+    rates = rates[min(len(rates) // 10, timing.SKIPPED_FIRST_STEPS) :]
     rates = rates[np.isfinite(rates) & (rates > 0)]
-    return series_mean(np.log(rates)) if len(rates) else None
+    return median_of_series(np.log(rates)) if len(rates) else None
 
 
 @computed
 def recommended_batch_size(
-    study: Study, name: str, material: float = MATERIAL, alpha: float = FALSE_ALARMS
+    study: Study, name: str, material: float = MIN_THROUGHPUT_GAIN, alpha: float = SIGNIFICANCE_LEVEL
 ) -> float | None:
     """Return the smallest batch size (hyperparameter `name`) beyond which throughput hardly grows.
 
     Return None if fewer than two batch sizes have a known throughput, or if the data loader limits the throughput of most
     trials.
     """
-    known_speeds = throughputs(study)
-    waited = [times.waited for times in timing.step_times_of_study(study)]
-    if len(known_speeds) < 2 or timing.ratios_above_limit(waited, timing.MAX_INPUT_SHARE, FALSE_ALARMS):
+    known_speeds = throughput_by_batch_size(study)
+    waited = [times.data_wait_share for times in timing.step_times_of_study(study)]
+    if len(known_speeds) < 2 or timing.ratios_above_limit(waited, timing.MAX_DATA_WAIT_SHARE, SIGNIFICANCE_LEVEL):
         return None
     recommendation = worthwhile_batch_size(known_speeds, material, alpha)
     values = {size for t in recommendation.trials if (size := as_number(t.params.get(name))) > 0}
-    return values.pop() if len(values) == 1 else recommendation.size
+    return values.pop() if len(values) == 1 else recommendation.batch_size
 
 
 def worthwhile_batch_size(speeds: Sequence[Throughput], material: float, alpha: float) -> Throughput:
@@ -95,6 +95,8 @@ def worthwhile_batch_size(speeds: Sequence[Throughput], material: float, alpha: 
     beyond noise."""
     if len(speeds) < 2:
         return speeds[0]
-    rates = [s.rate if math.isfinite(s.rate.error) else s.rate._replace(error=0.0) for s in speeds]
-    sizes = np.array([s.size for s in speeds])
-    return speeds[growth(sizes, rates, material=material, doubling=2.0, alpha=alpha).chosen]
+    rates = [
+        s.mean_log_rate if math.isfinite(s.mean_log_rate.error) else s.mean_log_rate._replace(error=0.0) for s in speeds
+    ]
+    sizes = np.array([s.batch_size for s in speeds])
+    return speeds[find_saturation(sizes, rates, material=material, doubling=2.0, alpha=alpha).chosen_index]

@@ -12,88 +12,88 @@ import numpy as np
 from advisor.computed import computed
 from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Study, Trial
-from advisor.stats.ratios import Ratio, ratio
+from advisor.stats.ratios import Ratio, ratio_of_sums
 
-MIN_STEPS = 20
-"""Minimum number of logged steps, after the first `SKIPPED_STEPS`, to estimate the shares of step time spent on computing and
+MIN_TIMED_STEPS = 20
+"""Minimum number of logged steps, after the first `SKIPPED_FIRST_STEPS`, to estimate the shares of step time spent on computing and
 waiting."""
-SKIPPED_STEPS = 10
+SKIPPED_FIRST_STEPS = 10
 """Number of logged steps to skip at the start of training, because data workers start and kernels are compiled in these steps."""
-MAX_TRIALS = 64
+MAX_TIMED_TRIALS = 64
 """Maximum number of trials whose step times are read. A few trials suffice, because step time hardly depends on the hyperparameters
 that a study varies.
 """
-MAX_INPUT_SHARE = 0.25
+MAX_DATA_WAIT_SHARE = 0.25
 """Maximum share of step time that a healthy training spends waiting for data. The limit is above 0.18, the share measured for
 small networks on a CPU with data in memory and no data workers."""
-MAX_HOST_SHARE = 0.2
+MAX_HOST_TIME_SHARE = 0.2
 """Maximum share of step time in which the device of a healthy training idles although the next batch is ready. Our choice."""
-_MAX_STEP_RATIO = 3.0
+_MAX_STEP_DURATION_RATIO = 3.0
 """Maximum duration of a training step, as a multiple of the median step duration. Steps above this limit contain other work,
 such as an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Step times of one trial, without the first `SKIPPED_STEPS` logged steps."""
+    """Step times of one trial, without the first `SKIPPED_FIRST_STEPS` logged steps."""
 
     trial: Trial
-    seconds: float
+    mean_seconds: float
     """Mean duration of a step, in seconds."""
-    waited: Ratio
+    data_wait_share: Ratio
     """Share of step time spent waiting for data; on a GPU, only waiting while the GPU is idle counts."""
-    bursts: float
+    share_of_longest_waits: float
     """Share of the total waiting time that falls in the 10 % of steps that wait longest; near 0.1 if all steps wait equally
     long."""
-    blocked: Ratio | None
+    gpu_blocked_share: Ratio | None
     """Share of step time in which a GPU neither computed nor waited for data; None if GPU computation was not timed."""
 
 
 @computed
-def read(study: Study, trial: Trial) -> StepTimes | None:
+def read_step_times(study: Study, trial: Trial) -> StepTimes | None:
     """Return the trial's step times; None if step or waiting times were not logged often enough."""
     step, wait = study.curve(trial, "step_time").finite, study.curve(trial, "data_wait").finite
     steps = np.intersect1d(step.steps, wait.steps, assume_unique=True)
     compute = study.curve(trial, "compute_time").finite
-    compute_timed = on_gpu(trial) and len(compute) >= MIN_STEPS
+    compute_timed = ran_on_gpu(trial) and len(compute) >= MIN_TIMED_STEPS
     if compute_timed:
         steps = np.intersect1d(steps, compute.steps, assume_unique=True)
-    if len(steps) < SKIPPED_STEPS + MIN_STEPS:
+    if len(steps) < SKIPPED_FIRST_STEPS + MIN_TIMED_STEPS:
         return None
     # Each logged value is a mean over a logging window, so weight it by the number of steps in its window.
-    weights = np.diff(steps, prepend=steps[:1] - 1)[SKIPPED_STEPS:].astype(np.float64)
-    steps = steps[SKIPPED_STEPS:]
+    weights = np.diff(steps, prepend=steps[:1] - 1)[SKIPPED_FIRST_STEPS:].astype(np.float64)
+    steps = steps[SKIPPED_FIRST_STEPS:]
     step_times, waited = (
-        _look_up_values(steps, step.steps, step.values),
-        _look_up_values(steps, wait.steps, wait.values),
+        _values_at_steps(steps, step.steps, step.values),
+        _values_at_steps(steps, wait.steps, wait.values),
     )
     if not step_times.sum() > 0:
         return None
     blocked = None
     if compute_timed:
-        idle = np.maximum(step_times - _look_up_values(steps, compute.steps, compute.values), 0.0)
+        idle = np.maximum(step_times - _values_at_steps(steps, compute.steps, compute.values), 0.0)
         waited = np.minimum(waited, idle)
-        is_usual = step_times <= _MAX_STEP_RATIO * np.median(step_times)
-        blocked = ratio((idle - waited)[is_usual], step_times[is_usual], weights[is_usual])
+        is_usual = step_times <= _MAX_STEP_DURATION_RATIO * np.median(step_times)
+        blocked = ratio_of_sums((idle - waited)[is_usual], step_times[is_usual], weights[is_usual])
     waited = np.minimum(waited, step_times)
     longest = np.sort(waited)[-math.ceil(len(waited) / 10) :]
     return StepTimes(
         trial=trial,
-        seconds=float(np.average(step_times, weights=weights)),
-        waited=ratio(waited, step_times, weights),
-        bursts=float(longest.sum() / max(waited.sum(), 1e-300)),
-        blocked=blocked,
+        mean_seconds=float(np.average(step_times, weights=weights)),
+        data_wait_share=ratio_of_sums(waited, step_times, weights),
+        share_of_longest_waits=float(longest.sum() / max(waited.sum(), 1e-300)),
+        gpu_blocked_share=blocked,
     )
 
 
 def step_times_of_study(study: Study) -> list[StepTimes]:
-    """Return the step times of at most `MAX_TRIALS` ended trials, in the order of the trials."""
-    ended_trials = [t for t in study.trials if study.ended[t.index]][:MAX_TRIALS]
-    return [times for t in ended_trials if (times := read(study, t)) is not None]
+    """Return the step times of at most `MAX_TIMED_TRIALS` ended trials, in the order of the trials."""
+    ended_trials = [t for t in study.trials if study.ended[t.index]][:MAX_TIMED_TRIALS]
+    return [times for t in ended_trials if (times := read_step_times(study, t)) is not None]
 
 
 @computed
-def evaluation_share(study: Study) -> float:
+def evaluation_time_share(study: Study) -> float:
     """Return the share of the time between a trial's first and last evaluation that is not spent on training steps; NaN if
     unknown.
 
@@ -109,7 +109,7 @@ def evaluation_share(study: Study) -> float:
         first, last = known[0], known[-1]
         steps, seconds = curve.steps[last] - curve.steps[first], curve.times[last] - curve.times[first]
         if seconds > 0:
-            shares.append(min(max(1 - float(steps) * times.seconds / float(seconds), 0.0), 1.0))
+            shares.append(min(max(1 - float(steps) * times.mean_seconds / float(seconds), 0.0), 1.0))
     return float(np.median(shares)) if shares else math.nan
 
 
@@ -122,18 +122,18 @@ def ratios_above_limit(ratios: Sequence[Ratio], limit: float, false_alarms: floa
     return certain if 2 * len(certain) > len(ratios) else []
 
 
-def on_gpu(trial: Trial) -> bool:
+def ran_on_gpu(trial: Trial) -> bool:
     """Return True if the trial ran on a CUDA device."""
     return trial.facts.get("device", "").startswith("cuda")
 
 
-def memory_used(study: Study, trial: Trial) -> float:
+def peak_memory_share(study: Study, trial: Trial) -> float:
     """Return the peak memory of the trial's tensors as a share of its device's memory; NaN if unknown."""
     peak, total = study.curve(trial, "device_memory").finite.values, trial.fact("device_memory_bytes")
     return float(peak.max()) / total if len(peak) and total > 0 else math.nan
 
 
-def loader_facts(trial: Trial) -> dict[str, Any]:
+def data_loader_facts(trial: Trial) -> dict[str, Any]:
     """Return the logged facts about the training data loader (`advisor.contract.TAG_LOADER`); empty if they are missing or
     unreadable."""
     try:
@@ -143,5 +143,5 @@ def loader_facts(trial: Trial) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _look_up_values(steps: IntArray, known: IntArray, values: FloatArray) -> FloatArray:
+def _values_at_steps(steps: IntArray, known: IntArray, values: FloatArray) -> FloatArray:
     return np.asarray(values[np.searchsorted(known, steps)], dtype=np.float64)

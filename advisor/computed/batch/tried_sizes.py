@@ -9,9 +9,9 @@ from advisor.model import parameter_kinds
 from advisor.model.space import as_number
 from advisor.model.study import Study
 
-_MAX_SEPARATE_BATCH_SIZES = 12
+_MAX_DISTINCT_BATCH_SIZES = 12
 """With more distinct batch sizes than this, we assume that they were drawn from a range and not from a list."""
-_MAX_LISTED_BATCH_SIZES = 4
+_MAX_BATCH_SIZE_CHOICES = 4
 """Up to this many distinct batch sizes count as a list of choices, even if most were tried once and are not powers of two."""
 
 
@@ -25,9 +25,9 @@ def usable_batch_size(study: Study, name: str, size: float) -> float:
     parameter = study.spec.parameters[name]
     if parameter.options or (name in study.inferred and not are_drawn_from_range(tried)):
         return size
-    lowest, highest = parameter.reach
+    lowest, highest = parameter.declared_limits
     nearest = 2.0 ** math.floor(math.log2(1.1 * max(size, 1.0)))
-    while nearest > 1 and (nearest > highest or nearest >= smallest_out_of_memory(study)):
+    while nearest > 1 and (nearest > highest or nearest >= smallest_oom_batch_size(study)):
         nearest /= 2
     return nearest if nearest >= lowest else size
 
@@ -44,7 +44,7 @@ def largest_good_batch_size(study: Study, name: str) -> float | None:
     return max((size for size in good if size > 0), default=None)
 
 
-def smallest_out_of_memory(study: Study) -> float:
+def smallest_oom_batch_size(study: Study) -> float:
     """Return the smallest batch size that ran out of memory; NaN if no batch size is known to have run out of memory."""
     sizes = [parameter_kinds.batch_size(t) for t in study.trials if t.ran_out_of_memory]
     return min((s for s in sizes if s > 0), default=math.nan)
@@ -54,7 +54,7 @@ def are_drawn_from_range(sizes: Sequence[float]) -> bool:
     """Return True if the trials' batch sizes were drawn from a range: many of them are distinct, or few were tried repeatedly."""
     distinct = set(sizes)
     no_powers_of_two = sum(not math.log2(size).is_integer() for size in distinct)
-    rarely_repeated = len(distinct) > max(_MAX_LISTED_BATCH_SIZES, len(sizes) / 2) and 2 * no_powers_of_two > len(
+    rarely_repeated = len(distinct) > max(_MAX_BATCH_SIZE_CHOICES, len(sizes) / 2) and 2 * no_powers_of_two > len(
         distinct
     )
-    return len(distinct) > _MAX_SEPARATE_BATCH_SIZES or rarely_repeated
+    return len(distinct) > _MAX_DISTINCT_BATCH_SIZES or rarely_repeated

@@ -18,42 +18,42 @@ from advisor.computed.curves import noise
 from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.steps import schedules
 from advisor.model.finding import MissingData
-from advisor.model.space import FloatArray, words_of
+from advisor.model.space import FloatArray, words_of_name
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats import slowing, trend
 
-TAIL = 0.2
+TAIL_SHARE = 0.2
 """Share of a training run's steps, at its end, in which the end of the curve is measured."""
-TOLERANCE = 0.005
+SETTLING_TOLERANCE = 0.005
 """The objective counts as settled once its distance from its final level stays below this share of its total improvement."""
-TRAIN_TOLERANCE = 0.02
+TRAIN_SETTLING_TOLERANCE = 0.02
 """The training cost counts as settled once its distance from its final level stays below this share of its total improvement."""
-MARGIN = 1.25
+SUFFICIENT_LENGTH_FACTOR = 1.25
 """Recommended length of a training run as a multiple of the steps until its curve settles."""
-MATERIAL = 0.01
+MIN_WORTHWHILE_GAIN = 0.01
 """Longer training is worthwhile if its forecast gain is at least this share of the improvement so far. Our choice."""
-BEST = 3
+NUMBER_OF_BEST_TRIALS = 3
 """Number of best trials whose curve ends are examined. The Deep Learning Tuning Playbook asks to examine at least the best few
 trials."""
 MAX_DISTANCE_FROM_BEST = 0.1
 """Maximum difference between an examined trial's result and the best result, as a share of the best trial's improvement."""
-MAX_DECAYED_RATE = 0.1
+DECAYED_LEARNING_RATE_RATIO = 0.1
 """A learning rate counts as decayed if its final value is at most this share of its peak value. The decay of a learning rate
 can by itself make the last step of a training the best one."""
-MIN_CONSTANT_RATE_SHARE = 0.55
+MIN_UNDECAYED_STEP_SHARE = 0.55
 """Minimum share of a training's steps with a constant learning rate for its curve to show whether longer training helps. The
 learning rate is nearly constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90
 % in a warmup-stable-decay schedule. Our choice.
 """
-MAX_SETTLED_SHARE = 0.05
+MAX_PLATEAU_START_SHARE = 0.05
 """Curves share a plateau only if they settle within this share of their steps; see `are_on_one_plateau`. Our choice."""
 
-_ALPHA = 0.05
+_SIGNIFICANCE_LEVEL = 0.05
 _SHARE_METRIC_WORDS = frozenset(
     "acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split()
 )
 """Words in names of metrics that are shares, whether logged from 0 to 1 or from 0 to 100."""
-_COMPARE_AT_HALF = "train the two best settings with the same schedule at half the length, and compare the results"
+_HALF_LENGTH_ADVICE = "train the two best settings with the same schedule at half the length, and compare the results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,27 +63,27 @@ class CurveEnding:
     trial: Trial
     steps: int
     """Last step at which the objective was evaluated."""
-    until: int
+    last_constant_rate_step: int
     """Last step at a constant learning rate; the last evaluated step if the learning rate never decays. All other fields about
     the curves describe them up to the last step at a constant learning rate."""
     is_rate_assumed: bool
     """True if the learning rate is only assumed to be constant, because the schedule is unknown."""
     margin: float
     """Sufficient length of training, as a multiple of the number of steps until the curves settle."""
-    end: trend.End
+    end: trend.CurveEnd
     plateau: trend.Plateau
-    train_end: trend.End | None
+    train_end: trend.CurveEnd | None
     train_plateau: trend.Plateau | None
     train_distance_left: float
     """Final distance of the training cost from a perfect fit, as a share of its initial distance; NaN if unknown."""
 
     @property
-    def settled(self) -> float:
+    def settled_share(self) -> float:
         """Share of the steps at a constant learning rate after which the objective and, if logged, the training cost have
         settled."""
-        return max(self.plateau.settled, self.train_plateau.settled if self.train_plateau else 0.0)
+        return max(self.plateau.settled_share, self.train_plateau.settled_share if self.train_plateau else 0.0)
 
-    def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
+    def has_saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
         """Return True if the trial clearly stopped improving long before its end, so that a shorter training suffices.
 
         A training of `margin` times the settling time must save at least the share `saved` of the steps at a constant learning
@@ -91,15 +91,21 @@ class CurveEnding:
         addition, the objective must not still improve at the end. The training cost is ignored within `floor` of a perfect fit.
         """
         perfect_fit = self.train_distance_left <= floor
-        train_flat = perfect_fit or self.train_plateau is None or self.train_plateau.flat(2 * rest)
-        settled = self.plateau.settled if perfect_fit else self.settled
+        train_flat = perfect_fit or self.train_plateau is None or self.train_plateau.is_flat(2 * rest)
+        settled = self.plateau.settled_share if perfect_fit else self.settled_share
         worth_it = self.margin * settled <= 1 - saved
-        still_improves = self.end.improving(material, alpha)
-        return worth_it and train_flat and self.plateau.flat(rest) and not still_improves
+        still_improves = self.end.is_improving(material, alpha)
+        return worth_it and train_flat and self.plateau.is_flat(rest) and not still_improves
 
 
-def best_endings(
-    study: Study, best: int, reach: float, *, tolerance: float = TOLERANCE, margin: float = MARGIN, tail: float = TAIL
+def best_curve_endings(
+    study: Study,
+    best: int,
+    reach: float,
+    *,
+    tolerance: float = SETTLING_TOLERANCE,
+    margin: float = SUFFICIENT_LENGTH_FACTOR,
+    tail: float = TAIL_SHARE,
 ) -> list[CurveEnding]:
     """Return the curve ends of up to `best` good trials that ran to their planned end, best trial first.
 
@@ -107,19 +113,19 @@ def best_endings(
     steps.
     """
     complete = _complete_trials(study, best, reach)
-    constant_rate_trials = [t for t in complete if not 0 <= _constant_rate_share(study, t) < MIN_CONSTANT_RATE_SHARE]
+    constant_rate_trials = [t for t in complete if not 0 <= _undecayed_step_share(study, t) < MIN_UNDECAYED_STEP_SHARE]
     if not constant_rate_trials:
         raise MissingData(
             "the learning rate decays in the best trials, which bends the end of their curves, so they do not show if more or "
-            "fewer steps would be better; " + _COMPARE_AT_HALF,
+            "fewer steps would be better; " + _HALF_LENGTH_ADVICE,
             needs="design",
         )
-    endings = [e for t in constant_rate_trials if (e := _ending(study, t, tolerance, margin, tail)) is not None]
-    if 2 * sum(e.is_rate_assumed and _rate_may_decay(study, e) for e in endings) > len(endings) > 1:
+    endings = [e for t in constant_rate_trials if (e := _curve_ending(study, t, tolerance, margin, tail)) is not None]
+    if 2 * sum(e.is_rate_assumed and _learning_rate_may_decay(study, e) for e in endings) > len(endings) > 1:
         raise MissingData(
             "the learning rate of the best trials is unknown, and the course of their loss does not show that it is constant, so "
             "their curves do not show if more or fewer steps would be better; log the learning rate, or "
-            + _COMPARE_AT_HALF,
+            + _HALF_LENGTH_ADVICE,
             needs="learning_rate",
         )
     if not endings:
@@ -153,29 +159,34 @@ def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
 class Forecast:
     """Forecast of a trial's best objective value if it trains twice as long, in the objective's unit and within its bounds."""
 
-    now: float
+    current_best: float
     low: float
-    middle: float
+    point_forecast: float
     high: float
     """Bounds of the 90 % interval; `low` is the smaller value, even if smaller is better."""
 
 
-def forecast(study: Study, ending: CurveEnding, extension: float = 1.0, level: float = 0.9) -> Forecast:
+def forecast_longer_training(study: Study, ending: CurveEnding, extension: float = 1.0, level: float = 0.9) -> Forecast:
     """Forecast the result of longer training. extension: part of the gain to include, as a share of the gain from doubling the
     training."""
     full_curve = study.cost_curve(ending.trial).finite
-    curve, best = _truncate_curve(full_curve, ending.until), float(full_curve.values.min())
-    floor = cost_floor(study, full_curve.values)
+    curve, best = _truncate_curve(full_curve, ending.last_constant_rate_step), float(full_curve.values.min())
+    floor = lowest_possible_cost(study, full_curve.values)
     costs = [
-        max(best - float(curve.values.min()) + trend.cost_after(curve.steps, curve.values, share * extension), floor)
+        max(
+            best - float(curve.values.min()) + trend.cost_after_gain(curve.steps, curve.values, share * extension),
+            floor,
+        )
         for share in (
             ending.end.forecast_interval(level)[0],
-            ending.end.forecast,
+            ending.end.forecast_gain,
             ending.end.forecast_interval(level)[1],
         )
     ]
     low, high = sorted((study.objective_value(costs[0]), study.objective_value(costs[2])))
-    return Forecast(now=study.objective_value(best), low=low, middle=study.objective_value(costs[1]), high=high)
+    return Forecast(
+        current_best=study.objective_value(best), low=low, point_forecast=study.objective_value(costs[1]), high=high
+    )
 
 
 def difference_to_second_best(study: Study) -> float:
@@ -190,16 +201,18 @@ def difference_to_second_best(study: Study) -> float:
 
 def late_gain_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
     """Return the upper 95 % bound of the gain after the curves settled, in the objective's unit."""
-    return max(0.0, *(_to_objective_units(study, e, e.plateau.rest) for e in endings))
+    return max(0.0, *(_share_to_objective_units(study, e, e.plateau.late_gain_bound) for e in endings))
 
 
-def noise_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
+def max_noise_difference(study: Study, endings: Sequence[CurveEnding]) -> float:
     """Return the upper 95 % bound of the difference between the results of two equally good trials, in the objective's unit.
 
     The noise is the largest of three estimates: noise between seeds, noise between evaluations, and the scatter of the curves.
     """
-    scatter = max(_to_objective_units(study, e, e.end.scatter) for e in endings)
-    return noise.NOISE_BOUND * max(noise.noise_between_seeds(study)[0], noise.noise_between_steps(study), scatter)
+    scatter = max(_share_to_objective_units(study, e, e.end.scatter) for e in endings)
+    return noise.DIFFERENCE_BOUND_IN_SDS * max(
+        noise.noise_between_seeds(study)[0], noise.noise_between_evaluations(study), scatter
+    )
 
 
 def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
@@ -209,107 +222,117 @@ def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
     Values count as the same if they differ by less than noise, or by less than the curves may have gained after they settled.
     """
     settings = {tuple(str(e.trial.params.get(n)) for n in study.searched) for e in endings}
-    if len(settings) < 2 or any(e.settled * e.until / e.steps > MAX_SETTLED_SHARE for e in endings):
+    if len(settings) < 2 or any(
+        e.settled_share * e.last_constant_rate_step / e.steps > MAX_PLATEAU_START_SHARE for e in endings
+    ):
         return False
     spread = float(np.ptp(study.costs[[e.trial.index for e in endings]]))
-    return spread <= max(noise_bound(study, endings), late_gain_bound(study, endings))
+    return spread <= max(max_noise_difference(study, endings), late_gain_bound(study, endings))
 
 
-def _to_objective_units(study: Study, ending: CurveEnding, share: float) -> float:
+def _share_to_objective_units(study: Study, ending: CurveEnding, share: float) -> float:
     """Convert a further improvement, given as a share of the run's improvement so far, to the objective's unit."""
-    curve = _truncate_curve(study.cost_curve(ending.trial).finite, ending.until)
-    return float(curve.values.min()) - trend.cost_after(curve.steps, curve.values, share)
+    curve = _truncate_curve(study.cost_curve(ending.trial).finite, ending.last_constant_rate_step)
+    return float(curve.values.min()) - trend.cost_after_gain(curve.steps, curve.values, share)
 
 
-def cost_floor(study: Study, costs: FloatArray) -> float:
+def lowest_possible_cost(study: Study, costs: FloatArray) -> float:
     """Return the lowest possible cost: 0 for losses that were never negative, -1 or -100 for maximised shares, else -inf."""
     if study.minimize:
         return 0.0 if costs.min() >= 0 else -math.inf
     if costs.max() <= 0 and costs.min() >= -1:
         return -1.0
-    share_words = _SHARE_METRIC_WORDS & set(words_of(study.spec.objective.metric))
+    share_words = _SHARE_METRIC_WORDS & set(words_of_name(study.spec.objective.metric))
     return -100.0 if share_words and costs.max() <= 0 and costs.min() >= -100 else -math.inf
 
 
-def still_improving(judged: Sequence[CurveEnding], material: float, alpha: float) -> list[CurveEnding]:
+def endings_still_improving(judged: Sequence[CurveEnding], material: float, alpha: float) -> list[CurveEnding]:
     """Return the curve ends that still improve; empty unless most of the given curve ends do."""
-    improving_endings = [e for e in judged if e.end.improving(material, alpha)]
+    improving_endings = [e for e in judged if e.end.is_improving(material, alpha)]
     return improving_endings if 2 * len(improving_endings) > len(judged) else []
 
 
 def needs_longer_training(study: Study, alpha: float) -> bool:
     """Return True if most of the best trials still improve at their end."""
     try:
-        return bool(still_improving(best_endings(study, BEST, MAX_DISTANCE_FROM_BEST), MATERIAL, alpha))
+        return bool(
+            endings_still_improving(
+                best_curve_endings(study, NUMBER_OF_BEST_TRIALS, MAX_DISTANCE_FROM_BEST), MIN_WORTHWHILE_GAIN, alpha
+            )
+        )
     except MissingData:
         return False
 
 
-def typical_steps(study: Study, endings: Sequence[CurveEnding]) -> int:
+def median_planned_steps(study: Study, endings: Sequence[CurveEnding]) -> int:
     """Return the median number of planned steps of the trials."""
     return max(round(float(np.median([study.planned_length(e.trial, e.steps) for e in endings]))), 1)
 
 
-def _rate_may_decay(study: Study, ending: CurveEnding) -> bool:
+def _learning_rate_may_decay(study: Study, ending: CurveEnding) -> bool:
     """Return True if an unlogged learning rate may decay, judging by the shape of the study's curves.
 
     If a curve is flat at its end, the learning rate counts as constant unless only a decay can explain the study's curves. If a
     curve still falls at its end, its fall must also slow down, because under a linear decay it may fall evenly to the end.
     """
     fall = _pool_fall_rates(study)
-    still_improves = ending.end.improving(MATERIAL, _ALPHA)
+    still_improves = ending.end.is_improving(MIN_WORTHWHILE_GAIN, _SIGNIFICANCE_LEVEL)
     return (
-        still_improves if fall is None else fall.broken or (still_improves and not fall.longer_training_helps(MATERIAL))
+        still_improves
+        if fall is None
+        else fall.contradicts_constant_rate or (still_improves and not fall.longer_training_helps(MIN_WORTHWHILE_GAIN))
     )
 
 
 @computed
 def _pool_fall_rates(study: Study) -> slowing.FallRates | None:
     """Pool the rates at which the objective and the training cost fall, over all complete trials with an unknown schedule."""
-    trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_constant_rate_share(study, t))]
+    trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_undecayed_step_share(study, t))]
     curves = [c.finite for t in trials for c in (study.cost_curve(t), study.train_cost_curve(t))]
-    return slowing.pooled_fall_rates([(c.steps, c.values) for c in curves])
+    return slowing.pool_fall_rates([(c.steps, c.values) for c in curves])
 
 
-def constant_rate_end(study: Study, trial: Trial) -> trend.End | None:
+def curve_end_before_decay(study: Study, trial: Trial) -> trend.CurveEnd | None:
     """Return the end of the objective's curve at a constant learning rate; None if too few steps have a constant learning rate."""
-    if 0 <= _constant_rate_share(study, trial) < MIN_CONSTANT_RATE_SHARE:
+    if 0 <= _undecayed_step_share(study, trial) < MIN_UNDECAYED_STEP_SHARE:
         return None
-    ending = _ending(study, trial, TOLERANCE, MARGIN, TAIL)
-    return None if ending is None or (ending.is_rate_assumed and _rate_may_decay(study, ending)) else ending.end
+    ending = _curve_ending(study, trial, SETTLING_TOLERANCE, SUFFICIENT_LENGTH_FACTOR, TAIL_SHARE)
+    return (
+        None if ending is None or (ending.is_rate_assumed and _learning_rate_may_decay(study, ending)) else ending.end
+    )
 
 
-def _constant_rate_share(study: Study, trial: Trial) -> float:
+def _undecayed_step_share(study: Study, trial: Trial) -> float:
     """Return the share of the trial's steps before its learning rate decays; NaN if the schedule is unknown."""
     steps = study.cost_curve(trial).finite.steps
     last = int(steps[-1]) if len(steps) else 0
-    return schedules.read(study, trial).last_steady_step(last) / max(last, 1)
+    return schedules.read_schedule(study, trial).last_peak_step(last) / max(last, 1)
 
 
 @computed
-def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: float) -> CurveEnding | None:
+def _curve_ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: float) -> CurveEnding | None:
     full_curve = study.cost_curve(trial).finite
     if not len(full_curve):
         return None
-    last_steady = schedules.read(study, trial).last_steady_step(int(full_curve.steps[-1]))
+    last_steady = schedules.read_schedule(study, trial).last_peak_step(int(full_curve.steps[-1]))
     curve, train = (_truncate_curve(c, last_steady) for c in (full_curve, study.train_cost_curve(trial).finite))
     if not len(curve):
         return None
-    end = trend.read_end(curve.steps, curve.values, tail=tail)
+    end = trend.read_curve_end(curve.steps, curve.values, tail=tail)
     plateau = trend.read_plateau(curve.steps, curve.values, tolerance=tolerance, margin=margin)
     if end is None or plateau is None:
         return None
     return CurveEnding(
         trial=trial,
         steps=int(full_curve.steps[-1]),
-        until=int(curve.steps[-1]),
+        last_constant_rate_step=int(curve.steps[-1]),
         is_rate_assumed=math.isnan(last_steady),
         margin=margin,
         end=end,
         plateau=plateau,
-        train_end=trend.read_end(train.steps, train.values, tail=tail),
-        train_plateau=trend.read_plateau(train.steps, train.values, tolerance=TRAIN_TOLERANCE, margin=margin),
-        train_distance_left=trend.distance_from_perfect(train.values),
+        train_end=trend.read_curve_end(train.steps, train.values, tail=tail),
+        train_plateau=trend.read_plateau(train.steps, train.values, tolerance=TRAIN_SETTLING_TOLERANCE, margin=margin),
+        train_distance_left=trend.distance_from_perfect_score(train.values),
     )
 
 

@@ -19,10 +19,10 @@ def good_trials(study: Study, reach: float) -> list[Trial]:
     if not best_first:
         raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
     first_cost = float(study.cost_curve(best_first[0]).finite.values[0])
-    return best_first[: count_near_best(study.costs[[t.index for t in best_first]], first_cost, reach=reach)]
+    return best_first[: count_trials_near_best(study.costs[[t.index for t in best_first]], first_cost, reach=reach)]
 
 
-def count_near_best(best: FloatArray, first: float, *, reach: float) -> int:
+def count_trials_near_best(best: FloatArray, first: float, *, reach: float) -> int:
     """Return the number of trials whose cost exceeds the lowest cost by at most `reach` times the best trial's gain. best:
     costs, shape (n,), ascending.
 

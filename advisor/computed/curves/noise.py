@@ -10,41 +10,45 @@ import numpy as np
 from advisor.computed.curves import step_noise
 from advisor.computed.decision import repeats
 from advisor.model.study import Study, Trial
-from advisor.stats.heterogeneity import heterogeneity
+from advisor.stats.heterogeneity import measure_heterogeneity
 
 _MIN_DEGREES_OF_FREEDOM = 3
 """Minimum degrees of freedom for a reliable estimate of the standard deviation between seeds."""
 _NUMBER_OF_BEST_TRIALS = 3
 """Number of best trials from whose curves the noise between evaluations is measured."""
-NOISE_BOUND = 2 * math.sqrt(2)
+DIFFERENCE_BOUND_IN_SDS = 2 * math.sqrt(2)
 """Upper 95 % bound of the difference between two equally good results, in standard deviations of one result's noise."""
 
 
 def noise_between_seeds(study: Study) -> tuple[float, bool]:
     """Return (standard deviation of results between seeds, True if it has at least 3 degrees of freedom and is thus reliable);
     (0, False) without repeats."""
-    variance = repeats.trial_variance(repeats.settings(study))
+    variance = repeats.variance_between_seeds(repeats.full_length_settings(study))
     return (variance[0], variance[1] >= _MIN_DEGREES_OF_FREEDOM) if variance is not None else (0.0, False)
 
 
-def is_seed_noise_as_large(study: Study, trials: Sequence[Trial], level: float) -> bool:
+def seed_noise_explains_differences(study: Study, trials: Sequence[Trial], level: float) -> bool:
     """Return True if repeats of one setting differ as much as the results of the given trials (studentized range test).
 
     With seed noise as large as the trials' differences, only more seeds can rank the trials; more precise evaluations cannot.
     """
     deviation, is_measured = noise_between_seeds(study)
     costs = study.costs[[t.index for t in trials]]
-    return is_measured and len(costs) > 1 and heterogeneity(costs, np.full(len(costs), deviation), level).p > level
+    return (
+        is_measured
+        and len(costs) > 1
+        and measure_heterogeneity(costs, np.full(len(costs), deviation), level).p_value > level
+    )
 
 
-def noise_between_steps(study: Study) -> float:
+def noise_between_evaluations(study: Study) -> float:
     """Return the standard deviation of a trial's best result that noise between evaluations causes; 0 for too few evaluations.
 
     The returned value is the maximum over the best three trials. Noise between evaluations is smaller than noise between seeds,
     but it can be measured without repeats.
     """
     best_parts = [
-        step_noise.around_best(study.cost_curve(t).finite.values) for t in study.ranked()[:_NUMBER_OF_BEST_TRIALS]
+        step_noise.split_around_best(study.cost_curve(t).finite.values) for t in study.ranked()[:_NUMBER_OF_BEST_TRIALS]
     ]
     measured = [a for a in best_parts if a is not None]
-    return max((step_noise.redraw_ranking([a, a]).spread for a in measured), default=0.0)
+    return max((step_noise.redraw_ranking([a, a]).best_cost_sd for a in measured), default=0.0)

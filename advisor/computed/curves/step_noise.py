@@ -11,12 +11,12 @@ from scipy import stats
 from scipy.ndimage import median_filter
 
 from advisor.model.space import MAX_FINITE_VALUE, FloatArray
-from advisor.stats.curve import noise, smoothed
+from advisor.stats.curve import noise, smooth_savgol
 
-MIN_EVALUATIONS = 10
+MIN_EVALUATIONS_FOR_NOISE = 10
 """Minimum number of evaluations to measure the noise around the best evaluation."""
 _SEED = 0
-_DRAWS = 500
+_NUMBER_OF_REDRAWS = 500
 """Number of simulated draws of the evaluations of all trials."""
 _MIN_POINTS_AROUND_BEST = 8
 """Minimum number of points around a curve's best point in which noise is measured."""
@@ -28,28 +28,28 @@ _MAX_PARABOLA_WINDOW = 9
 class HalfAroundBest:
     """The half of a curve around its best point, split into a smooth curve and noise."""
 
-    start: int
+    first_index: int
     """Index, in the whole curve, of the first point of this half."""
-    course: FloatArray
+    smooth_curve: FloatArray
     """Smooth curve of local parabolas through the points, shape (m,)."""
-    rest: FloatArray
+    residuals: FloatArray
     """Differences between the points and the smooth curve, shape (m,)."""
-    noise: float
+    noise_sd: float
     """Standard deviation of the noise of one evaluation."""
 
-    def chance_above(self, level: float) -> float:
+    def chance_noise_exceeds(self, level: float) -> float:
         """Return the probability that the true noise exceeds `level`. The logarithm of the estimated noise has a standard error
         of 1.5 / sqrt(m)."""
-        if self.noise <= 0 or level <= 0 or math.isinf(level):
-            return float(self.noise > level)
-        return float(stats.norm.cdf(math.log(self.noise / level) * math.sqrt(len(self.course)) / 1.5))
+        if self.noise_sd <= 0 or level <= 0 or math.isinf(level):
+            return float(self.noise_sd > level)
+        return float(stats.norm.cdf(math.log(self.noise_sd / level) * math.sqrt(len(self.smooth_curve)) / 1.5))
 
 
-def around_best(costs: FloatArray) -> HalfAroundBest | None:
+def split_around_best(costs: FloatArray) -> HalfAroundBest | None:
     """Split the half of a cost curve around its lowest point into a smooth curve and noise. costs: shape (n,), finite; None for
     fewer than 10 points."""
     n = len(costs)
-    if n < MIN_EVALUATIONS:
+    if n < MIN_EVALUATIONS_FOR_NOISE:
         return None
     y = np.clip(costs, -MAX_FINITE_VALUE, MAX_FINITE_VALUE)
     size = min(n, max(n // 2, _MIN_POINTS_AROUND_BEST))
@@ -57,15 +57,15 @@ def around_best(costs: FloatArray) -> HalfAroundBest | None:
     part = y[start : start + size]
     # Single jumps would bend the fitted parabolas, so remove them first.
     without_jumps = median_filter(part, size=3, mode="nearest")
-    course = smoothed(without_jumps, min(_MAX_PARABOLA_WINDOW, size - 1 + size % 2))
-    deviation = _noise(part)
+    course = smooth_savgol(without_jumps, min(_MAX_PARABOLA_WINDOW, size - 1 + size % 2))
+    deviation = _noise_sd(part)
     # A curve without noise is its own smooth curve.
     return HalfAroundBest(
         start, course if deviation > 0 else part, part - course if deviation > 0 else np.zeros(size), deviation
     )
 
 
-def _noise(part: FloatArray) -> float:
+def _noise_sd(part: FloatArray) -> float:
     """Return the standard deviation of the noise; 0 if the curve never rises. It is at most `curve.noise`, which bends of the
     curve inflate.
 
@@ -84,13 +84,13 @@ def _noise(part: FloatArray) -> float:
 class Ranking:
     """Stability of a ranking of trials when the noise of their evaluations is drawn again."""
 
-    keeps: float
+    best_unchanged_share: float
     """Share of the draws in which the best trial remains the best one."""
     reliability: float
     """Share of the variance between the trials' best costs that is not due to noise, from 0 to 1."""
-    noise: float
+    noise_sd: float
     """Standard deviation of the noise of one evaluation, as the median over the trials."""
-    spread: float
+    best_cost_sd: float
     """Standard deviation of one trial's best cost over the draws, as the root mean square over the trials."""
 
 
@@ -98,16 +98,20 @@ def redraw_ranking(trials: Sequence[HalfAroundBest]) -> Ranking:
     """Draw the evaluations of two or more trials 500 times, as smooth curve plus noise, and find the best trial of each draw."""
     rng = np.random.default_rng(_SEED)
     best = np.stack(
-        [(t.course + t.noise * rng.standard_normal((_DRAWS, len(t.course)))).min(axis=1) for t in trials], axis=1
+        [
+            (t.smooth_curve + t.noise_sd * rng.standard_normal((_NUMBER_OF_REDRAWS, len(t.smooth_curve)))).min(axis=1)
+            for t in trials
+        ],
+        axis=1,
     )
-    best_costs = np.array([float((t.course + t.rest).min()) for t in trials])
+    best_costs = np.array([float((t.smooth_curve + t.residuals).min()) for t in trials])
     noise_variance = float(np.mean(best.var(axis=0)))
     total = float(best_costs.var(ddof=1))
     return Ranking(
         # Smoothing may lower another trial below the first one, but the first trial is still at least as likely to be the best
         # as any other.
-        keeps=max(float(np.mean(best.argmin(axis=1) == 0)), 1 / len(trials)),
+        best_unchanged_share=max(float(np.mean(best.argmin(axis=1) == 0)), 1 / len(trials)),
         reliability=max(0.0, 1 - noise_variance / total) if total > 0 else 0.0 if noise_variance > 0 else 1.0,
-        noise=float(np.median([t.noise for t in trials])),
-        spread=math.sqrt(noise_variance),
+        noise_sd=float(np.median([t.noise_sd for t in trials])),
+        best_cost_sd=math.sqrt(noise_variance),
     )

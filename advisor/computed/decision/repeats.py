@@ -15,11 +15,11 @@ import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.space import failures
-from advisor.model.space import FloatArray, SettingKey, Value, setting_key
+from advisor.model.space import FloatArray, HyperparameterValue, SettingKey, setting_key
 from advisor.model.study import Study, Trial
 from advisor.stats import difference
 
-MATERIAL = 0.002
+MIN_RELATIVE_DIFFERENCE = 0.002
 """Minimum relative difference between results that matters; between 0.5 and 1, it is relative to the distance from 1.
 
 The value corresponds to 0.007 at a loss of 3.28, or to 0.01 percentage points at an accuracy of 95 %.
@@ -40,38 +40,38 @@ class Setting:
     """Best cost of each successful trial, shape (n,)."""
     failed: tuple[Trial, ...]
     """Trials of the setting that diverged, crashed or learned nothing."""
-    selection: int = 0
+    selection_size: int = 0
     """Number of first trials of the setting whose good results led to its repetition."""
 
     @property
-    def fresh(self) -> FloatArray:
+    def costs_after_selection(self) -> FloatArray:
         """Costs of the trials that started after the setting was selected for repetition, in the order of their start."""
-        return self.costs[self.selection :]
+        return self.costs[self.selection_size :]
 
     @property
     def mean(self) -> float:
         """Mean cost over the trials that started after the setting was selected for repetition."""
-        return float(np.mean(self.fresh))
+        return float(np.mean(self.costs_after_selection))
 
     @property
-    def params(self) -> Mapping[str, Value]:
+    def params(self) -> Mapping[str, HyperparameterValue]:
         return self.trials[0].params
 
 
 @computed
-def settings(study: Study) -> tuple[Setting, ...]:
+def full_length_settings(study: Study) -> tuple[Setting, ...]:
     """Return the settings with at least one result at full length, ordered by their first trial."""
     return tuple(group_into_settings(study, study.trials))
 
 
 @computed
-def compared(study: Study) -> tuple[Setting, ...]:
+def compared_settings(study: Study) -> tuple[Setting, ...]:
     """Return the settings of a study that compares a few settings; empty if the study searches.
 
     A study compares settings if it repeated each of them, or if it tunes no numeric hyperparameter. Settings that differ only
     in their code are left out, because a study file cannot state code versions.
     """
-    tried = settings(study)
+    tried = full_length_settings(study)
     tunes_number = any(p.numeric and p.role != "scientific" for p in study.searched.values())
     repeated = all(len(s.trials) > 1 for s in tried)
     has_parameters = bool(study.searched)
@@ -86,10 +86,10 @@ def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFu
     key: function that returns the key of a trial's setting; by default, a key of its hyperparameters. A trial with the same
     setting and seed as an earlier trial is not a repeat, and is left out.
     """
-    bad = failures.failures(study).any
-    groups = _groups(study, trials, key)
-    all_groups = groups if trials is study.trials else _groups(study, study.trials, key)
-    settings = []
+    bad = failures.failure_masks(study).any
+    groups = _ended_trials_by_setting(study, trials, key)
+    all_groups = groups if trials is study.trials else _ended_trials_by_setting(study, study.trials, key)
+    full_length_settings = []
     for own_key, group in groups.items():
         successful = _first_run_per_seed([t for t in group if study.comparable[t.index] and not bad[t.index]])
         if successful:
@@ -98,25 +98,25 @@ def group_into_settings(study: Study, trials: Sequence[Trial], key: SettingKeyFu
             # With fewer later runs than first runs, the numbers of runs were probably unequal by plan, so no run counts as a
             # selection.
             first = first if len(successful) >= 2 * first else 0
-            settings.append(
+            full_length_settings.append(
                 Setting(tuple(successful), study.costs[[t.index for t in successful]], failed_trials, first)
             )
-    return settings
+    return full_length_settings
 
 
-def _groups(
+def _ended_trials_by_setting(
     study: Study, trials: Sequence[Trial], key_of_trial: SettingKeyFunction | None
 ) -> dict[SettingKey, list[Trial]]:
     """Return the ended trials of each setting in the order of their start."""
     key_of_trial = key_of_trial or key
     groups: dict[SettingKey, list[Trial]] = {}
-    for trial in sorted(trials, key=start):
+    for trial in sorted(trials, key=start_sort_key):
         if study.ended[trial.index]:
             groups.setdefault(key_of_trial(trial), []).append(trial)
     return groups
 
 
-def start(trial: Trial) -> tuple[float, int]:
+def start_sort_key(trial: Trial) -> tuple[float, int]:
     """Return a sort key: the time of the trial's start, then the trial's position in the study."""
     return trial.started or 0.0, trial.index
 
@@ -131,16 +131,16 @@ def _selection_size(groups: Mapping[SettingKey, Sequence[Trial]], own_key: Setti
     counts = {len(g) for g in groups.values() if len(g) < len(runs)}
     if not counts:
         return 0
-    others = sorted(start(t) for k, g in groups.items() if k != own_key for t in g)
+    others = sorted(start_sort_key(t) for k, g in groups.items() if k != own_key for t in g)
     for count in sorted(counts):
-        before, last = start(runs[count - 1]), start(runs[-1])
+        before, last = start_sort_key(runs[count - 1]), start_sort_key(runs[-1])
         if bisect.bisect(others, before) < bisect.bisect(others, last):
             return count
     return 0
 
 
-def material(value: float, share: float = MATERIAL) -> float:
-    """Return the minimum difference from an objective value that matters; share: see `MATERIAL`."""
+def min_relevant_difference(value: float, share: float = MIN_RELATIVE_DIFFERENCE) -> float:
+    """Return the minimum difference from an objective value that matters; share: see `MIN_RELATIVE_DIFFERENCE`."""
     return share * (min(value, 1 - value) if 0 < value < 1 else abs(value))
 
 
@@ -152,7 +152,7 @@ def key(trial: Trial) -> SettingKey:
     return setting_key(trial.params) or (("commit", trial.commit),)
 
 
-def first_trial_of_settings(trials: Iterable[Trial]) -> list[Trial]:
+def first_trial_per_setting(trials: Iterable[Trial]) -> list[Trial]:
     """Return the first trial of each setting, in the order of the given trials."""
     first: dict[SettingKey, Trial] = {}
     for trial in trials:
@@ -165,11 +165,11 @@ def _first_run_per_seed(trials: Sequence[Trial]) -> list[Trial]:
     return [t for t in trials if t.seed is None or first[t.seed] == t.index]
 
 
-def trial_variance(tried: Sequence[Setting]) -> tuple[float, int] | None:
+def variance_between_seeds(tried: Sequence[Setting]) -> tuple[float, int] | None:
     """Return (standard deviation of costs between seeds, its degrees of freedom), pooled over all repeated settings; None without
     repeats.
     """
-    return difference.pooled([s.costs for s in tried])
+    return difference.pooled_deviation([s.costs for s in tried])
 
 
 def noun(tried: Sequence[Setting]) -> str:

@@ -19,11 +19,11 @@ class Checkpoints:
     steps: tuple[float, ...]
     path_by_step: Mapping[float, str]
     """Path of each checkpoint's file or folder by training step, if the path is known."""
-    chosen: float | None
+    chosen_step: float | None
     """Step of the checkpoint that the trial chose as its result; None if the trial chose no checkpoint."""
 
 
-def logged(trial: Trial) -> Checkpoints | None:
+def logged_checkpoints(trial: Trial) -> Checkpoints | None:
     """Return the checkpoints that the trial kept; None if no checkpoints were logged or the log cannot be parsed."""
     try:
         fact = trial.parsed_fact("checkpoints")
@@ -42,8 +42,8 @@ def best_checkpoint(study: Study, trial: Trial) -> tuple[int, float] | None:
 
     The cost of a checkpoint is the cost at the last evaluation up to the checkpoint's step.
     """
-    found, curve = logged(trial), study.cost_curve(trial).finite
-    steps = () if found is None else found.steps if found.chosen is None else (found.chosen,)
+    found, curve = logged_checkpoints(trial), study.cost_curve(trial).finite
+    steps = () if found is None else found.steps if found.chosen_step is None else (found.chosen_step,)
     if not steps or not len(curve):
         return None
     indices = np.clip(np.searchsorted(curve.steps, steps, side="right") - 1, 0, None)
@@ -56,15 +56,15 @@ def find_overwriting_trials(study: Study, trial: Trial) -> tuple[str, list[Trial
 
     Trials on other machines are left out.
     """
-    found, best = logged(trial), best_checkpoint(study, trial)
+    found, best = logged_checkpoints(trial), best_checkpoint(study, trial)
     path = "" if found is None or best is None else found.path_by_step.get(best[0], "")
-    later = [t for t in study.trials if _start_time(t) > _start_time(trial) and host(t) == host(trial)]
-    return path, [t for t in later if path and path in paths(t)]
+    later = [t for t in study.trials if _start_time(t) > _start_time(trial) and launch_host(t) == launch_host(trial)]
+    return path, [t for t in later if path and path in checkpoint_paths(t)]
 
 
-def paths(trial: Trial) -> tuple[str, ...]:
+def checkpoint_paths(trial: Trial) -> tuple[str, ...]:
     """Return the paths of the checkpoints that the trial kept; empty if they were not logged."""
-    found = logged(trial)
+    found = logged_checkpoints(trial)
     return () if found is None else tuple(found.path_by_step.values())
 
 
@@ -72,7 +72,7 @@ def _start_time(trial: Trial) -> float:
     return math.nan if trial.started is None else trial.started
 
 
-def host(trial: Trial) -> str:
+def launch_host(trial: Trial) -> str:
     """Return the name of the machine that launched the trial; "" if it was not logged."""
     try:
         return str(trial.parsed_fact("launch").get("host") or "")

@@ -15,35 +15,36 @@ from advisor.model.study import Trial
 class BatchNorm:
     """The batch normalisation layers of one trial that normalise by batch statistics."""
 
-    layers: int
-    synced: bool
+    layer_count: int
+    are_all_synced: bool
     """True if every layer computes its batch statistics over all ranks together."""
-    running: bool
+    keeps_running_statistics: bool
     """True if at least one layer keeps running statistics, which evaluation uses."""
-    examples: float
+    examples_per_statistic: float
     """Number of examples from which one batch statistic is computed; NaN if the batch size is unknown."""
 
 
 def batch_norm(trial: Trial) -> BatchNorm | None:
-    """Return the trial's batch normalisation layers that are not frozen; None if the trial logged no layers."""
-    facts = _load_json(trial, "batch_norm")
+    """Return the trial's batch normalisation layers: 0 layers if the model has none or all are frozen; None if the trial logged
+    no facts on layers."""
+    facts = _load_json_fact(trial, "batch_norm")
     if facts:
-        total, frozen = _count(facts, "layers"), _count(facts, "frozen")
-        synced, without_running = _count(facts, "synced"), _count(facts, "without_running_stats")
+        total, frozen = _layer_count(facts, "layers"), _layer_count(facts, "frozen")
+        synced, without_running = _layer_count(facts, "synced"), _layer_count(facts, "without_running_stats")
     elif "norm_layers" in trial.facts:
-        classes = _load_json(trial, "norm_layers")
-        layer_counts = {n: _count(classes, n) for n in classes if "batchnorm" in n.lower().replace("_", "")}
+        classes = _load_json_fact(trial, "norm_layers")
+        layer_counts = {n: _layer_count(classes, n) for n in classes if "batchnorm" in n.lower().replace("_", "")}
         total, synced = sum(layer_counts.values()), sum(c for n, c in layer_counts.items() if "sync" in n.lower())
         frozen = sum(c for n, c in layer_counts.items() if "frozen" in n.lower())
         without_running = 0
     else:
         return None
     all_synced = total > 0 and synced >= total
-    size = batches.batch_per_rank(trial) * (ranks.number_of_ranks(trial) if all_synced else 1)
+    size = batches.batch_size_per_rank(trial) * (ranks.number_of_ranks(trial) if all_synced else 1)
     return BatchNorm(max(total - frozen, 0), all_synced, without_running < total, size)
 
 
-def _load_json(trial: Trial, name: str) -> dict[str, object]:
+def _load_json_fact(trial: Trial, name: str) -> dict[str, object]:
     try:
         value = trial.parsed_fact(name)
     except ValueError:
@@ -51,6 +52,6 @@ def _load_json(trial: Trial, name: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _count(facts: dict[str, object], name: str) -> int:
+def _layer_count(facts: dict[str, object], name: str) -> int:
     number = as_number(facts.get(name, 0))
     return int(number) if math.isfinite(number) else 0

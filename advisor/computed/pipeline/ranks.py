@@ -15,7 +15,7 @@ class Ranks:
     """The ranks of a trial that was trained on two or more ranks."""
 
     world_size: int
-    parallel: str
+    parallelism: str
     """Kind of parallelism: "ddp", "fsdp" or "other"."""
     facts: Mapping[str, Any]
 
@@ -29,13 +29,13 @@ class Ranks:
         listed = fact.get("by_rank")
         return [v for v in listed if v is not None and v != "..."] if isinstance(listed, list) else []
 
-    def differ(self, name: str) -> bool:
+    def has_different_values(self, name: str) -> bool:
         """Return True if ranks logged different values of the fact `name`."""
         return len({repr(v) for v in self.values(name)}) > 1
 
-    def agree(self, name: str) -> bool:
+    def has_common_value(self, name: str) -> bool:
         """Return True if at least two ranks logged the fact `name`, all with the same value."""
-        return len(self.values(name)) > 1 and not self.differ(name)
+        return len(self.values(name)) > 1 and not self.has_different_values(name)
 
     def count(self, name: str) -> int:
         """Return the number of ranks on which the fact `name` is true."""
@@ -46,7 +46,7 @@ class Ranks:
         return ", ".join(map(str, self.values(name)[:8])) or "unknown"
 
 
-def read(trial: Trial) -> Ranks | None:
+def read_ranks(trial: Trial) -> Ranks | None:
     """Return the ranks of a trial; None if it had a single rank or logged no readable facts about its ranks."""
     try:
         ranks_fact = trial.parsed_fact("ranks")
@@ -60,7 +60,7 @@ def read(trial: Trial) -> Ranks | None:
     return Ranks(world, parallel, facts) if world > 1 and isinstance(facts, Mapping) else None
 
 
-def shares_data(trial: Trial, world: Ranks) -> bool | None:
+def do_ranks_share_data(trial: Trial, world: Ranks) -> bool | None:
     """Return True if the ranks divide one pass over the training data among them, False if each rank makes its own pass.
 
     Return None if the logs do not show whether the ranks divide the data.
@@ -90,11 +90,11 @@ def does_sampler_split_data(trial: Trial) -> bool:
 
 def number_of_ranks(trial: Trial) -> int:
     """Return the number of ranks; 1 if no ranks were logged."""
-    ranks = read(trial)
+    ranks = read_ranks(trial)
     return 1 if ranks is None else ranks.world_size
 
 
-def logged_by_adapter(trial: Trial) -> bool:
+def is_logged_by_adapter(trial: Trial) -> bool:
     """Return True if an adapter logged the trial. Adapters log every fact that applies to a trial, so a missing fact does not
     apply to it."""
     return "schema" in trial.facts

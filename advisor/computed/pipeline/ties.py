@@ -14,21 +14,21 @@ from advisor.computed.pipeline import validation
 from advisor.model.finding import MissingData
 from advisor.model.study import Study, Trial
 from advisor.model.words import number
-from advisor.stats.heterogeneity import heterogeneity
+from advisor.stats.heterogeneity import measure_heterogeneity
 
-_FALSE_ALARMS = 0.05
+_SIGNIFICANCE_LEVEL = 0.05
 """Significance level: maximum probability that equally good settings seem to differ."""
 
 
 @computed
-def tie(study: Study) -> str | None:
+def reason_settings_tie(study: Study) -> str | None:
     """Return a clause that says why the results do not rank the settings; None if they rank the settings or if this is unknown.
 
     Results do not rank the settings if they are equal, or differ no more than the results of equally good settings. The
     standard error comes from the size of the validation set, or else from repeats of settings, or else from noise between
     evaluations.
     """
-    trials, metric = repeats.first_trial_of_settings(study.ranked()), study.spec.objective.metric
+    trials, metric = repeats.first_trial_per_setting(study.ranked()), study.spec.objective.metric
     if len(trials) < 2:
         return None
     if len({study.rank_key(t)[0] for t in trials}) == 1:
@@ -36,9 +36,12 @@ def tie(study: Study) -> str | None:
     try:
         errors = validation.standard_errors(study, trials)
     except MissingData:
-        return _tie_within_noise(study, trials)
+        return _reason_within_noise(study, trials)
     costs = study.costs[[t.index for t in trials]]
-    if heterogeneity(costs, errors * math.sqrt(1 - validation.AGREEMENT), _FALSE_ALARMS).p <= _FALSE_ALARMS:
+    if (
+        measure_heterogeneity(costs, errors * math.sqrt(1 - validation.ERROR_CORRELATION), _SIGNIFICANCE_LEVEL).p_value
+        <= _SIGNIFICANCE_LEVEL
+    ):
         return None
     return (
         f"the best {metric} of all {len(trials)} settings differs by {number(float(np.ptp(costs)), 2)} at most, no more than "
@@ -46,13 +49,17 @@ def tie(study: Study) -> str | None:
     )
 
 
-def _tie_within_noise(study: Study, trials: Sequence[Trial]) -> str | None:
+def _reason_within_noise(study: Study, trials: Sequence[Trial]) -> str | None:
     """Return a clause that says why the results are equal within training noise; None if they differ or the noise is unknown."""
     (deviation, measured), source = noise.noise_between_seeds(study), "the noise between seeds"
     if not measured:
-        deviation, source = noise.noise_between_steps(study), "the noise between evaluations"
+        deviation, source = noise.noise_between_evaluations(study), "the noise between evaluations"
     costs = study.costs[[t.index for t in trials]]
-    if deviation <= 0 or heterogeneity(costs, np.full(len(costs), deviation), _FALSE_ALARMS).p <= _FALSE_ALARMS:
+    if (
+        deviation <= 0
+        or measure_heterogeneity(costs, np.full(len(costs), deviation), _SIGNIFICANCE_LEVEL).p_value
+        <= _SIGNIFICANCE_LEVEL
+    ):
         return None
     return (
         f"the best {study.spec.objective.metric} of all {len(trials)} settings differs by {number(float(np.ptp(costs)), 2)} at "

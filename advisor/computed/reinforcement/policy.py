@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.model.finding import Lack, MissingData
-from advisor.model.reading import Kind
+from advisor.model.finding import MissingData, MissingDataKind
+from advisor.model.reading import WorkloadKind
 from advisor.model.study import Curve, Signal, Study, Trial
 
-MIN_POINTS = 20
+MIN_SIGNAL_POINTS = 20
 """Minimum number of points of a curve for its analysis. A fifth of the points, at the start of training, must suffice to
 estimate the noise."""
-KINDS_WITHOUT_POLICY: frozenset[Kind] = frozenset(
+KINDS_WITHOUT_POLICY: frozenset[WorkloadKind] = frozenset(
     {"supervised", "language-model", "gan", "diffusion", "self-supervised"}
 )
 """Kinds of workload that train no policy."""
-_NAMES = {
+_SIGNAL_DESCRIPTIONS = {
     "groups_without_advantage": "the share of groups whose rewards are all equal, as TRL's frac_reward_zero_std",
     "policy_entropy": "the entropy of the policy, as TRL's entropy",
     "policy_kl": "the KL divergence from the reference, as TRL's kl (beta above 0)",
@@ -40,17 +40,20 @@ class LoggedSignal:
 
 
 def logged_signals(study: Study, signal: Signal) -> list[LoggedSignal]:
-    """Return the finite points of one kind of curve for each ended trial with at least `MIN_POINTS` points, best trial first.
+    """Return the finite points of one kind of curve for each ended trial with at least `MIN_SIGNAL_POINTS` points, best trial
+    first.
 
     Raises MissingData if no trial logged enough points.
     """
     trials = study.ranked()
     trials += [t for t in study.trials if study.ended[t.index] and t not in trials]
     curves = [LoggedSignal(t, study.curve(t, signal).finite) for t in trials]
-    enough = [c for c in curves if len(c.curve) >= MIN_POINTS]
+    enough = [c for c in curves if len(c.curve) >= MIN_SIGNAL_POINTS]
     if not enough:
-        needs: Lack = "other" if study.has("policy_reward") else "design"
+        needs: MissingDataKind = "other" if study.has("policy_reward") else "design"
         most = max((len(c.curve) for c in curves), default=0)
         advice = f"; the longest curve has {most}, so log it more often, in TRL by logging_steps=1" if most else ""
-        raise MissingData(f"no trial logged {MIN_POINTS} points of {_NAMES[signal]}{advice}", needs=needs)
+        raise MissingData(
+            f"no trial logged {MIN_SIGNAL_POINTS} points of {_SIGNAL_DESCRIPTIONS[signal]}{advice}", needs=needs
+        )
     return enough

@@ -9,20 +9,20 @@ import numpy as np
 
 from advisor.computed.space import failures
 from advisor.model import parameter_kinds
-from advisor.model.space import Side, is_learning_rate, round_outwards, round_significant
+from advisor.model.space import RangeSide, is_learning_rate, round_outwards, round_significant
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, is_fine_tuning, of_optimizer
+from advisor.model.usual_rates import FINE_TUNING_RATES, SGD_RATES, UsualRates, is_fine_tuning, rates_of_optimizer
 from advisor.model.words import setting
 from advisor.stats import widening
 
-MIN_FACTOR = widening.MIN_FACTOR
+MIN_EXTENSION_FACTOR = widening.MIN_WIDENING_FACTOR
 """A range of learning rates may be extended beyond the usual rates by this factor if its best trials lie at its end."""
 _FAILED_STATUSES = ("diverged", "not_learned")
 
 
-class Limit(NamedTuple):
-    """The outermost value to which one end of a range may be extended."""
+class ExtensionLimit(NamedTuple):
+    """The outermost value to which one end of a range may be extended, and the reason."""
 
     value: float
     why: str
@@ -35,7 +35,7 @@ def round_inferred_range(study: Study, name: str) -> Parameter:
     parameter = study.spec.parameters[name]
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
         return parameter
-    least, most = parameter.reach
+    least, most = parameter.declared_limits
     width = parameter.high - parameter.low
     low, high = (
         max(round_outwards(parameter.low, "low", width), least),
@@ -44,7 +44,7 @@ def round_inferred_range(study: Study, name: str) -> Parameter:
     return parameter.model_copy(update={"low": low, "high": high})
 
 
-def changed_ranges(study: Study, spec: StudySpec) -> set[str]:
+def names_of_changed_ranges(study: Study, spec: StudySpec) -> set[str]:
     """Return the names of the hyperparameters that `spec` searches in another range than `study`, or that only `spec` searches."""
     return {
         n
@@ -53,7 +53,9 @@ def changed_ranges(study: Study, spec: StudySpec) -> set[str]:
     }
 
 
-def extend_range(study: Study, name: str, side: Side, step: float) -> tuple[tuple[float, float], Limit | None] | None:
+def extend_range(
+    study: Study, name: str, side: RangeSide, step: float
+) -> tuple[tuple[float, float], ExtensionLimit | None] | None:
     """Extend a range by moving one of its ends outwards by about `step` range widths. Return the new range and the limit that
     shortened the extension.
 
@@ -63,7 +65,7 @@ def extend_range(study: Study, name: str, side: Side, step: float) -> tuple[tupl
     free = widening.widen_range(name, round_inferred_range(study, name), side, step)
     if free is None:
         return None
-    limit = find_limit(study, name, side)
+    limit = find_extension_limit(study, name, side)
     if limit is None:
         return free, None
     low, high = free
@@ -74,7 +76,7 @@ def extend_range(study: Study, name: str, side: Side, step: float) -> tuple[tupl
     return free, None
 
 
-def find_limit(study: Study, name: str, side: Side) -> Limit | None:
+def find_extension_limit(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
     """Return the tightest limit on extending the range on the side `side`; None if there is no limit."""
     limits = [
         x for x in (_limit_before_failures(study, name, side), _usual_rate_limit(study, name, side)) if x is not None
@@ -85,37 +87,37 @@ def find_limit(study: Study, name: str, side: Side) -> Limit | None:
 # --- where trials failed --------------------------------------------------------------------------------------------------------
 
 
-def _limit_before_failures(study: Study, name: str, side: Side) -> Limit | None:
+def _limit_before_failures(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
     """Return a limit halfway between the end of the range and the nearest failed trial beyond this end."""
     domain = study.spec.parameters[name]
-    has_failed = failures.failures(study).any
+    has_failed = failures.failure_masks(study).any
     trials = [t for t in study.trials if has_failed[t.index]]
     trials += [t for t in study.outside if t.status in _FAILED_STATUSES]
-    positions = domain.to_unit([t.params.get(name, "") for t in trials])
+    positions = domain.to_positions([t.params.get(name, "") for t in trials])
     positions_beyond = positions[np.isfinite(positions) & (positions > 1 if side == "high" else positions < 0)]
     if not len(positions_beyond):
         return None
     nearest = float(positions_beyond.min() if side == "high" else positions_beyond.max())
-    value = domain.from_unit((nearest + (1 if side == "high" else 0)) / 2)
-    why = f"a trial with {name} of {setting(domain.from_unit(nearest), 3)} failed"
-    return Limit(widening.round_range_end(float(value), domain), why)
+    value = domain.value_at_position((nearest + (1 if side == "high" else 0)) / 2)
+    why = f"a trial with {name} of {setting(domain.value_at_position(nearest), 3)} failed"
+    return ExtensionLimit(widening.round_range_end(float(value), domain), why)
 
 
 # --- usual learning rates -------------------------------------------------------------------------------------------------------
 
 
-def _usual_rate_limit(study: Study, name: str, side: Side) -> Limit | None:
+def _usual_rate_limit(study: Study, name: str, side: RangeSide) -> ExtensionLimit | None:
     """Return a limit at the end of the usual learning rates; if the range extends beyond it, a small step outside the range."""
     rates = usual_rates(study, name)
     domain = study.spec.parameters[name]
     if rates is None or domain.low is None or domain.high is None or domain.low <= 0:
         return None
     if side == "high":
-        value, where = max(rates.high, MIN_FACTOR * domain.high), "above"
+        value, where = max(rates.high, MIN_EXTENSION_FACTOR * domain.high), "above"
     else:
-        value, where = min(rates.low, domain.low / MIN_FACTOR), "below"
+        value, where = min(rates.low, domain.low / MIN_EXTENSION_FACTOR), "below"
     usual_end = rates.high if side == "high" else rates.low
-    return Limit(
+    return ExtensionLimit(
         round_significant(value),
         f"rates {where} {setting(usual_end)} are unusual for {rates.training}, so this step is small",
     )
@@ -128,19 +130,19 @@ def usual_rates(study: Study, name: str) -> UsualRates | None:
     """
     if not is_learning_rate(name):
         return None
-    known_rates = [r for r in map(of_optimizer, dict.fromkeys(_optimizers(study, name))) if r is not None]
-    if is_fine_tuning(study) and not any(r.high == SGD.high for r in known_rates):
-        return FINE_TUNING
+    known_rates = [r for r in map(rates_of_optimizer, dict.fromkeys(_optimizer_names(study, name))) if r is not None]
+    if is_fine_tuning(study) and not any(r.high == SGD_RATES.high for r in known_rates):
+        return FINE_TUNING_RATES
     if not known_rates:
         return None
     widest = max(known_rates, key=lambda r: r.high)
     return widest._replace(low=min(r.low for r in known_rates))
 
 
-def _optimizers(study: Study, name: str) -> Iterator[str]:
+def _optimizer_names(study: Study, name: str) -> Iterator[str]:
     """Yield the names of the optimizers that use this learning rate. The names come from the learning rate's own name, from
     other hyperparameters, or from logged facts."""
-    if of_optimizer(name) is not None:
+    if rates_of_optimizer(name) is not None:
         yield name
         return
     for trial in study.trials:

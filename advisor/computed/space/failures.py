@@ -10,13 +10,13 @@ from advisor.computed import computed
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
 
-MATERIAL = 0.1
-"""A training loss counts as failed if it rises, from start to end, by this share of the largest fall of any complete trial's
-loss."""
+MIN_LOSS_RISE = 0.1
+"""A training loss counts as failed if it rises, from start to end, by at least this share of the largest fall of any complete
+trial's loss."""
 
 
 @dataclass(frozen=True)
-class Failures:
+class FailureMasks:
     """Masks of the failed trials for each kind of failure, each of shape (number of trials,). Running trials and trials without
     data do not count as failed."""
 
@@ -27,8 +27,8 @@ class Failures:
     out_of_memory: BoolArray
     """Crashed trials whose error reports that memory ran out."""
     stuck: BoolArray
-    """Trials that learned nothing: they stayed on a degenerate plateau, or never beat their first evaluation and got clearly
-    worse."""
+    """Trials that learned nothing: they stayed on a degenerate plateau, or never beat their first evaluation while their
+    training loss rose or their result was an outlier."""
 
     @property
     def any(self) -> BoolArray:
@@ -36,7 +36,7 @@ class Failures:
 
 
 @computed
-def failures(study: Study) -> Failures:
+def failure_masks(study: Study) -> FailureMasks:
     count = len(study.trials)
     diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
     crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)
@@ -50,10 +50,10 @@ def failures(study: Study) -> Failures:
         rises[trial.index], drops[trial.index] = measure_rise_and_fall(study.curve(trial, "train_loss").values)
     # Pruned trials might have learned later, so they are left out.
     drop = np.max(drops[study.comparable], initial=0.0)
-    worse = ~(rises <= MATERIAL * drop) & (rises != 0)
+    worse = ~(rises <= MIN_LOSS_RISE * drop) & (rises != 0)
     stuck = np.array([t.status == "not_learned" for t in study.trials], dtype=np.bool_)
     stuck |= stuck_trials(study.costs, starts, study.comparable, worse)
-    return Failures(diverged, crashed, memory, stuck)
+    return FailureMasks(diverged, crashed, memory, stuck)
 
 
 def measure_rise_and_fall(losses: FloatArray) -> tuple[float, float]:

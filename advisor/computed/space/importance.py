@@ -10,11 +10,11 @@ from advisor.computed import computed
 from advisor.computed.space import settings
 from advisor.model.finding import MissingData
 from advisor.model.message import Message, Percent, say
-from advisor.model.space import FloatArray, counts_training
+from advisor.model.space import FloatArray, is_training_length
 from advisor.model.study import Study
 from advisor.stats import importance
 
-FALSE_ALARMS = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 """Significance level of the test whether results depend on any hyperparameter."""
 
 
@@ -23,49 +23,55 @@ class Importances:
     """The importance of each of the d varied hyperparameters; hyperparameters that set the training length are left out."""
 
     names: tuple[str, ...]
-    tried: settings.Settings
+    tried_settings: settings.Settings
     response: importance.Response
-    total: FloatArray
+    total_shares: FloatArray
     """Share of the variance between settings that each hyperparameter explains, alone and in interactions, shape (draws, d)."""
-    p: float
-    """p-value: probability that independent results seem to depend on the hyperparameters at least this strongly."""
+    p_value: float
+    """p-value: probability that results seem to depend on the hyperparameters at least this strongly although they do not."""
 
-    def share(self, axis: int) -> Message:
+    def share_text(self, axis: int) -> Message:
         """Return the importance of the hyperparameter with index `axis` as text, such as "12 % (90 % interval 5 % to 20 %)"."""
-        total = self.total[:, axis]
+        total = self.total_shares[:, axis]
         mean, low, high = (Percent(float(min(x, 1))) for x in (total.mean(), *np.quantile(total, [0.05, 0.95])))
         return say("{mean} (90 % interval {low} to {high})", mean=mean, low=low, high=high)
 
 
 @computed
-def read(study: Study) -> Importances:
+def compute_importances(study: Study) -> Importances:
     """Compute the importance of each hyperparameter, without the settings that ran out of memory.
 
     Raises MissingData if fewer than 8 settings ended, fewer than 4 have a result, or many trials were pruned.
     """
     settings.require_unpruned(study)
     tried = settings.settings_within_memory(study)
-    tried.require(importance.MIN_TRIALS, importance.MIN_TRIALS // 2)
-    numeric = {n: u for n, u in tried.numeric.items() if _varied(u) and not counts_training(n)}
-    choices = {n: u for n, u in tried.choices.items() if _varied(u)}
+    tried.require_settings(importance.MIN_TRIALS_FOR_IMPORTANCE, importance.MIN_TRIALS_FOR_IMPORTANCE // 2)
+    numeric = {n: u for n, u in tried.numeric.items() if _is_varied(u) and not is_training_length(n)}
+    choices = {n: u for n, u in tried.choices.items() if _is_varied(u)}
     if not numeric and not choices:
         raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
     response = importance.Response(list(numeric.values()), list(choices.values()), tried.costs)
     others = [
-        (u, study.searched[n].numeric) for n, u in tried.left_out.items() if _varied(u) and not counts_training(n)
+        (u, study.searched[n].numeric)
+        for n, u in tried.unexamined_positions.items()
+        if _is_varied(u) and not is_training_length(n)
     ]
-    return Importances((*numeric, *choices), tried, response, response.total(), response.p(others))
+    return Importances((*numeric, *choices), tried, response, response.total_effects(), response.p_value(others))
 
 
-def shares(study: Study) -> dict[str, float]:
+def mean_importances(study: Study) -> dict[str, float]:
     """Return the mean importance of each hyperparameter; empty if no hyperparameter has a significant effect."""
     try:
-        found = read(study)
+        found = compute_importances(study)
     except MissingData:
         return {}
-    return dict(zip(found.names, found.total.mean(axis=0).tolist(), strict=True)) if found.p <= FALSE_ALARMS else {}
+    return (
+        dict(zip(found.names, found.total_shares.mean(axis=0).tolist(), strict=True))
+        if found.p_value <= SIGNIFICANCE_LEVEL
+        else {}
+    )
 
 
-def _varied(positions: FloatArray) -> bool:
+def _is_varied(positions: FloatArray) -> bool:
     is_known = np.isfinite(positions)
     return len(np.unique(positions[is_known])) > 1 or bool(is_known.any() and not is_known.all())

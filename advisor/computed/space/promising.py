@@ -22,47 +22,47 @@ import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.space import settings
-from advisor.computed.space.inside import exists, trials_inside
+from advisor.computed.space.inside import meets_condition, trials_in_space
 from advisor.model import parameter_kinds
 from advisor.model.finding import MissingData
-from advisor.model.space import FloatArray, Value, counts_training
+from advisor.model.space import FloatArray, HyperparameterValue, is_training_length
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.stats import importance, ranks
 from advisor.stats.surface import ResponseSurface, compress_costs
 from advisor.stats.widening import range_of_span
 
-MIN_RESULTS = 5
+MIN_TRIALS_WITH_RESULT = 5
 """Minimum number of trials with a result to fit a model."""
 WITHIN = 0.9
 """Probability that the best setting lies inside all new ranges before the ranges are limited to tried values."""
 LIES_HERE_REASON = f"the best value lies here with a probability of about {100 * WITHIN:.0f} %, by a model"
 """Reason for a narrower range, as a clause of a sentence."""
-MAX_PROBABILITY_BEYOND = 0.25
+MAX_CHANCE_BEYOND_TRIALS = 0.25
 """A new range ends at the outermost trial unless the best setting lies beyond that trial with more than this probability. Our
 choice."""
-ROOM = (0.25, 0.1)
+RANGE_MARGIN = (0.25, 0.1)
 """Margin on each side of a new range: (decades on a log scale, share of the old range on a linear scale). Our choice."""
 RANGE_MARGIN_AFTER_CHANGE = (0.5, 0.25)
 """Margin on each side of a new range if the next study trains differently, because the best values may then move."""
-NUMBER_OF_LEADERS = 2
+NUMBER_OF_BEST_TRIALS = 2
 """Number of best trials that a new range must contain: two, because the second best trial may be as good as the best."""
-MIN_CUT_SHARE = 0.1
+MIN_RANGE_CUT_SHARE = 0.1
 """Minimum share of a range that a cut at one end must remove. Our choice. A smaller cut is not worth a new range."""
-MAX_P = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 """Significance level for an effect of any hyperparameter; without an effect, no model is fitted."""
-MAX_POINTS = 150
+MAX_FITTED_TRIALS = 150
 """Maximum number of trials to fit, evenly spaced in rank. The run time of a fit grows with the cube of the number of trials."""
-MAX_NAMES = 20
+MAX_HYPERPARAMETERS = 20
 """Maximum number of hyperparameters of a model. With more hyperparameters, the trials of a study hardly rule out any value."""
 MAX_SCIENTIFIC_COMBINATIONS = 9
 """Maximum number of combinations of scientific values; a new range must contain good settings for each combination."""
-SEED = 0
-_UNIFORM_POINTS = 300
+RANDOM_SEED = 0
+_NUMBER_OF_UNIFORM_POINTS = 300
 """Number of random candidate points from the whole search space."""
-_POINTS_PER_LEADER = 40
+_POINTS_PER_PERTURBED_TRIAL = 40
 """Number of random candidate points near each of the best trials."""
-_NUMBER_OF_LEADERS = 5
+_NUMBER_OF_PERTURBED_TRIALS = 5
 _PERTURBATION_SCALES = (0.3, 0.1)
 """Standard deviations of the distances of candidate points from the best trials, as shares of the search ranges."""
 _SCIENTIFIC_POSITIONS = (0.0, 0.5, 1.0)
@@ -75,7 +75,7 @@ class FittedModel(NamedTuple):
     trials: Sequence[Trial]
     """The trials, best trial first; failed trials come last."""
     surface: ResponseSurface
-    fitted: int
+    fitted_trial_count: int
     """Number of trials to which the model was fitted."""
     names: tuple[str, ...]
     """Names of the hyperparameters in the model, numeric ones first."""
@@ -88,26 +88,27 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
     hyperparameters, training length, batch size and architecture never change. The result is empty if no model can be fitted,
     if no effect is significant, or if no trial has the new fixed values.
     """
-    fit = fit_model(study)
+    fit = fit_response_model(study)
     if fit is None or any(n in spec.parameters and spec.parameters[n].role == "derived" for n in fit.names):
         return {}
-    tuned = [n for n in fit.names if _is_tuned(study, spec, n)]
-    cases = list(itertools.islice(_cases(spec, fit), MAX_SCIENTIFIC_COMBINATIONS + 1))
-    inside = trials_inside(spec, fit.trials)
-    if not tuned or len(cases) > MAX_SCIENTIFIC_COMBINATIONS or (not inside and _has_other_constants(study, spec)):
+    tuned = [n for n in fit.names if _is_range_tuned(study, spec, n)]
+    cases = list(itertools.islice(_scientific_combinations(spec, fit), MAX_SCIENTIFIC_COMBINATIONS + 1))
+    inside = trials_in_space(spec, fit.trials)
+    if not tuned or len(cases) > MAX_SCIENTIFIC_COMBINATIONS or (not inside and _has_other_fixed_values(study, spec)):
         return {}
-    room = RANGE_MARGIN_AFTER_CHANGE if trains_differently(study, spec) else ROOM
+    room = RANGE_MARGIN_AFTER_CHANGE if trains_differently(study, spec) else RANGE_MARGIN
     # Few trials may have the new fixed values, so trials with other fixed values also show which part of the range was tried.
-    shown = inside if len(inside) > NUMBER_OF_LEADERS else fit.trials
-    draws = _best_settings(study, spec, fit, cases)
+    shown = inside if len(inside) > NUMBER_OF_BEST_TRIALS else fit.trials
+    draws = _draw_best_settings(study, spec, fit, cases)
     new: dict[str, tuple[float, float]] = {}
     for name in tuned:
         parameter = spec.parameters[name]
         leaders, tried = (
-            _positions(spec, name, [t.params for t in trials]) for trials in (inside[:NUMBER_OF_LEADERS], shown)
+            _positions_in_range(spec, name, [t.params for t in trials])
+            for trials in (inside[:NUMBER_OF_BEST_TRIALS], shown)
         )
-        if draws and math.isfinite(_positions(study.spec, name, [fit.trials[0].params])[0]):
-            drawn = [_positions(spec, name, each) for each in draws]
+        if draws and math.isfinite(_positions_in_range(study.spec, name, [fit.trials[0].params])[0]):
+            drawn = [_positions_in_range(spec, name, each) for each in draws]
             leaders, tried = leaders[np.isfinite(leaders)], tried[np.isfinite(tried)]
             part = _subrange_to_keep(drawn, leaders, tried, 1 - (1 - WITHIN) / len(tuned))
             kept = _add_margins(parameter, part, room, keep_low=parameter_kinds.is_regulariser(name))
@@ -122,39 +123,39 @@ def trains_differently(study: Study, spec: StudySpec) -> bool:
     old_spec = study.spec
     if (spec.max_train_steps, spec.schedule) != (old_spec.max_train_steps, old_spec.schedule):
         return True
-    return _has_other_constants(study, spec) or not spec.searched.keys() <= old_spec.searched.keys()
+    return _has_other_fixed_values(study, spec) or not spec.searched.keys() <= old_spec.searched.keys()
 
 
-def _has_other_constants(study: Study, spec: StudySpec) -> bool:
+def _has_other_fixed_values(study: Study, spec: StudySpec) -> bool:
     """Return True if `spec` has another value of a hyperparameter that is fixed in `study`."""
     fixed = {n: p.value for n, p in study.spec.parameters.items() if p.role == "fixed"}
     return any(spec.parameters[n].value != value for n, value in fixed.items() if n in spec.parameters)
 
 
-def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float | None:
+def chance_of_gain(study: Study, points: Sequence[Mapping[str, HyperparameterValue]]) -> float | None:
     """Return the probability that at least one of the settings `points` is better than the best trial's setting by more than
     noise.
 
     Return None if no model can be fitted.
     """
-    fit = fit_model(study)
+    fit = fit_response_model(study)
     if fit is None:
         return None
     settings_of_all = [fit.trials[0].params, *points]
-    drawn = fit.surface.draws([_positions(study.spec, name, settings_of_all) for name in fit.names])
-    return float(np.mean(drawn[:, 0] - drawn[:, 1:].min(1) > fit.surface.noise))
+    drawn = fit.surface.draw_responses([_positions_in_range(study.spec, name, settings_of_all) for name in fit.names])
+    return float(np.mean(drawn[:, 0] - drawn[:, 1:].min(1) > fit.surface.noise_sd))
 
 
 @computed
-def fit_model(study: Study) -> FittedModel | None:
+def fit_response_model(study: Study) -> FittedModel | None:
     """Fit the response model to the study's trials.
 
     Return None if trials are too few or show no effect, if many trials were pruned, or if the study is a probe (a short
     diagnostic run).
     """
-    if study.probe is not None or study.feasible.sum() < MIN_RESULTS:
+    if study.probe is not None or study.feasible.sum() < MIN_TRIALS_WITH_RESULT:
         return None
-    tried = settings.read(study)
+    tried = settings.read_settings(study)
     try:
         settings.require_unpruned(study)
     except MissingData:
@@ -162,15 +163,15 @@ def fit_model(study: Study) -> FittedModel | None:
     trials, costs = [group[0] for group in tried.trials], tried.costs
     names = tuple(n for names in (tried.numeric, tried.choices) for n in names)
     done = np.isfinite(costs)
-    if len(names) > MAX_NAMES or done.sum() < MIN_RESULTS or not np.ptp(costs[done]) > 0:
+    if len(names) > MAX_HYPERPARAMETERS or done.sum() < MIN_TRIALS_WITH_RESULT or not np.ptp(costs[done]) > 0:
         return None
     values = np.full(len(costs), np.nan)
     values[done] = compress_costs(costs[done])
     values[~done] = np.nanmax(values)
-    rows = ranks.choose_evenly_by_rank(values, MAX_POINTS)
+    rows = ranks.choose_evenly_by_rank(values, MAX_FITTED_TRIALS)
     columns = [study.positions(n, trials)[rows] for n in names]
     numeric, choices = columns[: len(tried.numeric)], columns[len(tried.numeric) :]
-    if _p_of_no_effect(numeric, choices, values[rows]) > MAX_P:
+    if _p_of_no_effect(numeric, choices, values[rows]) > SIGNIFICANCE_LEVEL:
         return None
     best_first = [trials[i] for i in np.lexsort((~done, values))]
     return FittedModel(best_first, ResponseSurface(numeric, choices, values[rows]), len(rows), names)
@@ -184,9 +185,11 @@ def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values
     """
     if not numeric and not choices:
         return 1.0
-    p_single = (len(numeric) + len(choices)) * math.exp(ranks.log_p_values(numeric, choices, values).min())
-    blocks = [importance.coordinates(u, True) for u in numeric] + [importance.coordinates(u, False) for u in choices]
-    rng = np.random.default_rng(SEED)
+    p_single = (len(numeric) + len(choices)) * math.exp(ranks.log_p_values_of_axes(numeric, choices, values).min())
+    blocks = [importance.axis_coordinates(u, True) for u in numeric] + [
+        importance.axis_coordinates(u, False) for u in choices
+    ]
+    rng = np.random.default_rng(RANDOM_SEED)
     p_smooth = importance.p_value_of_blocks([*blocks, np.hstack(blocks)], ranks.normal_scores(values), rng)
     return 2 * min(p_single, p_smooth)
 
@@ -194,70 +197,79 @@ def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values
 # --- the next study's space -----------------------------------------------------------------------------------------------------
 
 
-def _is_tuned(study: Study, spec: StudySpec, name: str) -> bool:
+def _is_range_tuned(study: Study, spec: StudySpec, name: str) -> bool:
     parameter = spec.parameters.get(name)
     if parameter is None or not parameter.numeric or parameter.role != "nuisance" or parameter.when:
         return False
-    if counts_training(name) or parameter_kinds.is_batch_size(name) or not study.spec.parameters[name].numeric:
+    if is_training_length(name) or parameter_kinds.is_batch_size(name) or not study.spec.parameters[name].numeric:
         return False
     return not parameter_kinds.searches_architecture(study, name)
 
 
-def _cases(spec: StudySpec, fit: FittedModel) -> Iterator[dict[str, Value]]:
+def _scientific_combinations(spec: StudySpec, fit: FittedModel) -> Iterator[dict[str, HyperparameterValue]]:
     """Yield each combination of the scientific hyperparameters' values; three values represent a numeric range."""
     scientific = {
         n: spec.searched[n] for n in fit.names if n in spec.searched and spec.searched[n].role == "scientific"
     }
     scientific = {n: p for n, p in scientific.items() if not p.when}
-    values = [[p.from_unit(u) for u in _SCIENTIFIC_POSITIONS] if p.numeric else p.options for p in scientific.values()]
+    values = [
+        [p.value_at_position(u) for u in _SCIENTIFIC_POSITIONS] if p.numeric else p.options for p in scientific.values()
+    ]
     for combination in itertools.product(*values):
         yield dict(zip(scientific, combination, strict=True))
 
 
-def _best_settings(
-    study: Study, spec: StudySpec, fit: FittedModel, cases: Sequence[Mapping[str, Value]]
-) -> list[list[Mapping[str, Value]]]:
+def _draw_best_settings(
+    study: Study, spec: StudySpec, fit: FittedModel, cases: Sequence[Mapping[str, HyperparameterValue]]
+) -> list[list[Mapping[str, HyperparameterValue]]]:
     """For each combination of scientific values, draw the best setting in the search space of `spec` from the posterior. Return
     an empty list if no candidate point of some combination lies in the search space."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(RANDOM_SEED)
     draws = []
     for case in cases:
-        points = [p for p in _points(spec, fit, case, rng) if spec.forbids(p) is None]
+        points = [p for p in _draw_candidate_settings(spec, fit, case, rng) if spec.forbidden_region_of(p) is None]
         if not points:
             return []
-        best_points = fit.surface.lowest([_positions(study.spec, name, points) for name in fit.names])
+        best_points = fit.surface.draw_lowest_points(
+            [_positions_in_range(study.spec, name, points) for name in fit.names]
+        )
         draws.append([points[i] for i in best_points])
     return draws
 
 
-def _points(
-    spec: StudySpec, fit: FittedModel, case: Mapping[str, Value], rng: np.random.Generator
-) -> list[Mapping[str, Value]]:
+def _draw_candidate_settings(
+    spec: StudySpec, fit: FittedModel, case: Mapping[str, HyperparameterValue], rng: np.random.Generator
+) -> list[Mapping[str, HyperparameterValue]]:
     """Draw candidate settings from the whole search space of `spec` and near the best trials. All candidate settings have the
     scientific values of `case`."""
     fixed = {n: p.options[0] if len(p.options) == 1 else p.value for n, p in spec.parameters.items() if not p.searched}
-    points: list[dict[str, Value]] = [
+    points: list[dict[str, HyperparameterValue]] = [
         {**{n: v for n, v in fixed.items() if v is not None}, **case}
-        for _ in range(_UNIFORM_POINTS + _POINTS_PER_LEADER * _NUMBER_OF_LEADERS)
+        for _ in range(_NUMBER_OF_UNIFORM_POINTS + _POINTS_PER_PERTURBED_TRIAL * _NUMBER_OF_PERTURBED_TRIALS)
     ]
-    leaders = [fit.trials[i % len(fit.trials)].params for i in range(_NUMBER_OF_LEADERS)]
+    leaders = [fit.trials[i % len(fit.trials)].params for i in range(_NUMBER_OF_PERTURBED_TRIALS)]
     scales = np.tile(
-        np.repeat(_PERTURBATION_SCALES, _POINTS_PER_LEADER // len(_PERTURBATION_SCALES)), _NUMBER_OF_LEADERS
+        np.repeat(_PERTURBATION_SCALES, _POINTS_PER_PERTURBED_TRIAL // len(_PERTURBATION_SCALES)),
+        _NUMBER_OF_PERTURBED_TRIALS,
     )
     for name in (n for n in fit.names if n in spec.searched and n not in case):
         parameter = spec.parameters[name]
-        centres = np.repeat(_positions(spec, name, leaders), _POINTS_PER_LEADER)
+        centres = np.repeat(_positions_in_range(spec, name, leaders), _POINTS_PER_PERTURBED_TRIAL)
         points_near_centres = np.clip(np.nan_to_num(centres, nan=0.5) + scales * rng.standard_normal(len(scales)), 0, 1)
-        for point, u in zip(points, np.concatenate([rng.random(_UNIFORM_POINTS), points_near_centres]), strict=True):
-            point[name] = parameter.from_unit(float(u))
+        for point, u in zip(
+            points, np.concatenate([rng.random(_NUMBER_OF_UNIFORM_POINTS), points_near_centres]), strict=True
+        ):
+            point[name] = parameter.value_at_position(float(u))
     conditional = [n for n in fit.names if n in spec.parameters and spec.parameters[n].when]
-    return [{n: v for n, v in p.items() if n not in conditional or exists(spec.parameters[n], p)} for p in points]
+    return [
+        {n: v for n, v in p.items() if n not in conditional or meets_condition(spec.parameters[n], p)} for p in points
+    ]
 
 
-def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]) -> FloatArray:
+def _positions_in_range(spec: StudySpec, name: str, points: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:
     """Return each setting's position in the range that `spec` has for a hyperparameter; NaN if the setting lacks the
     hyperparameter."""
-    return spec.parameters[name].to_unit([p.get(name, "") for p in points])
+    return spec.parameters[name].to_positions([p.get(name, "") for p in points])
 
 
 # --- the part of a range to keep ------------------------------------------------------------------------------------------------
@@ -278,9 +290,9 @@ def _subrange_to_keep(
     if not len(tried):
         return low, high
     lowest, highest = float(tried.min()), float(tried.max())
-    if max(float(np.mean(u < lowest)) for u in draws) <= MAX_PROBABILITY_BEYOND:
+    if max(float(np.mean(u < lowest)) for u in draws) <= MAX_CHANCE_BEYOND_TRIALS:
         low = max(low, lowest)
-    if max(float(np.mean(u > highest)) for u in draws) <= MAX_PROBABILITY_BEYOND:
+    if max(float(np.mean(u > highest)) for u in draws) <= MAX_CHANCE_BEYOND_TRIALS:
         high = min(high, highest)
     if not len(leaders):
         return low, high
@@ -294,7 +306,7 @@ def _add_margins(
     parameter: Parameter, part: tuple[float, float], margins: tuple[float, float], *, keep_low: bool
 ) -> tuple[float, float]:
     """Return the range (low, high) that results from adding a margin to both sides of the subrange `part`. An end of the old
-    range stays if a cut would remove less than `MIN_CUT_SHARE` of the range.
+    range stays if a cut would remove less than `MIN_RANGE_CUT_SHARE` of the range.
 
     keep_low: whether to keep the low end of a linear range, so that a regulariser can still be turned off.
     """
@@ -302,4 +314,6 @@ def _add_margins(
     low, high = part[0] - margin, part[1] + margin
     if parameter.scale == "linear" and keep_low:
         low = 0.0
-    return range_of_span(parameter, (0.0 if low < MIN_CUT_SHARE else low, 1.0 if high > 1 - MIN_CUT_SHARE else high))
+    return range_of_span(
+        parameter, (0.0 if low < MIN_RANGE_CUT_SHARE else low, 1.0 if high > 1 - MIN_RANGE_CUT_SHARE else high)
+    )

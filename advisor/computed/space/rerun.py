@@ -13,7 +13,7 @@ from advisor.model.finding import MissingData
 from advisor.model.study import Study
 from advisor.stats import group_effect
 
-MIN_RESULTS = 8
+MIN_SETTINGS_WITH_RESULT = 8
 """Minimum number of settings with a result; with fewer, the fitted response is too uncertain."""
 
 
@@ -21,13 +21,13 @@ MIN_RESULTS = 8
 def further_results(study: Study) -> group_effect.FurtherResults:
     """Draw results of further random settings from a response that is fitted to the study's results. The number of new settings
     equals the number of settings that the study tried."""
-    tried = settings.read(study)
+    tried = settings.read_settings(study)
     return group_effect.draw_further_results(
         list(tried.numeric.values()), list(tried.choices.values()), tried.costs, len(tried)
     )
 
 
-def best_of_rerun(study: Study) -> tuple[float, float] | None:
+def best_result_interval(study: Study) -> tuple[float, float] | None:
     """Return the 80 % interval, in costs, for the best result if the study ran again with other random settings and seeds.
 
     Return None if the study has few results, a grid, an adaptive sampler or many pruned trials, or if the fit predicts only
@@ -38,14 +38,16 @@ def best_of_rerun(study: Study) -> tuple[float, float] | None:
     results instead of 80 to 85 %. In 60 simulated studies of 8 to 48 random settings, the best result of the repeated study lay
     within its 80 % interval in 75 % of cases.
     """
-    tried = settings.read(study)
+    tried = settings.read_settings(study)
     try:
         settings.require_unpruned(study)
     except MissingData:
         return None
     finite_costs = tried.costs[np.isfinite(tried.costs)]
     is_computable = (
-        len(finite_costs) >= MIN_RESULTS and len(tried) <= group_effect.MAX_DRAWN_POINTS and np.ptp(finite_costs) > 0
+        len(finite_costs) >= MIN_SETTINGS_WITH_RESULT
+        and len(tried) <= group_effect.MAX_DRAWN_POINTS
+        and np.ptp(finite_costs) > 0
     )
     if (
         not is_computable
@@ -54,10 +56,10 @@ def best_of_rerun(study: Study) -> tuple[float, float] | None:
         or sampler.did_sampler_use_results(study)
     ):
         return None
-    low, high = np.quantile(further_results(study).best, [0.1, 0.9])
+    low, high = np.quantile(further_results(study).best_results, [0.1, 0.9])
     if high < finite_costs.min():
         return None
-    floor = curve_tails.cost_floor(study, finite_costs)
+    floor = curve_tails.lowest_possible_cost(study, finite_costs)
     return max(float(low), floor), max(float(high), floor)
 
 

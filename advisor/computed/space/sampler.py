@@ -10,14 +10,14 @@ from advisor.model.finding import Finding
 from advisor.model.study import Study
 from advisor.stats import adaptive
 
-LEVEL = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 """Significance level of the test whether the sampler used earlier results."""
-WEAKENED_CONFIDENCE_FACTOR = 0.8
-"""Factor on the confidence of findings whose tests assume that the sampler ignored earlier results, if it used them."""
+ADAPTIVE_CONFIDENCE_FACTOR = 0.8
+"""If the sampler used earlier results, findings whose tests assume otherwise lose confidence by this factor."""
 
 
 @computed
-def p_value(study: Study) -> float | None:
+def p_value_of_adaptivity(study: Study) -> float | None:
     """Return the p-value of the hypothesis that later trials lie near good earlier trials only by chance; None for too few
     trials."""
     # Trials of earlier rounds were drawn from other ranges, so they say nothing about this round's sampler.
@@ -28,17 +28,17 @@ def p_value(study: Study) -> float | None:
         ended_trials.sort(key=lambda t: (t.started or 0.0, t.index))
     costs = np.where(study.feasible, study.costs, np.nan)[[t.index for t in ended_trials]]
     positions = np.stack([study.positions(name, ended_trials) for name in study.searched], axis=1)
-    return adaptive.p_value(positions, costs)
+    return adaptive.p_value_of_adaptivity(positions, costs)
 
 
 def did_sampler_use_results(study: Study) -> bool:
     """Return True if earlier results decided which settings were tried later, as in TPE and other Bayesian optimisation."""
-    p = p_value(study)
-    return p is not None and p <= LEVEL
+    p = p_value_of_adaptivity(study)
+    return p is not None and p <= SIGNIFICANCE_LEVEL
 
 
 def weaken_finding(finding: Finding) -> Finding:
     """Turn a finding whose test assumes a non-adaptive sampler into a note with lower confidence."""
     reason = table(("sampling", "adaptive: later trials always lie near good earlier trials"))
-    doubt = finding.doubt * WEAKENED_CONFIDENCE_FACTOR
+    doubt = finding.doubt * ADAPTIVE_CONFIDENCE_FACTOR
     return finding.model_copy(update={"severity": "note", "doubt": doubt, "evidence": (*finding.evidence, reason)})

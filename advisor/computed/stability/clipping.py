@@ -19,7 +19,7 @@ from advisor.model.words import plain_number
 from advisor.stats import tails
 from advisor.stats.ratios import p_value_of_share
 
-EXTREME = 0.5
+MAX_CLIPPED_SHARE = 0.5
 """A lower clipping threshold is the remedy for instability if at most this share of updates is clipped; from the Deep Learning
 Tuning Playbook."""
 _MAX_CLIP_EXCESS = 1e-3
@@ -33,14 +33,14 @@ class Clipping:
     trial: Trial
     threshold: float
     """Gradient norm above which gradients are clipped; NaN if they are not clipped by their norm."""
-    share: float
+    clipped_share: float
     """Share of the updates that were clipped; NaN if unknown."""
-    points: int
+    point_count: int
     """Number of logged points from which the share of clipped updates was computed; 0 if the trial is known not to clip."""
 
-    def p(self, limit: float) -> float:
+    def p_value(self, limit: float) -> float:
         """Return the p-value of the clipped share: the probability of at least this share if the true share is `limit`."""
-        return p_value_of_share(self.share, self.points, limit)
+        return p_value_of_share(self.clipped_share, self.point_count, limit)
 
 
 def threshold(trial: Trial) -> float:
@@ -58,7 +58,7 @@ def threshold(trial: Trial) -> float:
     return next((value for value in numbers if value > 0 and math.isfinite(value)), math.nan)
 
 
-def read(study: Study, trial: Trial) -> Clipping | None:
+def read_clipping(study: Study, trial: Trial) -> Clipping | None:
     """Return the trial's clipping, from logged clip flags or else from gradient norms; None if the clipped share is unknown."""
     limit = threshold(trial)
     flags = study.curve(trial, "clipped").finite
@@ -73,21 +73,21 @@ def read(study: Study, trial: Trial) -> Clipping | None:
     return Clipping(trial, math.nan, 0.0, 0) if does_not_clip else None
 
 
-def read_threshold(study: Study, trial: Trial) -> Clipping | None:
+def read_clipping_threshold(study: Study, trial: Trial) -> Clipping | None:
     """Return the clipping threshold and the clipped share of the trial; None if even the threshold is unknown. The clipped
     share is NaN if only the threshold is known."""
     limit = threshold(trial)
-    return read(study, trial) or (Clipping(trial, limit, math.nan, 0) if math.isfinite(limit) else None)
+    return read_clipping(study, trial) or (Clipping(trial, limit, math.nan, 0) if math.isfinite(limit) else None)
 
 
 @computed
-def unclipped_norms(study: Study) -> FloatArray:
+def unclipped_gradient_norms(study: Study) -> FloatArray:
     """Return the best trials' gradient norms before clipping and after early training; empty if no trial logged them.
 
     All advice on a clipping threshold uses the same norms, so that all parts of a report show the same 90th percentile.
     Gradient norms that were logged after clipping are left out.
     """
-    return instability.late_norms(study, [t for t in study.trials if _logs_unclipped_norms(study, t)])
+    return instability.late_gradient_norms(study, [t for t in study.trials if _logs_unclipped_norms(study, t)])
 
 
 def _logs_unclipped_norms(study: Study, trial: Trial) -> bool:
@@ -96,19 +96,21 @@ def _logs_unclipped_norms(study: Study, trial: Trial) -> bool:
     return len(norms) > 0 and not abs(norms.max() - limit) <= _MAX_CLIP_EXCESS * limit
 
 
-def clipping_remedy(study: Study, present: Clipping, extreme: float = EXTREME) -> tuple[Message, tuple[Change, ...]]:
+def clipping_remedy(
+    study: Study, present: Clipping, extreme: float = MAX_CLIPPED_SHARE
+) -> tuple[Message, tuple[Change, ...]]:
     """Return the remedy for a trial that is unstable although it clips: a lower threshold or, if it clips often, a lower
     learning rate.
 
     extreme: share of clipped updates above which a lower clipping threshold acts only like a lower learning rate.
     """
-    if present.share > extreme:
+    if present.clipped_share > extreme:
         action = say(
             "Warm up the learning rate longer, or lower the rate: more than {half} of the updates are clipped already.",
             half=Percent(extreme),
         )
         return action, (Advise(text=str(action)),)
-    norms = unclipped_norms(study)
+    norms = unclipped_gradient_norms(study)
     lower = min(float(np.quantile(norms, 0.9)) if len(norms) else math.inf, present.threshold / 3)
     action = say("Clip at a smaller norm.")
     if math.isfinite(lower):

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.model.change import Advise, Change, RunPlan
-from advisor.model.learning_rate import learning_rates
+from advisor.model.learning_rate import searched_learning_rates
 from advisor.model.message import Message, Name, Number, say
-from advisor.model.space import FloatArray, Side
+from advisor.model.space import FloatArray, RangeSide
 from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import plain_number
 from advisor.stats import tails
-from advisor.stats.curve import diverged_at
+from advisor.stats.curve import first_diverged_index
 
-EARLY = 0.1
+EARLY_TRAINING_SHARE = 0.1
 """Share of the planned steps that counts as early training; it equals the longest warmup that the Deep Learning Tuning Playbook
 recommends."""
-WARMUP_FACTOR = 10.0
+WARMUP_RATE_FACTOR = 10.0
 """A warmup should make training stable at this multiple of the lowest unstable learning rate, says the Deep Learning Tuning
 Playbook."""
 PROBE_STEPS = 500
@@ -40,36 +40,38 @@ class JudgedTrials:
 
     trials: tuple[Trial, ...]
     """Judged trials, sorted by the distance of their learning rate from the best trial's learning rate."""
-    parameter: str | None
+    learning_rate_name: str | None
     """Name of the searched learning rate; None if the study searches no learning rate, so that all trials are judged."""
-    rates: FloatArray
+    learning_rates: FloatArray
     """Learning rate of each trial of the study, shape (number of trials,); NaN for a trial without a learning rate."""
-    best: float
+    best_learning_rate: float
     """Learning rate of the best trial; NaN if unknown."""
 
     def at(self, trial: Trial) -> Message:
         """Return text about the trial's learning rate, such as " at lr 0.3 (3 times the best trial's)"; empty if it is unknown."""
-        rate = float(self.rates[trial.index])
+        rate = float(self.learning_rates[trial.index])
         if not math.isfinite(rate):
             return Message(())
-        place = say(" at {parameter} {rate}", parameter=Name(self.parameter or ""), rate=Number(rate))
-        if not math.isfinite(self.best) or rate == self.best:
+        place = say(" at {parameter} {rate}", parameter=Name(self.learning_rate_name or ""), rate=Number(rate))
+        if not math.isfinite(self.best_learning_rate) or rate == self.best_learning_rate:
             return place
-        if rate < self.best:
+        if rate < self.best_learning_rate:
             return say("{place} (below the best trial's)", place=place)
-        return say("{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best, 2))
+        return say(
+            "{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best_learning_rate, 2)
+        )
 
-    def side(self, trials: Sequence[Trial]) -> Side | None:
+    def side_of_best_rate(self, trials: Sequence[Trial]) -> RangeSide | None:
         """Return "low" if all given trials have lower learning rates than the best trial, so that high learning rates are not
         the cause."""
-        return "low" if all(float(self.rates[t.index]) < self.best for t in trials) else None
+        return "low" if all(float(self.learning_rates[t.index]) < self.best_learning_rate for t in trials) else None
 
     def are_above_best_rate(self, trials: Sequence[Trial]) -> bool:
         """Return True if all given trials have higher learning rates than the best trial."""
-        return all(float(self.rates[t.index]) > self.best for t in trials)
+        return all(float(self.learning_rates[t.index]) > self.best_learning_rate for t in trials)
 
 
-def other_unstable_trials(unstable: int, judged: int) -> Message:
+def describe_other_unstable_trials(unstable: int, judged: int) -> Message:
     """Return a sentence about the unstable trials that the finding does not name, all but one; empty if there are none."""
     more_count = unstable - 1
     if not more_count:
@@ -82,14 +84,14 @@ def other_unstable_trials(unstable: int, judged: int) -> Message:
     )
 
 
-def trials_within_reach(study: Study, reach: float) -> JudgedTrials:
+def trials_near_best_rate(study: Study, reach: float) -> JudgedTrials:
     """Return the ended trials whose learning rate is unknown or at most `reach` times the best feasible trial's learning rate.
 
     Trials at higher learning rates are left out, because every training is unstable at very high learning rates. If the study
     searches no learning rate or no trial is feasible, return all ended trials.
     """
     ended_trials = [t for t in study.trials if t.status != "running"]
-    searched_rates, best_first = learning_rates(study), study.ranked()
+    searched_rates, best_first = searched_learning_rates(study), study.ranked()
     if searched_rates is None:
         rank = {t.index: i for i, t in enumerate(best_first)}
         ended_trials.sort(key=lambda t: (rank.get(t.index, len(rank)), t.index))
@@ -118,7 +120,7 @@ def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
     return list(curves.items())
 
 
-def early_end(study: Study, trial: Trial) -> float:
+def last_early_step(study: Study, trial: Trial) -> float:
     """Return the last step of the trial's early training; NaN if the trial logged no loss. A probe (a short diagnostic run)
     consists only of early training."""
     ends = [float(c.steps[-1]) for _, c in loss_curves(study, trial)]
@@ -127,10 +129,10 @@ def early_end(study: Study, trial: Trial) -> float:
     if study.probe is not None:
         return max(ends)
     planned_steps = study.planned_steps(trial)
-    return EARLY * max([*ends, planned_steps] if math.isfinite(planned_steps) else ends)
+    return EARLY_TRAINING_SHARE * max([*ends, planned_steps] if math.isfinite(planned_steps) else ends)
 
 
-def diverged_step(study: Study, trial: Trial) -> int | None:
+def first_diverged_step(study: Study, trial: Trial) -> int | None:
     """Return the first step after which the trial's loss is always NaN or infinite; None if the loss ends finite.
 
     If another loss is finite at later steps than a non-finite objective, the evaluation failed, but the run did not diverge.
@@ -139,7 +141,7 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
     trained = study.signals.get("train_loss")
     any_non_finite = False
     for name, curve in curves:
-        at = diverged_at(curve.values)
+        at = first_diverged_index(curve.values)
         if at is None:
             continue
         any_non_finite, step = True, int(curve.steps[at])
@@ -158,13 +160,13 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
     return None
 
 
-def diverged_early(study: Study, trial: Trial, step: int) -> bool:
+def has_diverged_early(study: Study, trial: Trial, step: int) -> bool:
     """Return True if a divergence at `step` counts as a divergence in early training.
 
     If a run of unknown planned length ends with a divergence, its first PROBE_STEPS steps count as early training.
     """
     last = max(int(c.steps[-1]) for _, c in loss_curves(study, trial))
-    if step <= early_end(study, trial):
+    if step <= last_early_step(study, trial):
         return True
     length_unknown = not math.isfinite(trial.fact("max_train_steps")) and last >= study.planned_steps(trial)
     return length_unknown and step >= 0.9 * last and step <= PROBE_STEPS
@@ -180,7 +182,7 @@ def learning_rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArr
 # --- what to change ---------------------------------------------------------------------------------------------------------------
 
 
-def late_norm_curve(study: Study, trial: Trial) -> Curve:
+def late_gradient_norm_curve(study: Study, trial: Trial) -> Curve:
     """Return the largest gradient norm of each logging window after early training. All returned norms are finite and positive."""
     return _drop_early_training(study, trial, study.peaks(trial, "grad_norm").finite)
 
@@ -199,7 +201,7 @@ def drop_small_batches(trial: Trial, curve: Curve) -> Curve:
     return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
 
 
-def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
+def late_gradient_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
     """Return gradient norms after early training from the best of the given trials. All returned norms are finite and positive.
 
     Norms depend on the hyperparameters, so trials are added, best first, only until the norms suffice for a percentile.
@@ -215,11 +217,11 @@ def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
 
 
 def _drop_early_training(study: Study, trial: Trial, curve: Curve) -> Curve:
-    keep = (curve.steps >= EARLY * _length(study, trial)) & (curve.values > 0)
+    keep = (curve.steps >= EARLY_TRAINING_SHARE * _trial_length(study, trial)) & (curve.values > 0)
     return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
 
 
-def _length(study: Study, trial: Trial) -> float:
+def _trial_length(study: Study, trial: Trial) -> float:
     """Return the trial's length in steps: the maximum of its planned steps, its last evaluation and its last logged gradient
     norm."""
     planned_steps = study.planned_steps(trial) if study.probe is None else math.nan
@@ -229,12 +231,14 @@ def _length(study: Study, trial: Trial) -> float:
     )
 
 
-def reason_norms_are_missing(study: Study, trials: Sequence[Trial]) -> str:
+def reason_for_missing_norms(study: Study, trials: Sequence[Trial]) -> str:
     """Return a clause that says why too few gradient norms were logged after early training."""
     if not study.has("grad_norm"):
         return "no gradient norm was logged"
-    lasts = [(float(c.steps[-1]), _length(study, t)) for t in trials if len(c := study.curve(t, "grad_norm").finite)]
-    if lasts and all(last < EARLY * length for last, length in lasts):
+    lasts = [
+        (float(c.steps[-1]), _trial_length(study, t)) for t in trials if len(c := study.curve(t, "grad_norm").finite)
+    ]
+    if lasts and all(last < EARLY_TRAINING_SHARE * length for last, length in lasts):
         last, length = max(lasts)
         return f"the gradient norm was logged only up to step {last:,.0f} of {length:,.0f}"
     return f"no trial logged {tails.MIN_POINTS} gradient norms after its start"
@@ -265,7 +269,7 @@ def clipping_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[
     return (RunPlan(plan="clip", numbers=numbers, why=why),)
 
 
-def warmup_changes(unstable: float, times: float = WARMUP_FACTOR) -> tuple[Change, ...]:
+def warmup_changes(unstable: float, times: float = WARMUP_RATE_FACTOR) -> tuple[Change, ...]:
     """Propose a study that finds the shortest warmup with which the learning rate `times` * `unstable` is stable.
 
     unstable: lowest unstable learning rate; NaN if unknown.

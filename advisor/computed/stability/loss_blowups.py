@@ -12,7 +12,7 @@ from scipy.stats import binom
 from advisor.computed import computed
 from advisor.computed.stability import instability, validation_check
 from advisor.model.message import Message, Name, Number, Percent, say
-from advisor.model.reading import Kind
+from advisor.model.reading import WorkloadKind
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats import jumps, tails
@@ -23,7 +23,7 @@ _MIN_POINTS_BEFORE_DIVERGENCE = 5
 """Minimum number of points before a divergence that can show that the loss fell at first."""
 _MIN_RISE_STEPS = 10
 """Minimum number of steps that a rise of the loss in early training must last, by default."""
-_MEDIAN_POINTS = 9
+_RUNNING_MEDIAN_POINTS = 9
 """Number of points over which the running median of a loss is computed. A jump of the loss ends where the running median is
 back at the level before the jump."""
 _MAX_EXPLAINED_JUMPS = 16
@@ -32,9 +32,9 @@ _MAX_P_VALUE = 0.05
 """Significance level of the test whether the loss of one trial is unstable."""
 _MIN_SHARE_OF_BEST_GAIN = 0.02
 """A rise of a loss counts only if it is at least this share of the best trial's total improvement."""
-_KINDS_WITH_RISING_LOSSES: frozenset[Kind] = frozenset(("reinforcement-learning", "gan", "self-supervised"))
+_KINDS_WITH_RISING_LOSSES: frozenset[WorkloadKind] = frozenset(("reinforcement-learning", "gan", "self-supervised"))
 """Kinds of workload whose training losses may rise in healthy training, so that only the objective shows instability."""
-_MATERIAL = 0.1
+_MIN_BLOWUP_SHARE = 0.1
 """Minimum rise of a loss that counts, as a share of the trial's total improvement, by default."""
 
 
@@ -45,20 +45,20 @@ class TrialInstability:
     trial: Trial
     metric: str
     """Name of the unstable metric, as the trial logged it."""
-    points: int
+    judged_points: int
     """Number of points that were judged; 0 if they are too few to call the trial stable."""
-    p: float = 1.0
+    p_value: float = 1.0
     """p-value of the instability, computed only from this trial's points; 0 for a divergence."""
     share: float = 0.0
     """Size of the rise as a share of the trial's own improvement; inf for a divergence, 0 if it is negligible."""
     step: int = 0
-    event: Message = field(default_factory=lambda: Message(()))
+    description: Message = field(default_factory=lambda: Message(()))
     """Clause that describes the instability; it follows the trial's name in a sentence."""
-    before: float = math.nan
+    level_before: float = math.nan
     """Level of the metric before the instability, in the metric's unit; NaN if unknown."""
-    after: float = math.nan
+    level_after: float = math.nan
     """Level of the metric after the instability, in the metric's unit; NaN if the trial diverged."""
-    limit: float = math.nan
+    noise_limit: float = math.nan
     """Value of the metric that noise alone exceeds in one of 20 stable trials; NaN if unknown."""
     subject: str = "loss"
     """Kind of the unstable curve: `loss` or `objective`."""
@@ -66,15 +66,19 @@ class TrialInstability:
     def sentence(self, at: Message | str = "") -> Message:
         """Return a sentence about the instability, without a full stop. at: text about the trial's learning rate."""
         name = Name(self.trial.name)
-        return say("The {subject} of {trial}{at} {event}", subject=self.subject, trial=name, at=at, event=self.event)
+        return say(
+            "The {subject} of {trial}{at} {event}", subject=self.subject, trial=name, at=at, event=self.description
+        )
 
     @property
-    def levels(self) -> Message:
+    def levels_row(self) -> Message:
         """Return a table row: the metric's level before and after the instability and, if known, the limit of the noise."""
-        before, after, limit = Number(self.before, 4), Number(self.after, 4), Number(self.limit, 4)
-        if not math.isfinite(self.limit):
+        before, after, limit = Number(self.level_before, 4), Number(self.level_after, 4), Number(self.noise_limit, 4)
+        if not math.isfinite(self.noise_limit):
             return (
-                say("{before}, {after}", before=before, after=after) if math.isfinite(self.after) else say("not finite")
+                say("{before}, {after}", before=before, after=after)
+                if math.isfinite(self.level_after)
+                else say("not finite")
             )
         return say("{before}, {after}, {limit}", before=before, after=after, limit=limit)
 
@@ -88,29 +92,31 @@ def blowup_at_start(study: Study, trial: Trial, lasting: int) -> TrialInstabilit
     curves = instability.loss_curves(study, trial)
     if not curves:
         return None
-    end = instability.early_end(study, trial)
-    judged_curves = [(n, c) for n, c in curves if _count_points_until(c, end) >= MIN_EARLY and _should_fall(study, n)]
+    end = instability.last_early_step(study, trial)
+    judged_curves = [
+        (n, c) for n, c in curves if _count_points_until(c, end) >= MIN_EARLY and _should_improve(study, n)
+    ]
     # A short diagnostic run may have few values of a validation loss, so prefer a loss that was logged at every step.
     probe_end = min(end, instability.PROBE_STEPS)
     probing = [(n, c) for n, c in judged_curves if _count_points_until(c, probe_end) >= MIN_EARLY]
     metric, curve = (probing or judged_curves or curves)[0]
-    at = instability.diverged_step(study, trial)
-    if at is not None and len(curve.finite) and instability.diverged_early(study, trial, at):
+    at = instability.first_diverged_step(study, trial)
+    if at is not None and len(curve.finite) and instability.has_diverged_early(study, trial, at):
         return _early_divergence(study, trial, metric, curve, at)
     probed = _count_points_until(curve, probe_end)
-    stable = TrialInstability(trial, metric, probed if probed >= MIN_EARLY else 0, subject=_curve_name(study, metric))
+    stable = TrialInstability(trial, metric, probed if probed >= MIN_EARLY else 0, subject=_curve_noun(study, metric))
     if not judged_curves:
         return stable
     return _early_rise(study, stable, curve.finite, end, lasting) or stable
 
 
 def _early_divergence(study: Study, trial: Trial, metric: str, curve: Curve, at: int) -> TrialInstability:
-    sign = _sign(study, metric)
+    sign = _cost_sign(study, metric)
     first = sign * float(curve.finite.values[0])
-    how = _divergence(study, trial, curve.finite, at, sign)
+    how = _describe_divergence(study, trial, curve.finite, at, sign)
     event = say("started at {first} and {how}", first=Number(first, 4), how=how)
-    points = _count_points_until(curve, instability.early_end(study, trial))
-    return TrialInstability(trial, metric, points, 0.0, math.inf, at, event, first, subject=_curve_name(study, metric))
+    points = _count_points_until(curve, instability.last_early_step(study, trial))
+    return TrialInstability(trial, metric, points, 0.0, math.inf, at, event, first, subject=_curve_noun(study, metric))
 
 
 def _early_rise(
@@ -127,9 +133,9 @@ def _early_rise(
     rise = jumps.early_rise(finite.values, early_points, max(width, 1))
     if rise is None:
         return None
-    sign = _sign(study, stable.metric)
+    sign = _cost_sign(study, stable.metric)
     step = int(finite.steps[rise.index])
-    start, level, limit = sign * rise.start, sign * rise.level, sign * rise.limit
+    start, level, limit = sign * rise.first_value, sign * rise.highest_level, sign * rise.noise_limit
     event = say(
         "{went} from {start} at its start to {level} at {place}",
         went="rose" if sign > 0 else "fell",
@@ -137,8 +143,17 @@ def _early_rise(
         level=Number(level, 4),
         place=study.at(step),
     )
-    share = rise.share if _is_material(study, stable.metric, rise.level - rise.start) else 0.0
-    return replace(stable, p=rise.p, share=share, step=step, event=event, before=start, after=level, limit=limit)
+    share = rise.share if _is_rise_material(study, stable.metric, rise.highest_level - rise.first_value) else 0.0
+    return replace(
+        stable,
+        p_value=rise.p_value,
+        share=share,
+        step=step,
+        description=event,
+        level_before=start,
+        level_after=level,
+        noise_limit=limit,
+    )
 
 
 def _count_points_until(curve: Curve, end: float) -> int:
@@ -152,45 +167,47 @@ def blowup_in_mid_training(study: Study, trial: Trial) -> TrialInstability | Non
     divergence = _late_divergence(study, trial)
     if divergence is not None:
         return divergence
-    judged_curves = [(n, c.finite) for n, c in curves if len(c.finite) >= tails.MIN_POINTS and _should_fall(study, n)]
+    judged_curves = [
+        (n, c.finite) for n, c in curves if len(c.finite) >= tails.MIN_POINTS and _should_improve(study, n)
+    ]
     if not judged_curves:
         return None
     metric, curve = judged_curves[0]
-    first = int(np.searchsorted(curve.steps, instability.early_end(study, trial), side="right"))
+    first = int(np.searchsorted(curve.steps, instability.last_early_step(study, trial), side="right"))
     rates = instability.learning_rates_at(study, trial, curve.steps.astype(np.float64))
     jump = _largest_unexplained_jump(study, trial, metric, first, rates)
-    subject, sign = _curve_name(study, metric), _sign(study, metric)
+    subject, sign = _curve_noun(study, metric), _cost_sign(study, metric)
     if jump is None:
         return TrialInstability(trial, metric, len(curve), subject=subject)
-    before, after, limit = sign * jump.before, sign * jump.after, sign * jump.limit
+    before, after, limit = sign * jump.level_before, sign * jump.level_after, sign * jump.noise_limit
     step = int(curve.steps[jump.index])
     peak = sign * float(curve.values[jump.index : jump.index + jump.points].max())
     event = _describe_jump(jump, sign, peak, _step_text(study, jump, curve))
-    share = jump.share if jump.log or _is_material(study, metric, jump.after - jump.before) else 0.0
-    return TrialInstability(trial, metric, len(curve), jump.p, share, step, event, before, after, limit, subject)
+    share = jump.share if jump.is_log or _is_rise_material(study, metric, jump.level_after - jump.level_before) else 0.0
+    return TrialInstability(trial, metric, len(curve), jump.p_value, share, step, event, before, after, limit, subject)
 
 
 def _step_text(study: Study, jump: jumps.Jump, curve: Curve) -> str:
     """Return " at step 17" for a sudden jump, or ", from step 17 on" if the loss rises over several points."""
     step = study.at(int(curve.steps[jump.index]))
-    climbs = curve.values[jump.index] - jump.before < (jump.after - jump.before) / 2
+    climbs = curve.values[jump.index] - jump.level_before < (jump.level_after - jump.level_before) / 2
     return f", from {step} on" if climbs else f" at {step}"
 
 
 def _describe_jump(jump: jumps.Jump, sign: float, peak: float, place: str) -> Message:
     """Return a clause about a jump of the loss. peak: worst value within the jump, in the metric's unit."""
-    before, after = sign * jump.before, sign * jump.after
+    before, after = sign * jump.level_before, sign * jump.level_after
     went, extreme = ("jumped", "peak") if sign > 0 else ("fell", "lowest")
     to = say("{after}", after=Number(after, 4))
     # The level after a jump is a median of several points, so the first point after the jump is usually higher in a plot.
-    if sign * (peak - after) > _MATERIAL * abs(after - before):
+    if sign * (peak - after) > _MIN_BLOWUP_SHARE * abs(after - before):
         to = say("about {after} ({extreme} {peak})", after=to, extreme=extreme, peak=Number(peak, 4))
-    fall = "its improvement on a log scale" if jump.log else "its improvement"
+    fall = "its improvement on a log scale" if jump.is_log else "its improvement"
     if 0.995 <= jump.share < 1.05:
         undone = say("all its improvement")
     elif jump.share <= 1:
         undone = say("{share} of {fall}", share=Percent(jump.share), fall=fall)
-    elif jump.log:
+    elif jump.is_log:
         undone = say("more than all its improvement")
     else:
         undone = say("{times} times {fall}", times=Number(jump.share, 2), fall=fall)
@@ -213,16 +230,18 @@ def _largest_unexplained_jump(
     A jump is harmless if evaluations do not get worse, or if the losses of most trials rise at the same step.
     """
     curve = dict(instability.loss_curves(study, trial))[metric].finite
-    evaluations = validation_check.of(study, trial, metric)
+    evaluations = validation_check.heldout_curves(study, trial, metric)
     explained_jumps: list[jumps.Jump] = []
     for _ in range(_MAX_EXPLAINED_JUMPS):
         jump = _jump_or_collapse(
             curve.values, first, rates, explained_jumps, lasting=study.kind == "reinforcement-learning"
         )
-        if jump is None or jump.p > _MAX_P_VALUE:
+        if jump is None or jump.p_value > _MAX_P_VALUE:
             return jump
-        median_points = max(jump.points, _MEDIAN_POINTS)
-        recovered = np.flatnonzero(jumps.levels(curve.values[jump.index :], median_points) <= jump.before)
+        median_points = max(jump.points, _RUNNING_MEDIAN_POINTS)
+        recovered = np.flatnonzero(
+            jumps.running_medians(curve.values[jump.index :], median_points) <= jump.level_before
+        )
         end = (
             min(jump.index + int(recovered[0]) + (median_points - 1) // 2, len(curve)) if len(recovered) else len(curve)
         )
@@ -242,10 +261,10 @@ def _jump_or_collapse(
     lasting: whether to look only for collapses that last to the end, because rewards often dip for a while.
     """
     jump = None if lasting else jumps.largest_jump(values, first, rates, explained_jumps)
-    if jump is not None and jump.p <= _MAX_P_VALUE:
+    if jump is not None and jump.p_value <= _MAX_P_VALUE:
         return jump
     collapse = jumps.lasting_jump(values, first, explained_jumps)
-    return collapse if collapse is not None and collapse.p <= _MAX_P_VALUE else jump
+    return collapse if collapse is not None and collapse.p_value <= _MAX_P_VALUE else jump
 
 
 def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
@@ -269,14 +288,14 @@ def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, po
 
 @computed
 def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[BoolArray, IntArray]:
-    """Return (mask of the points in the steepest rises of the trial's loss, steps of these points)."""
+    """Return (mask of the loss's finite points that are in its steepest rises, steps of all finite points)."""
     curve = dict(instability.loss_curves(study, trial)).get(metric)
     if curve is None:
         return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.int64)
     return jumps.steep_rises(curve.finite.values, points), curve.finite.steps
 
 
-def _is_material(study: Study, metric: str, rise: float) -> bool:
+def _is_rise_material(study: Study, metric: str, rise: float) -> bool:
     """Return True if the rise is not negligible compared to the best trial's total improvement.
 
     The trial's own improvement is not used, because any rise is a large share of it if the trial learned nothing.
@@ -284,7 +303,7 @@ def _is_material(study: Study, metric: str, rise: float) -> bool:
     for best in study.ranked()[:1]:
         curve = dict(instability.loss_curves(study, best)).get(metric)
         if curve is not None and len(values := curve.finite.values) >= 3:
-            return rise >= _MIN_SHARE_OF_BEST_GAIN * (float(values[0]) - float(jumps.levels(values, 3).min()))
+            return rise >= _MIN_SHARE_OF_BEST_GAIN * (float(values[0]) - float(jumps.running_medians(values, 3).min()))
     return True
 
 
@@ -299,26 +318,26 @@ def is_unstable_early(study: Study, trial: Trial) -> bool:
 
 
 def _is_significant_blowup(blowup: TrialInstability | None) -> bool:
-    return blowup is not None and blowup.p <= _MAX_P_VALUE and blowup.share >= _MATERIAL
+    return blowup is not None and blowup.p_value <= _MAX_P_VALUE and blowup.share >= _MIN_BLOWUP_SHARE
 
 
 def _late_divergence(study: Study, trial: Trial) -> TrialInstability | None:
     """Return the trial's divergence after early training; None if it did not diverge, or if its loss never fell before."""
-    at = instability.diverged_step(study, trial)
-    if at is None or instability.diverged_early(study, trial, at):
+    at = instability.first_diverged_step(study, trial)
+    if at is None or instability.has_diverged_early(study, trial, at):
         return None
     for metric, curve in instability.loss_curves(study, trial):
         earlier = curve.finite.values[curve.finite.steps < at]
-        if not _should_fall(study, metric) or len(earlier) < _MIN_POINTS_BEFORE_DIVERGENCE:
+        if not _should_improve(study, metric) or len(earlier) < _MIN_POINTS_BEFORE_DIVERGENCE:
             continue
-        sign, subject = _sign(study, metric), _curve_name(study, metric)
+        sign, subject = _cost_sign(study, metric), _curve_noun(study, metric)
         if _has_lost_its_gain(study, trial, curve.finite):
             best, last = sign * float(earlier.min()), sign * float(curve.finite.values[-1])
             step = int(curve.finite.steps[int(earlier.argmin()) + 1])
-            event = _divergence(study, trial, curve.finite, at, sign)
+            event = _describe_divergence(study, trial, curve.finite, at, sign)
             return TrialInstability(trial, metric, len(curve), 0.0, math.inf, step, event, best, last, subject=subject)
         if float(np.median(earlier[-3:])) < earlier[0]:
-            event = say("{how}, after it had improved", how=_divergence(study, trial, curve.finite, at, sign))
+            event = say("{how}, after it had improved", how=_describe_divergence(study, trial, curve.finite, at, sign))
             return TrialInstability(trial, metric, len(curve), 0.0, math.inf, at, event, subject=subject)
     return None
 
@@ -333,7 +352,7 @@ def _has_lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
 
 
-def _divergence(study: Study, trial: Trial, curve: Curve, at: int, sign: float) -> Message:
+def _describe_divergence(study: Study, trial: Trial, curve: Curve, at: int, sign: float) -> Message:
     """Return a clause on how the trial diverged. curve: finite costs of the trial, at least one; at: step of the divergence."""
     if not _all_finite(study, trial):
         return say("is not finite from {place} on", place=study.at(at))
@@ -350,7 +369,7 @@ def _divergence(study: Study, trial: Trial, curve: Curve, at: int, sign: float) 
     )
 
 
-def _curve_name(study: Study, metric: str) -> str:
+def _curve_noun(study: Study, metric: str) -> str:
     objective = metric == study.spec.objective.metric and study.signals.get("valid_loss") != metric
     return "objective" if objective else "loss"
 
@@ -360,12 +379,12 @@ def may_losses_rise(study: Study) -> bool:
     return study.kind in _KINDS_WITH_RISING_LOSSES
 
 
-def _should_fall(study: Study, metric: str) -> bool:
+def _should_improve(study: Study, metric: str) -> bool:
     """Return True if healthy training improves the metric, as for the objective and, in most kinds of workload, for every loss."""
     return metric == study.spec.objective.metric or not may_losses_rise(study)
 
 
-def _sign(study: Study, metric: str) -> float:
+def _cost_sign(study: Study, metric: str) -> float:
     """Return the factor that converts a cost to a value of `metric`: -1 for a maximised objective, else 1."""
     return -1.0 if metric == study.spec.objective.metric and not study.minimize else 1.0
 
@@ -374,11 +393,11 @@ def _sign(study: Study, metric: str) -> float:
 class StudyInstability:
     """The unstable trials of a study, with instability early in training or later."""
 
-    judged: int
+    judged_count: int
     """Number of trials whose loss has enough points to judge whether it is stable."""
     unstable: tuple[TrialInstability, ...]
     """The most severe instability of each unstable trial, most significant trial first."""
-    p: float
+    p_value: float
     """p-value: probability that noise makes any judged trial seem at least as unstable as the most significant one."""
 
 
@@ -391,11 +410,12 @@ def study_instability(
     lasting, material: thresholds of the calling rules for the duration and the size of a rise.
     """
     pairs = ((blowup_at_start(study, t, lasting), blowup_in_mid_training(study, t)) for t in trials)
-    blowups = [[b for b in pair if b is not None and (b.points or b.p < 1)] for pair in pairs]
+    blowups = [[b for b in pair if b is not None and (b.judged_points or b.p_value < 1)] for pair in pairs]
     judged_count = sum(map(bool, blowups))
     tests = 2 * max(judged_count, 1)
-    unstable = [[b for b in pair if b.p * tests <= false_alarms and b.share >= material] for pair in blowups]
+    unstable = [[b for b in pair if b.p_value * tests <= false_alarms and b.share >= material] for pair in blowups]
     worst = sorted(
-        (min(s, key=lambda b: (b.p, -b.share)) for s in unstable if s), key=lambda b: (b.p, -b.share, b.trial.index)
+        (min(s, key=lambda b: (b.p_value, -b.share)) for s in unstable if s),
+        key=lambda b: (b.p_value, -b.share, b.trial.index),
     )
-    return StudyInstability(judged_count, tuple(worst), min(worst[0].p * tests, 1.0) if worst else 1.0)
+    return StudyInstability(judged_count, tuple(worst), min(worst[0].p_value * tests, 1.0) if worst else 1.0)

@@ -10,36 +10,36 @@ import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.curves.good_trials import good_trials
-from advisor.model.space import FloatArray, as_number, words_of
+from advisor.model.space import FloatArray, as_number, words_of_name
 from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import count
 
-MIN_RATES = 5
+MIN_LOGGED_RATES = 5
 """Minimum number of logged learning rates that show the shape of a schedule."""
-_MIN_LOGGED_SHARE = 0.5
+_MIN_LOGGED_TRAINING_SHARE = 0.5
 """Minimum share of the training that logged learning rates must cover to show the schedule."""
-_MAX_RATE_VARIATION = 0.01
+_MAX_CONSTANT_RATE_VARIATION = 0.01
 """Maximum variation of a constant learning rate, as a share of its peak. The limit is above 0, because logs round learning
 rates."""
 _MIN_STAIR_FALL = 0.1
 """Minimum relative fall between two successive logged learning rates for a step of a staircase schedule."""
-_MIN_PEAK_RATE = 1e-300
+_MIN_PEAK_LEARNING_RATE = 1e-300
 """Minimum peak learning rate by which other rates can be divided without overflow."""
 _SCHEDULE_WORDS = frozenset(
     "lr learning rate scheduler schedule decay annealing type name kind class optimizer optim train training trainer".split()
 )
-_OFF_WORDS = frozenset(("none", "off", "no", "false", "null", ""))
-MAX_STEADY_FALL = 0.1
+_NO_SCHEDULE_WORDS = frozenset(("none", "off", "no", "false", "null", ""))
+MAX_CONSTANT_RATE_FALL = 0.1
 """Maximum fall of a learning rate that still counts as constant, as a share of its peak."""
 _FINAL_PHASE_WORDS = frozenset("cooldown warmdown".split())
 """Words in names of hyperparameters that set the length of a final phase in which the learning rate falls."""
-_FALL_WORDS = frozenset("decay annealing schedule scheduler".split())
+_RATE_DECAY_WORDS = frozenset("decay annealing schedule scheduler".split())
 """Words in names of hyperparameters that describe how the learning rate falls."""
-_LENGTH_WORDS = frozenset("fraction ratio share steps step epochs epoch iters iterations".split())
+_SCHEDULE_LENGTH_WORDS = frozenset("fraction ratio share steps step epochs epoch iters iterations".split())
 """Words in names of hyperparameters that set the length of a phase of a schedule."""
-_OTHER_DECAYS = frozenset("weight momentum ema epsilon temperature exploration clip".split())
+_OTHER_DECAY_WORDS = frozenset("weight momentum ema epsilon temperature exploration clip".split())
 """Words in names of hyperparameters for the decay of quantities other than the learning rate."""
-_KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
+_SCHEDULE_KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,47 +47,47 @@ class Schedule:
     """The learning-rate schedule of one trial."""
 
     trial: Trial
-    noted: str | None
+    logged_kind: str | None
     """Kind of schedule after the warmup, as in `advisor.contract.TAG_SCHEDULE`; None if neither logs nor study file state a
     kind."""
     rates: Curve
     """Logged finite learning rates; may be empty."""
 
     @property
-    def constant(self) -> bool | None:
+    def is_constant(self) -> bool | None:
         """True if the learning rate never falls below its peak once it has reached it; None if unknown."""
-        if self.noted == "plateau":
+        if self.logged_kind == "plateau":
             return False
-        if len(self.rates) < MIN_RATES:
-            return None if self.noted is None else self.noted == "constant"
-        steps, share = self.rates.steps, self.shares
-        first = int(np.argmax(share >= 1 - _MAX_RATE_VARIATION))
-        if (share[first:] < 1 - _MAX_RATE_VARIATION).any():
+        if len(self.rates) < MIN_LOGGED_RATES:
+            return None if self.logged_kind is None else self.logged_kind == "constant"
+        steps, share = self.rates.steps, self.shares_of_peak
+        first = int(np.argmax(share >= 1 - _MAX_CONSTANT_RATE_VARIATION))
+        if (share[first:] < 1 - _MAX_CONSTANT_RATE_VARIATION).any():
             return False
         return True if 2 * (steps[-1] - steps[first]) >= steps[-1] - steps[0] else None
 
     @property
-    def shares(self) -> FloatArray:
+    def shares_of_peak(self) -> FloatArray:
         """Logged learning rates as shares of their peak."""
-        return self.rates.values / max(float(self.rates.values.max()), _MIN_PEAK_RATE)
+        return self.rates.values / max(float(self.rates.values.max()), _MIN_PEAK_LEARNING_RATE)
 
-    def last_steady_step(self, last: int) -> float:
+    def last_peak_step(self, last: int) -> float:
         """Return the last step, but at most `last`, at which the learning rate has its peak value.
 
         Return NaN if the schedule is unknown, and 0 if the learning rate is known to change but was not logged.
         """
-        if len(self.rates) >= MIN_RATES and self.rates.values.max() > _MIN_PEAK_RATE:
-            steps, share = self.rates.steps, self.shares
-            first = int(np.argmax(share >= 1 - MAX_STEADY_FALL))
-            falls = np.flatnonzero(share[first:] < 1 - MAX_STEADY_FALL)
+        if len(self.rates) >= MIN_LOGGED_RATES and self.rates.values.max() > _MIN_PEAK_LEARNING_RATE:
+            steps, share = self.rates.steps, self.shares_of_peak
+            first = int(np.argmax(share >= 1 - MAX_CONSTANT_RATE_FALL))
+            falls = np.flatnonzero(share[first:] < 1 - MAX_CONSTANT_RATE_FALL)
             if len(falls):
-                peaks = np.flatnonzero(share[: first + falls[0]] >= 1 - _MAX_RATE_VARIATION)
+                peaks = np.flatnonzero(share[: first + falls[0]] >= 1 - _MAX_CONSTANT_RATE_VARIATION)
                 return float(min(steps[peaks[-1]], last)) if len(peaks) else 0.0
-            if steps[-1] >= (1 - MAX_STEADY_FALL) * last:
+            if steps[-1] >= (1 - MAX_CONSTANT_RATE_FALL) * last:
                 return float(last)
-        if self.noted is None:
+        if self.logged_kind is None:
             return math.nan
-        return float(last) if self.noted == "constant" else 0.0
+        return float(last) if self.logged_kind == "constant" else 0.0
 
     def final_low_phase(self, limit: float) -> tuple[int, int] | None:
         """Return (last step at the peak, first step of the final phase, in which learning rates are below `limit` times the
@@ -95,35 +95,37 @@ class Schedule:
 
         Return None if the final learning rate is not below `limit` times the peak.
         """
-        if len(self.rates) < MIN_RATES or not self.rates.values.max() > _MIN_PEAK_RATE:
+        if len(self.rates) < MIN_LOGGED_RATES or not self.rates.values.max() > _MIN_PEAK_LEARNING_RATE:
             return None
-        above_limit = np.flatnonzero(self.shares >= limit)
+        above_limit = np.flatnonzero(self.shares_of_peak >= limit)
         if int(above_limit[-1]) == len(self.rates) - 1:
             return None
-        last_peak = int(np.flatnonzero(self.shares >= 1 - _MAX_RATE_VARIATION)[-1])
+        last_peak = int(np.flatnonzero(self.shares_of_peak >= 1 - _MAX_CONSTANT_RATE_VARIATION)[-1])
         return int(self.rates.steps[last_peak]), int(self.rates.steps[above_limit[-1] + 1])
 
-    def falls(self) -> FloatArray:
+    def stair_fall_steps(self) -> FloatArray:
         """Return the steps, shape (n,), at which a staircase schedule lowers the learning rate; empty for other schedules."""
-        if len(self.rates) < MIN_RATES:
+        if len(self.rates) < MIN_LOGGED_RATES:
             return np.empty(0)
-        first = int(np.argmax(self.shares >= 1 - _MAX_RATE_VARIATION))
-        values = np.maximum(self.rates.values[first:], _MIN_PEAK_RATE)
+        first = int(np.argmax(self.shares_of_peak >= 1 - _MAX_CONSTANT_RATE_VARIATION))
+        values = np.maximum(self.rates.values[first:], _MIN_PEAK_LEARNING_RATE)
         moves = values[1:] / values[:-1] - 1
         falls = moves <= -_MIN_STAIR_FALL
-        is_flat = np.abs(moves) <= _MAX_RATE_VARIATION
+        is_flat = np.abs(moves) <= _MAX_CONSTANT_RATE_VARIATION
         if not (falls | is_flat).all() or 4 * falls.sum() > len(moves):
             return np.empty(0)
         return self.rates.steps[first + 1 :][falls].astype(np.float64)
 
 
 @computed
-def read(study: Study, trial: Trial) -> Schedule:
+def read_schedule(study: Study, trial: Trial) -> Schedule:
     rates, cost = study.curve(trial, "learning_rate").finite, study.cost_curve(trial)
-    return Schedule(trial, _find_schedule_kind(study, trial), Curve.empty() if _ends_early(rates, cost) else rates)
+    return Schedule(
+        trial, _find_schedule_kind(study, trial), Curve.empty() if _do_rates_end_early(rates, cost) else rates
+    )
 
 
-def _ends_early(rates: Curve, cost: Curve) -> bool:
+def _do_rates_end_early(rates: Curve, cost: Curve) -> bool:
     """Return True if learning rates were logged only for an early part of training, so that they do not show the schedule.
 
     Learning rates and costs may count steps in different units, so their times are compared if they are known.
@@ -131,19 +133,19 @@ def _ends_early(rates: Curve, cost: Curve) -> bool:
     if not len(rates) or not len(cost):
         return False
     ends = [(c.times[-1] if math.isfinite(rates.times[-1] * cost.times[-1]) else c.steps[-1]) for c in (rates, cost)]
-    return bool(ends[0] < _MIN_LOGGED_SHARE * ends[1])
+    return bool(ends[0] < _MIN_LOGGED_TRAINING_SHARE * ends[1])
 
 
 def reason_schedule_unknown(study: Study, trials: Sequence[Trial]) -> str:
     """Return a clause that says why logged learning rates do not show the schedules of the given trials; empty if they do."""
-    if any(len(read(study, t).rates) >= MIN_RATES for t in trials):
+    if any(len(read_schedule(study, t).rates) >= MIN_LOGGED_RATES for t in trials):
         return ""
     logged = [c for t in trials if len(c := study.curve(t, "learning_rate").finite)]
     if not logged:
         return "no good trial logged its learning rate"
     most = max(len(c) for c in logged)
-    if most < MIN_RATES:
-        return f"no good trial logged more than {count(most, 'learning rate')}, and a schedule needs {MIN_RATES}"
+    if most < MIN_LOGGED_RATES:
+        return f"no good trial logged more than {count(most, 'learning rate')}, and a schedule needs {MIN_LOGGED_RATES}"
     last = max(int(c.steps[-1]) for c in logged)
     return f"the good trials logged their learning rate up to step {last:,} only, far from the end of training"
 
@@ -154,14 +156,14 @@ def needs_no_schedule(trial: Trial) -> bool:
     return any("schedulefree" in name.lower().replace("_", "").replace("-", "") for name in optimizers)
 
 
-def is_known(study: Study, trial: Trial) -> bool:
+def is_schedule_known(study: Study, trial: Trial) -> bool:
     """Return True if logged learning rates, or a logged kind of schedule, show the trial's schedule."""
-    return len(study.curve(trial, "learning_rate").finite) >= MIN_RATES or bool(_logged_schedule_kind(trial))
+    return len(study.curve(trial, "learning_rate").finite) >= MIN_LOGGED_RATES or bool(_logged_schedule_kind(trial))
 
 
 def _find_schedule_kind(study: Study, trial: Trial) -> str | None:
     kind = _logged_schedule_kind(trial) or str((study.spec.schedule or {}).get("kind", ""))
-    return parse_kind(kind) if kind else None
+    return parse_schedule_kind(kind) if kind else None
 
 
 def _logged_schedule_kind(trial: Trial) -> str:
@@ -171,15 +173,16 @@ def _logged_schedule_kind(trial: Trial) -> str:
     except (ValueError, AttributeError):
         kind = ""
     for name, value in trial.params.items():
-        if not kind and isinstance(value, str | bool) and (words := set(words_of(name))) <= _SCHEDULE_WORDS:
+        if not kind and isinstance(value, str | bool) and (words := set(words_of_name(name))) <= _SCHEDULE_WORDS:
             schedule_words = words & {"scheduler", "schedule"}
             kind = (
                 str(value)
-                if schedule_words or (words & {"decay", "annealing"} and parse_kind(str(value)) in _KINDS)
+                if schedule_words
+                or (words & {"decay", "annealing"} and parse_schedule_kind(str(value)) in _SCHEDULE_KINDS)
                 else kind
             )
         elif not kind and as_number(value) > 0:
-            kind = _schedule_kind_in_name(set(words_of(name)))
+            kind = _schedule_kind_in_name(set(words_of_name(name)))
     return kind
 
 
@@ -190,33 +193,33 @@ def _schedule_kind_in_name(words: set[str]) -> str:
     """
     if _FINAL_PHASE_WORDS & words:
         return "other"
-    if not (_FALL_WORDS & words and _LENGTH_WORDS & words) or _OTHER_DECAYS & words:
+    if not (_RATE_DECAY_WORDS & words and _SCHEDULE_LENGTH_WORDS & words) or _OTHER_DECAY_WORDS & words:
         return ""
-    return next((kind for kind in _KINDS if kind in words), "")
+    return next((kind for kind in _SCHEDULE_KINDS if kind in words), "")
 
 
-def possible_decays(trial: Trial) -> list[str]:
+def possible_decay_names(trial: Trial) -> list[str]:
     """Return the names of the trial's hyperparameters that may lower the learning rate by an unknown amount."""
-    positive = {name: set(words_of(name)) for name, value in trial.params.items() if as_number(value) > 0}
-    return [name for name, words in positive.items() if _FALL_WORDS & words and not _OTHER_DECAYS & words]
+    positive = {name: set(words_of_name(name)) for name, value in trial.params.items() if as_number(value) > 0}
+    return [name for name, words in positive.items() if _RATE_DECAY_WORDS & words and not _OTHER_DECAY_WORDS & words]
 
 
-def parse_kind(text: str) -> str:
+def parse_schedule_kind(text: str) -> str:
     """Return the kind of schedule for its name in a script or study file, such as "constant" for "constant_with_warmup"."""
     text = text.lower().removeprefix("warmup+")
-    if text in _OFF_WORDS:
+    if text in _NO_SCHEDULE_WORDS:
         return "constant"
     if "piecewise" in text:
         return "step"
-    return next((kind for kind in _KINDS if kind in text), "constant" if "const" in text else "other")
+    return next((kind for kind in _SCHEDULE_KINDS if kind in text), "constant" if "const" in text else "other")
 
 
 def schedules_of_good_trials(study: Study, reach: float, best: int) -> list[Schedule]:
     """Return the learning-rate schedules of the best `best` good trials, best trial first."""
-    return [read(study, trial) for trial in good_trials(study, reach)[:best]]
+    return [read_schedule(study, trial) for trial in good_trials(study, reach)[:best]]
 
 
-def rate_at_end(study: Study, trial: Trial) -> float:
+def final_rate_share(study: Study, trial: Trial) -> float:
     """Return the final learning rate of the trial as a share of its peak; NaN if no learning rate was logged at the end."""
-    rates = read(study, trial).rates.values
+    rates = read_schedule(study, trial).rates.values
     return float(rates[-1] / rates.max()) if len(rates) > 1 and rates.max() > 0 else math.nan

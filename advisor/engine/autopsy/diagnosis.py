@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from advisor.model.autopsy import BatchPlace, ForwardFault, HistoryRow, Record
+from advisor.model.autopsy import AutopsyRecord, BatchFacts, ForwardFault, HistoryRow
 from advisor.model.words import count, share
 
 Certainty = Literal["certain", "likely", "open"]
 
-HUGE_BATCH = 1e3
+MIN_OUTLIER_BATCH_RATIO = 1e3
 """A batch counts as the cause if its largest absolute value is at least this multiple of the largest value in the following
 batches."""
 GROWTH, RISING_STEPS = 100.0, 2
 """A training run counts as diverged if its gradient norm exceeds `GROWTH` times the usual norm, and stays above `GROWTH` / 10
 times the usual norm for at least `RISING_STEPS` steps."""
-MAX_UPDATE_RATIO = 3.0
+MAX_UPDATE_NORM_RATIO = 3.0
 """At a suitable learning rate, the norm of an update is at most this multiple of the norm of all parameters."""
-MAX_GAIN = 10.0
+MAX_INITIAL_WEIGHT_GAIN = 10.0
 """Maximum gain (`TensorFacts.gain`) of a correctly initialised weight matrix at the first steps."""
 FIRST_STEPS, EARLY_STEPS = 3, 100
 """(Number of first steps in which a wrong initialisation alone causes non-finite values, number of first steps in which it
@@ -42,7 +42,7 @@ _SINGULAR_DERIVATIVES = {
     "Asin": "the derivative of asin is infinite at -1 and 1",
     "Atan2": "the derivative of atan2 does not exist at (0, 0)",
 }
-_NARROW_DTYPES = ("float16", "bfloat16")
+_HALF_PRECISION_DTYPES = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Diagnosis:
     advice: str
 
 
-def diagnose(record: Record) -> Diagnosis:
+def diagnose(record: AutopsyRecord) -> Diagnosis:
     """Run the checks in order, and return the first cause that the record shows."""
     for check in _DIAGNOSTIC_CHECKS:
         if (found := check(record)) is not None:
@@ -69,10 +69,10 @@ def diagnose(record: Record) -> Diagnosis:
 # The batch.
 
 
-def _diagnose_batch(record: Record) -> Diagnosis | None:
+def _diagnose_batch(record: AutopsyRecord) -> Diagnosis | None:
     for place in (record, *record.spikes):
         for tensor in place.batch or ():
-            where = f"{(f'tensor {tensor.name}' if tensor.name else 'the tensor')} of {_place(place)}"
+            where = f"{(f'tensor {tensor.name}' if tensor.name else 'the tensor')} of {_batch_place_text(place)}"
             usual = [one for batch in place.following for one in batch if one.name == tensor.name]
             if tensor.bad and not any(one.bad for one in usual):
                 bad = f"The batch: {where} has {count(tensor.bad, 'non-finite value')}."
@@ -81,33 +81,33 @@ def _diagnose_batch(record: Record) -> Diagnosis | None:
                 ignored = f"The batch: all labels in {where} are -100, so the mean loss divides by 0."
                 return Diagnosis("batch", "certain", ignored, "Skip batches in which all labels are ignored.")
             largest = max((one.max or 0.0 for one in usual), default=0.0)
-            if tensor.max and largest and tensor.max > HUGE_BATCH * largest:
+            if tensor.max and largest and tensor.max > MIN_OUTLIER_BATCH_RATIO * largest:
                 huge = f"The batch: {where} has a value of size {tensor.max:.3g}; later batches reach {largest:.3g}."
                 return Diagnosis("batch", "certain", huge, "Repair these examples, or clip the inputs.")
     return None
 
 
-def _place(place: BatchPlace) -> str:
+def _batch_place_text(place: BatchFacts) -> str:
     return f"step {place.step:,} (batch {place.number or 0:,} of epoch {place.epoch or 0:,}, from 0)"
 
 
 # The optimizer.
 
 
-def _groups(record: Record) -> Iterator[tuple[str, dict[str, float]]]:
+def _optimizer_groups(record: AutopsyRecord) -> Iterator[tuple[str, dict[str, float]]]:
     for optimizer in record.optimizers:
         for group in optimizer.groups:
             yield optimizer.name, {k: float(v) for k, v in group.items() if isinstance(v, (int, float))}
 
 
-def _diagnose_learning_rate(record: Record) -> Diagnosis | None:
-    if any(not math.isfinite(group.get("lr", 0.0)) for _, group in _groups(record)):
+def _diagnose_learning_rate(record: AutopsyRecord) -> Diagnosis | None:
+    if any(not math.isfinite(group.get("lr", 0.0)) for _, group in _optimizer_groups(record)):
         return Diagnosis("rate", "certain", "The learning rate is not finite.", "Repair the schedule.")
     return None
 
 
-def _diagnose_epsilon(record: Record) -> Diagnosis | None:
-    names = [name for name, group in _groups(record) if group.get("eps") == 0]
+def _diagnose_epsilon(record: AutopsyRecord) -> Diagnosis | None:
+    names = [name for name, group in _optimizer_groups(record) if group.get("eps") == 0]
     if not names or not record.parameters.bad:
         return None
     explained = max((o.state.explained or 0.0 for o in record.optimizers), default=0.0)
@@ -116,7 +116,7 @@ def _diagnose_epsilon(record: Record) -> Diagnosis | None:
     return Diagnosis("optimizer", certainty, culprit, "Set eps to 1e-8 or more.")
 
 
-def _diagnose_accumulation(record: Record) -> Diagnosis | None:
+def _diagnose_accumulation(record: AutopsyRecord) -> Diagnosis | None:
     counts, versions = record.counts, record.grad_versions
     per_step = max(counts.backwards / max(counts.steps, 1), 1) + (counts.clips > 0)
     if counts.steps < 4 or not versions or not _has_grown(record):
@@ -127,7 +127,7 @@ def _diagnose_accumulation(record: Record) -> Diagnosis | None:
     return None
 
 
-def _diagnose_loss_scale(record: Record) -> Diagnosis | None:
+def _diagnose_loss_scale(record: AutopsyRecord) -> Diagnosis | None:
     passed, logged = record.losses
     ratio = passed / logged if math.isfinite(passed) and math.isfinite(logged) and logged else 0.0
     rows = record.history.before
@@ -146,13 +146,13 @@ def _diagnose_loss_scale(record: Record) -> Diagnosis | None:
     return None
 
 
-def _is_logged_loss_finite(record: Record) -> bool:
+def _is_logged_loss_finite(record: AutopsyRecord) -> bool:
     return any(
         row.step == record.step and row.loss is not None and math.isfinite(row.loss) for row in record.history.after
     )
 
 
-def _diagnose_fixed_loss_scale(record: Record) -> Diagnosis | None:
+def _diagnose_fixed_loss_scale(record: AutopsyRecord) -> Diagnosis | None:
     graph, gradients = record.graph, record.gradients
     if graph is None or gradients is None or gradients.bad < gradients.tensors or not _is_logged_loss_finite(record):
         return None
@@ -166,8 +166,8 @@ def _diagnose_fixed_loss_scale(record: Record) -> Diagnosis | None:
     return Diagnosis("loss scale", "likely", text, "Lower the loss scale, or let torch.amp.GradScaler choose it.")
 
 
-def _diagnose_weight_decay(record: Record) -> Diagnosis | None:
-    for _, group in _groups(record):
+def _diagnose_weight_decay(record: AutopsyRecord) -> Diagnosis | None:
+    for _, group in _optimizer_groups(record):
         product = group.get("lr", 0.0) * group.get("weight_decay", 0.0)
         if product > MAX_RATE_TIMES_DECAY:
             culprit = (
@@ -180,24 +180,22 @@ def _diagnose_weight_decay(record: Record) -> Diagnosis | None:
 # Checks of the initialisation and of divergence.
 
 
-def _diagnose_initialisation(record: Record) -> Diagnosis | None:
-    largest = max(record.start, key=lambda tensor: tensor.gain, default=None)
-    if largest is None or not largest.gain > MAX_GAIN or record.step > EARLY_STEPS:
+def _diagnose_initialisation(record: AutopsyRecord) -> Diagnosis | None:
+    largest = max(record.start, key=lambda tensor: tensor.weight_gain, default=None)
+    if largest is None or not largest.weight_gain > MAX_INITIAL_WEIGHT_GAIN or record.step > EARLY_STEPS:
         return None
     if record.step >= FIRST_STEPS and not _has_grown(record):
         return None
-    culprit = (
-        f"The initialisation: {largest.name} began at size {largest.rms:.3g}, {largest.gain:.3g} times a usual one."
-    )
+    culprit = f"The initialisation: {largest.name} began at size {largest.rms:.3g}, {largest.weight_gain:.3g} times a usual one."
     return Diagnosis("initialisation", "likely", culprit, "Initialise the layer with a gain near 1.")
 
 
-def _has_grown(record: Record) -> bool:
+def _has_grown(record: AutopsyRecord) -> bool:
     """Return whether the gradient norm or the absolute loss grew over several steps before the first non-finite value."""
     return any(_is_growing(values) for values in _loss_and_norm_series(record))
 
 
-def _loss_and_norm_series(record: Record) -> Iterator[list[float]]:
+def _loss_and_norm_series(record: AutopsyRecord) -> Iterator[list[float]]:
     rows: tuple[HistoryRow, ...] = record.history.before
     yield [row.grad_norm for row in rows if row.grad_norm is not None]
     yield [abs(row.loss) for row in rows if row.loss is not None]
@@ -215,8 +213,8 @@ def _is_growing(values: list[float]) -> bool:
     return max(values[-3:]) > GROWTH * usual > 0 and rising >= RISING_STEPS
 
 
-def _divergence(record: Record) -> Diagnosis | None:
-    grew, weight = _has_grown(record), _grown_weight(record)
+def _diagnose_divergence(record: AutopsyRecord) -> Diagnosis | None:
+    grew, weight = _has_grown(record), _find_grown_weight(record)
     if not grew and weight is None:
         return None
     values = next((series for series in _loss_and_norm_series(record) if _is_growing(series)), [])
@@ -233,7 +231,7 @@ def _divergence(record: Record) -> Diagnosis | None:
     return Diagnosis("rate", "likely", culprit, f"Lower the learning rate{hint}.")
 
 
-def _grown_weight(record: Record) -> str | None:
+def _find_grown_weight(record: AutopsyRecord) -> str | None:
     """Return the name of a weight that grew `GROWTH`-fold within the first steps; None if there is none. The first few steps
     are too few to show growth of the gradient norm or the loss."""
     if record.step > FIRST_STEPS:
@@ -241,7 +239,7 @@ def _grown_weight(record: Record) -> str | None:
     rows = [(row.learning_rate or 0.0) * (row.grad_norm or 0.0) for row in record.history.before]
     if (
         any(o.name == "SGD" for o in record.optimizers)
-        and max(rows, default=0.0) > MAX_UPDATE_RATIO * record.start_norm > 0
+        and max(rows, default=0.0) > MAX_UPDATE_NORM_RATIO * record.start_norm > 0
     ):
         return "the whole model"
     start = {tensor.name: tensor.rms for tensor in record.start}
@@ -255,7 +253,7 @@ def _grown_weight(record: Record) -> str | None:
 # Tensors and operations.
 
 
-def _diagnose_layer(record: Record) -> Diagnosis | None:
+def _diagnose_layer(record: AutopsyRecord) -> Diagnosis | None:
     bad = record.parameters
     if record.late or not bad.first:
         return None
@@ -272,7 +270,7 @@ def _diagnose_layer(record: Record) -> Diagnosis | None:
     )
 
 
-def _diagnose_buffer(record: Record) -> Diagnosis | None:
+def _diagnose_buffer(record: AutopsyRecord) -> Diagnosis | None:
     if record.parameters.bad and not record.late:
         return None
     frozen = [buffer for buffer in record.buffers if not buffer.training]
@@ -284,21 +282,21 @@ def _diagnose_buffer(record: Record) -> Diagnosis | None:
     return Diagnosis("buffer", "certain", text, "Restore the buffer from a good checkpoint, or recompute it.")
 
 
-def _forward_fault(record: Record) -> ForwardFault | None:
+def _forward_fault(record: AutopsyRecord) -> ForwardFault | None:
     """Return the first non-finite result of the forward pass; None if non-finite parameters caused it."""
     return None if record.parameters.bad else record.forward_fault
 
 
-def _precision(record: Record) -> Diagnosis | None:
+def _diagnose_precision(record: AutopsyRecord) -> Diagnosis | None:
     fault = _forward_fault(record)
-    if fault is None or fault.dtype not in _NARROW_DTYPES or fault.why not in ("result", "exp overflows"):
+    if fault is None or fault.dtype not in _HALF_PRECISION_DTYPES or fault.why not in ("result", "exp overflows"):
         return None
     limit = "65,504" if fault.dtype == "float16" else "3.4e38"
     text = f"The precision: {fault.operation}{_locate(fault.after, fault.before)} exceeds {limit}, the limit of {fault.dtype}."
     return Diagnosis("precision", "likely", text, "Compute this part in float32, or use bfloat16 in place of float16.")
 
 
-def _forward(record: Record) -> Diagnosis | None:
+def _diagnose_forward_pass(record: AutopsyRecord) -> Diagnosis | None:
     fault = _forward_fault(record)
     if fault is None:
         return None
@@ -318,7 +316,7 @@ def _forward(record: Record) -> Diagnosis | None:
     return Diagnosis("operation", "likely", text, "Check the arguments of this operation.")
 
 
-def _diagnose_backward(record: Record) -> Diagnosis | None:
+def _diagnose_backward_pass(record: AutopsyRecord) -> Diagnosis | None:
     graph, gradients = record.graph, record.gradients
     if graph is None or gradients is None or (record.parameters.bad and not record.late):
         return None
@@ -350,7 +348,7 @@ def _locate(after: str | None, before: str | None) -> str:
     return "".join(f" {place}" for place in places if place) + ("" if before else " (in the loss)" if after else "")
 
 
-def _unknown_cause(record: Record) -> Diagnosis:
+def _unknown_cause(record: AutopsyRecord) -> Diagnosis:
     needs = ['the batch (autopsy="batch" keeps it)'] if record.batch is None else []
     needs += ["the batches of the other ranks"] if record.ranks > 1 else []
     needs += ["the forward pass (replay the step)"] if record.late else []
@@ -366,7 +364,7 @@ def _unknown_cause(record: Record) -> Diagnosis:
     )
 
 
-_DIAGNOSTIC_CHECKS: tuple[Callable[[Record], Diagnosis | None], ...] = (
+_DIAGNOSTIC_CHECKS: tuple[Callable[[AutopsyRecord], Diagnosis | None], ...] = (
     _diagnose_learning_rate,
     _diagnose_batch,
     _diagnose_epsilon,
@@ -374,11 +372,11 @@ _DIAGNOSTIC_CHECKS: tuple[Callable[[Record], Diagnosis | None], ...] = (
     _diagnose_loss_scale,
     _diagnose_accumulation,
     _diagnose_initialisation,
-    _divergence,
+    _diagnose_divergence,
     _diagnose_buffer,
     _diagnose_layer,
-    _precision,
-    _forward,
-    _diagnose_backward,
+    _diagnose_precision,
+    _diagnose_forward_pass,
+    _diagnose_backward_pass,
     _diagnose_fixed_loss_scale,
 )

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from advisor.engine.autopsy.diagnosis import Diagnosis
-from advisor.model.autopsy import HistoryRow, Record
+from advisor.model.autopsy import AutopsyRecord, HistoryRow
 
 REPLAY = "ADVISOR_AUTOPSY=replay"
 """Setting of an environment variable that makes the training hook check each value immediately
@@ -27,12 +27,12 @@ class RunFacts:
     has_batches: bool = False
 
 
-def summary(record: Record, diagnosis: Diagnosis, run: RunFacts) -> list[str]:
+def summary_lines(record: AutopsyRecord, diagnosis: Diagnosis, run: RunFacts) -> list[str]:
     """Return the lines that summarise the diagnosis."""
     return [
-        f"{run.name} ({run.run_id}): {_event(record)}.",
+        f"{run.name} ({run.run_id}): {_event_text(record)}.",
         f"{diagnosis.culprit} ({_CERTAINTY_TEXTS[diagnosis.certainty]})",
-        f"Before: {_state(record)}.",
+        f"Before: {_state_text(record)}.",
         f"Do: {diagnosis.advice}",
         f"Replay: {replay(record, run)}.",
     ]
@@ -41,7 +41,7 @@ def summary(record: Record, diagnosis: Diagnosis, run: RunFacts) -> list[str]:
 _CERTAINTY_TEXTS = {"certain": "certain", "likely": "likely, not certain", "open": "open"}
 
 
-def _event(record: Record) -> str:
+def _event_text(record: AutopsyRecord) -> str:
     metric = {"loss": "the loss", "grad_norm": "the gradient norm"}.get(record.metric, "the loss or the gradient norm")
     value = record.value or "not finite"
     of = f" of {record.max_train_steps:,}" if record.max_train_steps else ""
@@ -53,9 +53,9 @@ def _event(record: Record) -> str:
     return f"{metric} became {value} at step {record.step:,}{of}{seen}"
 
 
-def _state(record: Record) -> str:
+def _state_text(record: AutopsyRecord) -> str:
     rows = record.history.before
-    parts = [_row(rows[-1]), _describe_norm_trend(rows)] if rows else ["no step had a finite loss"]
+    parts = [_history_row_text(rows[-1]), _describe_norm_trend(rows)] if rows else ["no step had a finite loss"]
     if record.gradients is not None:
         parts.append(f"{record.gradients.bad} of {record.gradients.tensors} gradients not finite")
     when = f" {record.lag:,} steps later" if record.late else ""
@@ -63,7 +63,7 @@ def _state(record: Record) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _row(row: HistoryRow) -> str:
+def _history_row_text(row: HistoryRow) -> str:
     values = {"loss": row.loss, "gradient norm": row.grad_norm, "rate": row.learning_rate, "loss scale": row.loss_scale}
     shown = ", ".join(f"{name} {value:.3g}" for name, value in values.items() if value is not None)
     return f"step {row.step:,} had {shown}"
@@ -80,7 +80,7 @@ def _describe_norm_trend(rows: tuple[HistoryRow, ...]) -> str:
     return f"the gradient norm grew {last / usual:.3g}-fold within {max(steps, 1)} steps"
 
 
-def replay(record: Record, run: RunFacts) -> str:
+def replay(record: AutopsyRecord, run: RunFacts) -> str:
     """Return instructions to repeat the training run up to the step of the record."""
     start = f"from {run.checkpoint}" if run.checkpoint else "from the start"
     seed = f", with seed {run.seed}" if run.seed else ""
@@ -89,7 +89,7 @@ def replay(record: Record, run: RunFacts) -> str:
     return f"{start}{seed}, to step {record.step:,}: {command}{batches}"
 
 
-def as_json(record: Record, diagnosis: Diagnosis, run: RunFacts) -> dict[str, object]:
+def diagnosis_as_json(record: AutopsyRecord, diagnosis: Diagnosis, run: RunFacts) -> dict[str, object]:
     """Return the diagnosis as plain values for JSON."""
     last = record.history.before[-1] if record.history.before else None
     known = {} if last is None else {k: v for k, v in last.model_dump().items() if v is not None and math.isfinite(v)}

@@ -15,35 +15,35 @@ import numpy as np
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import ties
 from advisor.computed.steps import schedules
-from advisor.engine.guard.policy import Policy, Progress
-from advisor.engine.guard.replay import Stopper, not_finite, replay
-from advisor.engine.guard.verdicts import MAX_LENGTH_DIFFERENCE, MAX_LENGTH_EXCESS
+from advisor.engine.guard.policy import Policy, TrialProgress
+from advisor.engine.guard.replay import Stopper, not_finite, replay_trials
+from advisor.engine.guard.verdicts import MAX_RELATIVE_LENGTH_DIFFERENCE, MAX_RELATIVE_LENGTH_EXCESS
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import Message, MessageField, Percent, say
 from advisor.model.study import Study, Trial
 
 MIN_TRIALS = 8
 """Minimum number of complete trials to replay a study."""
-BEST = 5
+PROTECTED_BEST_TRIALS = 5
 """Number of best trials that an early-stopping method should not stop."""
-MIN_REPLAYED_SHARE = 0.9
+MIN_REPLAYED_TRIAL_SHARE = 0.9
 """Minimum share of the trained trials that can be replayed; if more trials are missing, the result of the replay is unreliable."""
-MAX_EVALUATIONS = 20_000
+MAX_EVALUATIONS_PER_STUDY = 20_000
 """Maximum number of evaluations in the replayed trials. Replaying this number of evaluations takes about two seconds."""
 MAX_TRIAL_ORDERS = 5
 """Maximum number of trial orders to replay: the actual order, and random orders. The order matters, because a method decides on
 a trial by comparing it with earlier trials."""
-MAX_REPLAYED_EVALUATIONS = 50_000
+MAX_EVALUATIONS_OVER_ORDERS = 50_000
 """Maximum number of evaluations to replay, summed over all orders."""
-WARMUPS = (0.25, 0.5, 0.75)
+PRUNING_WARMUP_SHARES = (0.25, 0.5, 0.75)
 """The median pruner stops no trial before this share of the training; we replay it once for each share."""
 ETA = 3
 """Reduction factor of the successive-halving method."""
-STARTUP_TRIALS = 5
+PRUNING_STARTUP_TRIALS = 5
 """Number of trials that must be complete before the median pruner stops a trial; Optuna's default."""
 
 
-class Outcome(FrozenModel):
+class StoppingOutcome(FrozenModel):
     """The steps that one early-stopping method would have saved, and the number of best trials that it would have stopped."""
 
     name: str
@@ -68,8 +68,8 @@ class Hindsight(FrozenModel):
     """Number of best trials among which the replay counts the trials that each method would have stopped."""
     orders: int = 0
     """Number of orders in which the trials were replayed: the actual order, and random ones."""
-    guard: Outcome | None = None
-    others: tuple[Outcome, ...] = ()
+    guard: StoppingOutcome | None = None
+    others: tuple[StoppingOutcome, ...] = ()
     """Outcomes of other early-stopping methods, to compare with ours."""
     message: MessageField = Message(())
     """Result of the replay in two or three sentences; empty if the study cannot be replayed."""
@@ -80,8 +80,8 @@ def hindsight(study: Study) -> Hindsight | None:
     policy = Policy()
     if study.probe is not None or not any(len(study.cost_curve(t)) > 1 for t in study.trials):
         return None
-    found = _runs(study, policy)
-    if not isinstance(found, str) and (tied := ties.tie(study)) is not None:
+    found = _trials_to_replay(study, policy)
+    if not isinstance(found, str) and (tied := ties.reason_settings_tie(study)) is not None:
         found = f"the results do not rank the settings: {tied}"
     return Hindsight(reason=found) if isinstance(found, str) else _replay_guard(study, policy, found)
 
@@ -90,22 +90,24 @@ def hindsight(study: Study) -> Hindsight | None:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _ReplayedTrial:
     trial: Trial
-    progress: Progress
+    progress: TrialProgress
     whole: bool
     """True if the trial trained to its planned end."""
     began: float
     ended: float
 
 
-def _runs(study: Study, policy: Policy) -> list[_Run] | str:
+def _trials_to_replay(study: Study, policy: Policy) -> list[_ReplayedTrial] | str:
     """Return the trials to replay, in the order of their start; if the study cannot be replayed, return the reason."""
     own = [t for t in study.trials if t.round is None and t.status != "no_data"]
     if any(t.status == "running" for t in own):
         return "trials still run"
     trained = [t for t in own if len(study.cost_curve(t))]
-    kinds = Counter((study.planned_steps(t), schedules.read(study, t).noted) for t in trained if _is_complete(t))
+    kinds = Counter(
+        (study.planned_steps(t), schedules.read_schedule(study, t).logged_kind) for t in trained if _is_complete(t)
+    )
     if not kinds:
         return "no trial is complete"
     length, kind = kinds.most_common(1)[0][0]
@@ -114,9 +116,9 @@ def _runs(study: Study, policy: Policy) -> list[_Run] | str:
     runs = [
         run
         for t in trained
-        if abs(study.planned_steps(t) - length) <= MAX_LENGTH_DIFFERENCE * length
-        and schedules.read(study, t).noted == kind
-        if (run := _run(study, t)) is not None
+        if abs(study.planned_steps(t) - length) <= MAX_RELATIVE_LENGTH_DIFFERENCE * length
+        and schedules.read_schedule(study, t).logged_kind == kind
+        if (run := _trial_to_replay(study, t)) is not None
     ]
     return _reason_against_replay(policy, runs, len(trained)) or sorted(runs, key=lambda r: (r.began, r.trial.index))
 
@@ -125,33 +127,33 @@ def _is_complete(trial: Trial) -> bool:
     return trial.status in ("complete", "not_learned")
 
 
-def _run(study: Study, trial: Trial) -> _Run | None:
+def _trial_to_replay(study: Study, trial: Trial) -> _ReplayedTrial | None:
     """Return the trial's data for the replay; None if the trial was cut short, because the rest of its curve is unknown."""
     if not _is_complete(trial) and trial.status not in ("diverged", "infeasible"):
         return None
     curve = study.cost_curve(trial)
-    progress = Progress(curve.steps, curve.values, study.planned_steps(trial))
+    progress = TrialProgress(curve.steps, curve.values, study.planned_steps(trial))
     began, ended = (math.nan if time is None else time for time in (trial.started, trial.ended))
-    return _Run(trial, progress, _is_complete(trial) and bool(np.isfinite(progress.best[-1])), began, ended)
+    return _ReplayedTrial(trial, progress, _is_complete(trial) and bool(np.isfinite(progress.best[-1])), began, ended)
 
 
-def _reason_against_replay(policy: Policy, runs: Sequence[_Run], trained: int) -> str:
+def _reason_against_replay(policy: Policy, runs: Sequence[_ReplayedTrial], trained: int) -> str:
     """Return the reason why these trials cannot be replayed; an empty string if they can be replayed."""
     whole = [r.progress for r in runs if r.whole]
-    if len(whole) < MIN_TRIALS or not policy.enough_evaluations(whole):
+    if len(whole) < MIN_TRIALS or not policy.has_enough_evaluations(whole):
         return f"fewer than {MIN_TRIALS} complete trials have {policy.evaluations} evaluations and the same length and schedule"
-    if len(runs) < MIN_REPLAYED_SHARE * trained:
+    if len(runs) < MIN_REPLAYED_TRIAL_SHARE * trained:
         return f"{trained - len(runs)} of {trained} trials were cut short or have another length or schedule"
-    if any(p.steps[-1] > (1 + MAX_LENGTH_EXCESS) * p.length for p in whole):
+    if any(p.steps[-1] > (1 + MAX_RELATIVE_LENGTH_EXCESS) * p.length for p in whole):
         return "some trials trained beyond their planned length"
     if not all(r.began < r.ended for r in runs):
         return "the times at which trials began and ended are unknown"
-    if sum(len(r.progress.steps) for r in runs) > MAX_EVALUATIONS:
-        return f"the trials have more than {MAX_EVALUATIONS:,} evaluations"
+    if sum(len(r.progress.steps) for r in runs) > MAX_EVALUATIONS_PER_STUDY:
+        return f"the trials have more than {MAX_EVALUATIONS_PER_STUDY:,} evaluations"
     return ""
 
 
-def concurrency(times: Sequence[tuple[float, float]]) -> int:
+def mean_concurrency(times: Sequence[tuple[float, float]]) -> int:
     """Return the mean number of overlapping (start, end) intervals, over the times with at least one interval; at least 1."""
     busy, until = 0.0, -math.inf
     for began, ended in sorted(times):
@@ -170,8 +172,8 @@ def median_stopper(warmup: float) -> Stopper:
     Afterwards, it stops a trial whose best cost is above the median cost of the complete trials at the same evaluation.
     """
 
-    def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
-        if len(completed) < STARTUP_TRIALS or trial.steps[at] < warmup * trial.length:
+    def stops(trial: TrialProgress, at: int, completed: Sequence[TrialProgress]) -> bool:
+        if len(completed) < PRUNING_STARTUP_TRIALS or trial.steps[at] < warmup * trial.length:
             return False
         known = [cost for t in completed if at < len(t.costs) and not math.isnan(cost := t.costs[at])]
         return bool(known) and not trial.best[at] <= statistics.median(known)
@@ -190,7 +192,7 @@ def halving_stopper(eta: int) -> Stopper:
     costs: list[list[float]] = [[] for _ in rungs]
     reached: dict[int, int] = {}
 
-    def stops(trial: Progress, at: int, _: Sequence[Progress]) -> bool:
+    def stops(trial: TrialProgress, at: int, _: Sequence[TrialProgress]) -> bool:
         cost = float(trial.costs[at])
         while (rung := reached.get(id(trial), 0)) < len(rungs) and trial.steps[at] >= trial.length / rungs[rung]:
             if math.isnan(cost):
@@ -204,13 +206,13 @@ def halving_stopper(eta: int) -> Stopper:
     return stops
 
 
-def _guard(policy: Policy, runs: Sequence[_Run]) -> Stopper:
+def _guard_stopper_for_trials(policy: Policy, runs: Sequence[_ReplayedTrial]) -> Stopper:
     """Return a stopper that decides in the same way as the option `--stop-doomed` of `advisor run`. If a setting was trained
     with several seeds, the stopper stops a trial of this setting only if the trial's objective is not finite."""
     settings = [r.trial.params for r in runs]
     repeated = {id(r.progress) for r in runs if settings.count(r.trial.params) > 1}
 
-    def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
+    def stops(trial: TrialProgress, at: int, completed: Sequence[TrialProgress]) -> bool:
         doomed = id(trial) not in repeated and policy.bounds_if_doomed(trial, at, completed) is not None
         return doomed or not_finite(trial, at)
 
@@ -220,10 +222,10 @@ def _guard(policy: Policy, runs: Sequence[_Run]) -> Stopper:
 def _restrict_to_complete_siblings(whole: set[int], stopper: Stopper) -> Stopper:
     """Return a stopper that calls `stopper` with only those completed trials that trained to their planned end, because failed
     trials do not count as siblings."""
-    siblings: list[Progress] = []
+    siblings: list[TrialProgress] = []
     seen = 0
 
-    def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
+    def stops(trial: TrialProgress, at: int, completed: Sequence[TrialProgress]) -> bool:
         nonlocal seen
         siblings.extend(t for t in completed[seen:] if id(t) in whole)
         seen = len(completed)
@@ -235,13 +237,13 @@ def _restrict_to_complete_siblings(whole: set[int], stopper: Stopper) -> Stopper
 # --- the result -----------------------------------------------------------------------------------------------------------------
 
 
-def _replay_guard(study: Study, policy: Policy, runs: Sequence[_Run]) -> Hindsight:
+def _replay_guard(study: Study, policy: Policy, runs: Sequence[_ReplayedTrial]) -> Hindsight:
     trials = [r.progress for r in runs]
     whole = {id(r.progress) for r in runs if r.whole}
-    workers = concurrency([(r.began, r.ended) for r in runs])
-    ways = {"guard": lambda: _guard(policy, runs), **other_stoppers()}
-    guard, *others = outcomes(trials, whole, ways, workers, noise=_seed_noise(study))
-    best, orders = min(BEST, len(whole)), len(_trial_orders(trials))
+    workers = mean_concurrency([(r.began, r.ended) for r in runs])
+    ways = {"guard": lambda: _guard_stopper_for_trials(policy, runs), **pruning_stoppers()}
+    guard, *others = replay_outcomes(trials, whole, ways, workers, noise=_seed_sd(study))
+    best, orders = min(PROTECTED_BEST_TRIALS, len(whole)), len(_trial_orders(trials))
     return Hindsight(
         trials=len(runs),
         workers=workers,
@@ -249,44 +251,47 @@ def _replay_guard(study: Study, policy: Policy, runs: Sequence[_Run]) -> Hindsig
         orders=orders,
         guard=guard,
         others=tuple(others),
-        message=_message(guard, others, best, orders),
+        message=_hindsight_message(guard, others, best, orders),
     )
 
 
-def other_stoppers() -> dict[str, Callable[[], Stopper]]:
+def pruning_stoppers() -> dict[str, Callable[[], Stopper]]:
     """Return {name: factory} of the early-stopping methods with which the guard is compared."""
     found: dict[str, Callable[[], Stopper]] = {
-        f"median pruning from {Percent(share)} of the training": partial(median_stopper, share) for share in WARMUPS
+        f"median pruning from {Percent(share)} of the training": partial(median_stopper, share)
+        for share in PRUNING_WARMUP_SHARES
     }
     return {**found, f"successive halving (eta {ETA})": partial(halving_stopper, ETA)}
 
 
-def outcomes(
-    trials: Sequence[Progress],
+def replay_outcomes(
+    trials: Sequence[TrialProgress],
     whole: set[int],
     ways: Mapping[str, Callable[[], Stopper]],
     workers: int,
     *,
     noise: float,
-) -> list[Outcome]:
+) -> list[StoppingOutcome]:
     """Replay each early-stopping method, and return its outcome.
 
     trials: in the order in which they began. whole: ids of the trials that trained to their planned end. ways: {name: factory}
     of the early-stopping methods. noise: maximum difference between two results that count as equal.
     """
     ranked = sorted((t for t in trials if id(t) in whole), key=lambda t: t.best[-1])
-    best, limit = ranked[:BEST], ranked[0].best[-1] + noise
+    best, limit = ranked[:PROTECTED_BEST_TRIALS], ranked[0].best[-1] + noise
     winners = [t for t in ranked if t.best[-1] <= limit]
     steps = sum(float(t.steps[-1]) for t in trials)
     orders = _trial_orders(trials)
 
-    def ends(make: Callable[[], Stopper], order: Sequence[Progress]) -> dict[Progress, int]:
-        return dict(zip(order, replay(order, _restrict_to_complete_siblings(whole, make()), workers), strict=True))
+    def ends(make: Callable[[], Stopper], order: Sequence[TrialProgress]) -> dict[TrialProgress, int]:
+        return dict(
+            zip(order, replay_trials(order, _restrict_to_complete_siblings(whole, make()), workers), strict=True)
+        )
 
-    def outcome(name: str, replays: Sequence[Mapping[Progress, int]]) -> Outcome:
+    def outcome(name: str, replays: Sequence[Mapping[TrialProgress, int]]) -> StoppingOutcome:
         saved = [sum(float(t.steps[-1] - t.steps[end - 1]) for t, end in found.items()) for found in replays]
         finished = [{t for t, end in found.items() if end == len(t.steps)} for found in replays]
-        return Outcome(
+        return StoppingOutcome(
             name=name,
             saved=statistics.median(saved) / steps,
             kept=not finished[0].isdisjoint(winners),
@@ -296,21 +301,21 @@ def outcomes(
     return [outcome(name, [ends(make, order) for order in orders]) for name, make in ways.items()]
 
 
-def _trial_orders(trials: Sequence[Progress]) -> list[Sequence[Progress]]:
+def _trial_orders(trials: Sequence[TrialProgress]) -> list[Sequence[TrialProgress]]:
     """Return the trials in the order of their start, and in random orders."""
-    count = MAX_REPLAYED_EVALUATIONS // sum(len(t.steps) for t in trials)
+    count = MAX_EVALUATIONS_OVER_ORDERS // sum(len(t.steps) for t in trials)
     rng = np.random.default_rng(0)
     others = [[trials[i] for i in rng.permutation(len(trials))] for _ in range(min(count, MAX_TRIAL_ORDERS) - 1)]
     return [trials, *others]
 
 
-def _seed_noise(study: Study) -> float:
+def _seed_sd(study: Study) -> float:
     """Return the standard deviation of results between seeds; 0 if it is unknown."""
-    variance = repeats.trial_variance([s for s in repeats.settings(study) if len(s.trials) > 1])
+    variance = repeats.variance_between_seeds([s for s in repeats.full_length_settings(study) if len(s.trials) > 1])
     return variance[0] if variance is not None else 0.0
 
 
-def _message(guard: Outcome, others: Sequence[Outcome], best: int, orders: int) -> Message:
+def _hindsight_message(guard: StoppingOutcome, others: Sequence[StoppingOutcome], best: int, orders: int) -> Message:
     result = " and would have kept the best result" if guard.kept else ", but would have lost the best result"
     if guard.kept and guard.lost:
         worst = f" in the worst of {orders} orders of the trials" if orders > 1 else ""
@@ -322,10 +327,10 @@ def _message(guard: Outcome, others: Sequence[Outcome], best: int, orders: int) 
     )
     if not guard.saved:
         first = say("In this study, the guard (`advisor run --stop-doomed`) would have stopped no trial early.")
-    return say("{first} {second}", first=first, second=_message_on_pruning(others, best, orders))
+    return say("{first} {second}", first=first, second=_pruning_message(others, best, orders))
 
 
-def _message_on_pruning(others: Sequence[Outcome], best: int, orders: int) -> Message:
+def _pruning_message(others: Sequence[StoppingOutcome], best: int, orders: int) -> Message:
     stopping, losing = [o for o in others if o.lost], [o for o in others if not o.kept]
     if losing:
         return say(

@@ -13,11 +13,11 @@ from advisor.engine.rule import Rule
 from advisor.model.message import Message
 from advisor.model.study import CurveBlock, Study, Trial
 
-MIN_SHARE_TO_JUDGE = 0.5
+MIN_TRAINED_SHARE = 0.5
 """Rules with `as_if_ended` judge a trial once it has trained for this share of its planned steps."""
 
 
-def running_notes(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Message, ...]:
+def running_trial_messages(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Message, ...]:
     """Return the messages of all rules that can judge a running trial (`while_running`). These rules judge a study that
     contains only this trial, as if the trial had stopped at its last step."""
     able = [rule for rule in rules if rule.while_running]
@@ -26,7 +26,7 @@ def running_notes(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Me
     alone = _study_of_trial(study, trial)
     verdicts = judge(alone, [rule for rule in able if not rule.as_if_ended], calibrate=False)
     steps, planned = study.cost_curve(trial).steps, study.planned_steps(trial)
-    if len(steps) and math.isfinite(planned) and steps[-1] >= MIN_SHARE_TO_JUDGE * planned:
+    if len(steps) and math.isfinite(planned) and steps[-1] >= MIN_TRAINED_SHARE * planned:
         verdicts += judge(
             _complete_trial_at(alone, int(steps[-1])), [rule for rule in able if rule.as_if_ended], calibrate=False
         )

@@ -13,7 +13,7 @@ from advisor.stats import reach
 
 
 @dataclass(frozen=True, eq=False)
-class Progress:
+class TrialProgress:
     """The evaluations of one trial, as costs (lower is better), sorted by step."""
 
     steps: IntArray | FloatArray
@@ -34,20 +34,22 @@ class Progress:
         return float(self.best[-1])
 
     @cached_property
-    def level(self) -> FloatArray:
+    def median_recent_costs(self) -> FloatArray:
         """Median of the last three costs up to each evaluation, shape (n,)."""
-        return reach.levels(self.costs)
+        return reach.running_medians(self.costs)
 
     @cached_property
     def extrapolated_gain(self) -> FloatArray:
         """Forecast at each evaluation, shape (n,): the decrease of cost until the end of training if the cost keeps falling at
         its steepest recent rate."""
         count = len(self.steps)
-        return np.array([reach.extrapolated_gain(self.steps, self.level, self.length, at) for at in range(count)])
+        return np.array(
+            [reach.extrapolated_gain(self.steps, self.median_recent_costs, self.length, at) for at in range(count)]
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ImprovementBounds:
     """The decrease of cost that a trial needs after an evaluation to become the best, and two bounds on the decrease that it
     can reach."""
 
@@ -56,14 +58,14 @@ class Bounds:
     """Lowest cost of the trial so far."""
     incumbent: float
     """Lowest cost of the completed siblings (trials with the same length and schedule)."""
-    later: float
+    largest_later_decrease: float
     """Largest decrease of cost of any completed sibling after this step. The decrease is measured from this trial's cost at
     this step or, if lower, from the sibling's cost at this step."""
-    extrapolated: float
+    extrapolated_decrease: float
     """Decrease of cost until the end of training if this trial's cost keeps falling at its steepest recent rate."""
 
     @property
-    def needed(self) -> float:
+    def needed_gain(self) -> float:
         """Decrease of cost that the trial needs to reach the best completed sibling."""
         return self.best - self.incumbent
 
@@ -88,7 +90,7 @@ class Policy:
     """Minimum number of siblings (completed trials with the same length and schedule) to judge a trial."""
     evaluations: int = 10
     """Minimum number of evaluations over a complete training run."""
-    in_a_row: int = 3
+    successive_evaluations: int = 3
     """Number of successive evaluations at which both bounds on the decrease of cost must rule the trial out."""
     exceedance: float = 0.1
     """Accepted probability that a ruled-out trial would still improve by more than `margin` times the largest later improvement
@@ -101,15 +103,17 @@ class Policy:
         """Return the factor by which to multiply the largest later improvement of this number of siblings."""
         return margin(siblings, self.exceedance)
 
-    def bounds_if_doomed(self, trial: Progress, at: int, siblings: Sequence[Progress]) -> Bounds | None:
+    def bounds_if_doomed(
+        self, trial: TrialProgress, at: int, siblings: Sequence[TrialProgress]
+    ) -> ImprovementBounds | None:
         """Return the bounds at evaluation `at` (0-based) if they rule out, at this and the preceding evaluations, that the
         trial becomes the best; else None.
 
         A trial that is ahead of half of its siblings at the same step is never ruled out, because few siblings show how a
         leading trial continues. siblings: completed trials.
         """
-        first = at - self.in_a_row + 1
-        if first < 0 or at + 1 < reach.MIN_POINTS or len(siblings) < self.siblings:
+        first = at - self.successive_evaluations + 1
+        if first < 0 or at + 1 < reach.MIN_SLOPE_POINTS or len(siblings) < self.siblings:
             return None
         incumbent = min(s.final for s in siblings)
         evaluations = range(at, first - 1, -1)
@@ -120,13 +124,13 @@ class Policy:
         bounds = None
         for k in evaluations:
             best, own = float(trial.best[k]), float(trial.extrapolated_gain[k])
-            costs = reach.lowest_costs_by(float(trial.steps[k]), completed)
-            later = reach.later_gain(best, costs, finals)
+            costs = reach.lowest_costs_until(float(trial.steps[k]), completed)
+            later = reach.largest_later_gain(best, costs, finals)
             if not best - incumbent > margin * later or best <= np.median(costs):
                 return None
-            bounds = bounds or Bounds(int(trial.steps[k]), best, incumbent, later, own)
+            bounds = bounds or ImprovementBounds(int(trial.steps[k]), best, incumbent, later, own)
         return bounds
 
-    def enough_evaluations(self, siblings: Sequence[Progress]) -> bool:
+    def has_enough_evaluations(self, siblings: Sequence[TrialProgress]) -> bool:
         """Return whether most siblings (comparable completed trials) have the required number of evaluations."""
         return bool(np.median([len(s.steps) for s in siblings]) >= self.evaluations)

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from advisor.engine.guard.policy import Policy, Progress
+from advisor.engine.guard.policy import Policy, TrialProgress
 
-Stopper: TypeAlias = Callable[[Progress, int, Sequence[Progress]], bool]
+Stopper: TypeAlias = Callable[[TrialProgress, int, Sequence[TrialProgress]], bool]
 """An early-stopping method: a function of (trial, 0-based evaluation, completed trials) that returns True to stop the trial
 after this evaluation."""
 
@@ -20,35 +20,35 @@ def guard_stopper(policy: Policy) -> Stopper:
 
     The stopper remembers completed trials, so their list may only grow between two calls.
     """
-    siblings: list[Progress] = []
+    siblings: list[TrialProgress] = []
     seen, enough = 0, False
 
-    def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
+    def stops(trial: TrialProgress, at: int, completed: Sequence[TrialProgress]) -> bool:
         nonlocal seen, enough
         if not_finite(trial, at):
             return True
         if len(completed) > seen:
             siblings.extend(s for s in completed[seen:] if np.isfinite(s.best[-1]))
             seen = len(completed)
-            enough = len(siblings) >= policy.siblings and policy.enough_evaluations(siblings)
+            enough = len(siblings) >= policy.siblings and policy.has_enough_evaluations(siblings)
         return enough and policy.bounds_if_doomed(trial, at, siblings) is not None
 
     return stops
 
 
-def not_finite(trial: Progress, at: int) -> bool:
+def not_finite(trial: TrialProgress, at: int) -> bool:
     """Return whether the last two evaluations up to evaluation `at` are both not finite. A single non-finite value may come
     from a failed evaluation."""
     return at >= 1 and not np.isfinite(trial.costs[at - 1 : at + 1]).any()
 
 
-def replay(trials: Sequence[Progress], stops: Stopper, workers: int = 1) -> list[int]:
+def replay_trials(trials: Sequence[TrialProgress], stops: Stopper, workers: int = 1) -> list[int]:
     """Return the number of evaluations after which each trial ends: all its evaluations, or fewer if `stops` ended the trial.
 
     Trials start in the given order, `workers` trials run at the same time, and all steps take equally long.
     """
     ends = [len(t.steps) for t in trials]
-    completed: list[Progress] = []
+    completed: list[TrialProgress] = []
     waiting = iter(range(len(trials)))
     events: list[tuple[float, int, int, float]] = []
 

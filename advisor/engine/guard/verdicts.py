@@ -10,28 +10,28 @@ from typing import Literal
 import numpy as np
 
 from advisor.computed.steps import schedules
-from advisor.engine.guard.policy import Bounds, Policy, Progress, margin
+from advisor.engine.guard.policy import ImprovementBounds, Policy, TrialProgress, margin
 from advisor.engine.guard.replay import not_finite
 from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.study import Study, Trial
 
-State = Literal["doomed", "not_finite", "diverging", "stuck", "fine", "unknown"]
+RunningTrialState = Literal["doomed", "not_finite", "diverging", "stuck", "fine", "unknown"]
 """State of a running trial. doomed: it cannot become the best · not_finite: its objective is NaN or infinite · diverging: it
 lost most of its improvement · stuck: its objective is still at its first value although its siblings had left theirs by then ·
 fine: none of these · unknown: it cannot be judged."""
 
-MAX_LENGTH_DIFFERENCE = 0.01
+MAX_RELATIVE_LENGTH_DIFFERENCE = 0.01
 """Siblings are trials whose planned lengths differ by at most this share."""
-MAX_LENGTH_EXCESS = 0.02
+MAX_RELATIVE_LENGTH_EXCESS = 0.02
 """If trials train beyond their planned length by more than this share, the planned length counts as wrong."""
-MIN_SHARE_TO_BE_STUCK = 0.2
+MIN_STUCK_TRAINING_SHARE = 0.2
 """A trial may be called stuck after this share of its planned length."""
-MIN_MOVED_SHARE = 0.05
+MIN_LEARNING_GAIN_SHARE = 0.05
 """Minimum improvement that counts as learning, as a share of the distance from the trial's first cost to the best complete
 trial's cost."""
-MIN_LOST_SHARE = 0.8
+MIN_LOST_IMPROVEMENT_SHARE = 0.8
 """A trial counts as diverging if it has lost at least this share of its earlier improvement."""
-MIN_RISE_IN_NOISE = 5.0
+MIN_RISE_TO_NOISE = 5.0
 """A trial counts as diverging only if its cost rises by at least this multiple of the median absolute difference between
 successive evaluations."""
 
@@ -41,7 +41,7 @@ class TrialVerdict:
     """The verdict on one running trial."""
 
     trial: Trial
-    state: State
+    state: RunningTrialState
     step: int
     """Step of the last evaluation; 0 if there is none."""
     length: float
@@ -50,7 +50,7 @@ class TrialVerdict:
     """The verdict and its evidence, or the reason why the trial cannot be judged."""
     stop: bool = False
     """Whether the evidence is strong enough to stop the trial."""
-    bounds: Bounds | None = field(default=None, compare=False)
+    bounds: ImprovementBounds | None = field(default=None, compare=False)
 
     @property
     def saved(self) -> float:
@@ -62,27 +62,29 @@ class TrialVerdict:
 def running_verdicts(study: Study) -> tuple[TrialVerdict, ...]:
     """Return a verdict on each trial of the study that still runs."""
     policy = Policy()
-    progress = {t.index: _progress(study, t) for t in study.trials}
+    progress = {t.index: _trial_progress(study, t) for t in study.trials}
     running = [t for t in study.trials if t.status == "running"]
-    return tuple(_Judge(study, policy, progress).verdict(t) for t in running)
+    return tuple(_TrialJudge(study, policy, progress).verdict(t) for t in running)
 
 
-def _progress(study: Study, trial: Trial) -> Progress:
+def _trial_progress(study: Study, trial: Trial) -> TrialProgress:
     curve = study.cost_curve(trial)
-    return Progress(curve.steps, curve.values, study.planned_steps(trial))
+    return TrialProgress(curve.steps, curve.values, study.planned_steps(trial))
 
 
 @dataclass(frozen=True)
-class _Judge:
+class _TrialJudge:
     study: Study
     policy: Policy
-    progress: dict[int, Progress]
+    progress: dict[int, TrialProgress]
 
     def verdict(self, trial: Trial) -> TrialVerdict:
         own = self.progress[trial.index]
         step = int(own.steps[-1]) if len(own.steps) else 0
 
-        def made(state: State, message: Message, *, stop: bool = False, bounds: Bounds | None = None) -> TrialVerdict:
+        def made(
+            state: RunningTrialState, message: Message, *, stop: bool = False, bounds: ImprovementBounds | None = None
+        ) -> TrialVerdict:
             return TrialVerdict(trial, state, step, own.length, message, stop, bounds)
 
         if len(own.steps) and not np.isfinite(own.costs[-1]):
@@ -100,20 +102,22 @@ class _Judge:
             return made("diverging", text)
         return made("fine", say("{trial} can still become the best.", trial=Name(trial.name)))
 
-    def _siblings(self, trial: Trial) -> list[Progress]:
+    def _siblings(self, trial: Trial) -> list[TrialProgress]:
         """Return the completed trials with a finite result and the same planned length and kind of schedule as this trial."""
-        kinds = {t.index: schedules.read(self.study, t).noted for t in self.study.trials}
+        kinds = {t.index: schedules.read_schedule(self.study, t).logged_kind for t in self.study.trials}
         length = self.progress[trial.index].length
         found = []
         for other in self.study.trials:
             own = self.progress[other.index]
             whole = other.status in ("complete", "not_learned") and len(own.steps) > 0 and math.isfinite(own.best[-1])
-            same = abs(own.length - length) <= MAX_LENGTH_DIFFERENCE * length
+            same = abs(own.length - length) <= MAX_RELATIVE_LENGTH_DIFFERENCE * length
             if whole and same and kinds.get(other.index) == kinds.get(trial.index):
                 found.append(own)
         return found
 
-    def _reasons_not_to_judge(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Iterator[Message]:
+    def _reasons_not_to_judge(
+        self, trial: Trial, own: TrialProgress, siblings: Sequence[TrialProgress]
+    ) -> Iterator[Message]:
         """Yield the reasons why this running trial cannot be judged."""
         name = Name(trial.name)
         if self.study.probe is not None:
@@ -124,7 +128,7 @@ class _Judge:
             yield say("The planned length of {trial} is unknown: log max_train_steps.", trial=name)
         if any(o.params == trial.params and o.index != trial.index for o in self.study.trials):
             yield say("The setting of {trial} runs with several seeds, and their mean counts.", trial=name)
-        if any(p.steps[-1] > (1 + MAX_LENGTH_EXCESS) * own.length for p in (own, *siblings) if len(p.steps)):
+        if any(p.steps[-1] > (1 + MAX_RELATIVE_LENGTH_EXCESS) * own.length for p in (own, *siblings) if len(p.steps)):
             yield say(
                 "Trials train beyond the planned {length} steps, so the plan is wrong.", length=Number(own.length, 6)
             )
@@ -136,7 +140,7 @@ class _Judge:
                 count=len(siblings),
                 needed=self.policy.siblings,
             )
-        elif not self.policy.enough_evaluations(siblings):
+        elif not self.policy.has_enough_evaluations(siblings):
             yield say("Trials are evaluated fewer than {count} times.", count=self.policy.evaluations)
 
     def _out_of_order(self, trial: Trial) -> bool:
@@ -145,7 +149,7 @@ class _Judge:
 
     # --- texts ------------------------------------------------------------------------------------------------------------------
 
-    def _not_finite_text(self, trial: Trial, own: Progress) -> Message:
+    def _not_finite_text(self, trial: Trial, own: TrialProgress) -> Message:
         finite = np.flatnonzero(np.isfinite(own.costs))
         first = int(own.steps[finite[-1] + 1 if len(finite) else 0])
         return say(
@@ -155,7 +159,7 @@ class _Judge:
             step=self.study.at(first),
         )
 
-    def _doomed_text(self, trial: Trial, own: Progress, bounds: Bounds) -> Message:
+    def _doomed_text(self, trial: Trial, own: TrialProgress, bounds: ImprovementBounds) -> Message:
         value = self.study.objective_value
         return say(
             "{trial} cannot become the best: after {done} of its training its best {metric} is {best}, and the best complete "
@@ -165,13 +169,13 @@ class _Judge:
             done=Percent(min(1.0, bounds.step / own.length)),
             metric=Name(self.study.spec.objective.metric),
             best=Objective(value(bounds.best)),
-            needed=Number(bounds.needed),
+            needed=Number(bounds.needed_gain),
             incumbent=Objective(value(bounds.incumbent)),
-            later=Number(bounds.later),
-            own=Number(bounds.extrapolated),
+            later=Number(bounds.largest_later_decrease),
+            own=Number(bounds.extrapolated_decrease),
         )
 
-    def _stuck_text(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Message | None:
+    def _stuck_text(self, trial: Trial, own: TrialProgress, siblings: Sequence[TrialProgress]) -> Message | None:
         left = steps_siblings_left_start(own, len(own.steps) - 1, siblings, self.policy)
         if left is None:
             return None
@@ -185,7 +189,7 @@ class _Judge:
             last=Percent(max(left) / own.length),
         )
 
-    def _diverging_text(self, trial: Trial, own: Progress) -> Message | None:
+    def _diverging_text(self, trial: Trial, own: TrialProgress) -> Message | None:
         share = diverging_lost_share(own, len(own.steps) - 1, self.policy)
         if share is None:
             return None
@@ -195,7 +199,7 @@ class _Judge:
             share=Percent(min(1.0, share)),
             metric=Name(self.study.spec.objective.metric),
             best=Objective(self.study.objective_value(float(own.best[-1]))),
-            now=Objective(self.study.objective_value(float(own.level[-1]))),
+            now=Objective(self.study.objective_value(float(own.median_recent_costs[-1]))),
         )
 
 
@@ -203,14 +207,14 @@ class _Judge:
 
 
 def steps_siblings_left_start(
-    trial: Progress, at: int, siblings: Sequence[Progress], policy: Policy
+    trial: TrialProgress, at: int, siblings: Sequence[TrialProgress], policy: Policy
 ) -> list[float] | None:
     """Return the steps at which siblings left their first objective value if the trial is stuck at evaluation `at`; else None.
 
     A trial is stuck if at least half of its siblings left their first value, and if it stays at its own first value longer than
     the slowest of these siblings by at least the policy's factor.
     """
-    if trial.steps[at] < MIN_SHARE_TO_BE_STUCK * trial.length:
+    if trial.steps[at] < MIN_STUCK_TRAINING_SHARE * trial.length:
         return None
     best = min(float(s.best[-1]) for s in siblings)
     if _first_improvement_step(trial, best) <= trial.steps[at]:
@@ -221,28 +225,31 @@ def steps_siblings_left_start(
     return left if trial.steps[at] >= margin(len(left), policy.stuck_exceedance) * max(left) else None
 
 
-def _first_improvement_step(trial: Progress, best: float) -> float:
+def _first_improvement_step(trial: TrialProgress, best: float) -> float:
     """Return the step of the first evaluation at which the trial has clearly improved; inf if there is none. best: cost of the
     best sibling."""
     first = float(trial.costs[0])
-    moved = np.flatnonzero(first - trial.best > MIN_MOVED_SHARE * (first - best))
+    moved = np.flatnonzero(first - trial.best > MIN_LEARNING_GAIN_SHARE * (first - best))
     return float(trial.steps[moved[0]]) if len(moved) else math.inf
 
 
-def diverging_lost_share(trial: Progress, at: int, policy: Policy) -> float | None:
+def diverging_lost_share(trial: TrialProgress, at: int, policy: Policy) -> float | None:
     """Return the share of its earlier improvement that the trial has lost if it is diverging at evaluation `at` and just
     before; else None."""
-    shares = [_lost_share_once(trial, k, 2 * policy.in_a_row) for k in range(at, at - policy.in_a_row, -1)]
+    shares = [
+        _lost_share_once(trial, k, 2 * policy.successive_evaluations)
+        for k in range(at, at - policy.successive_evaluations, -1)
+    ]
     return None if None in shares else shares[0]
 
 
-def _lost_share_once(trial: Progress, at: int, min_points: int) -> float | None:
+def _lost_share_once(trial: TrialProgress, at: int, min_points: int) -> float | None:
     costs = trial.costs[: max(at, -1) + 1]
     finite = costs[np.isfinite(costs)]
     if len(finite) < min_points:
         return None
-    gained, lost = float(finite[0] - trial.best[at]), float(trial.level[at] - trial.best[at])
-    if not lost > MIN_LOST_SHARE * gained > 0:
+    gained, lost = float(finite[0] - trial.best[at]), float(trial.median_recent_costs[at] - trial.best[at])
+    if not lost > MIN_LOST_IMPROVEMENT_SHARE * gained > 0:
         return None
     noise = float(np.median(np.abs(np.diff(finite))))
-    return lost / gained if lost > MIN_RISE_IN_NOISE * noise else None
+    return lost / gained if lost > MIN_RISE_TO_NOISE * noise else None

@@ -49,11 +49,11 @@ def make_slots(gpus: Sequence[str], per_trial: int | None, parallel: int | None)
             f"{count} trials at a time with {per_trial} GPUs each need {count * per_trial}, and there are {len(gpus)}; "
             "lower --parallel, or pass --gpus-per-trial 0 to let trials share them"
         )
-    threads = _thread_variables(count)
+    threads = _cpu_thread_variables(count)
     return [{**threads, **({"CUDA_VISIBLE_DEVICES": groups[i]} if groups else {})} for i in range(count)]
 
 
-def _thread_variables(slots: int) -> Mapping[str, str]:
+def _cpu_thread_variables(slots: int) -> Mapping[str, str]:
     if slots == 1 or "OMP_NUM_THREADS" in os.environ:
         return {}
     return {"OMP_NUM_THREADS": str(max(1, usable_cpus() // slots))}

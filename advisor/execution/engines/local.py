@@ -8,7 +8,7 @@ from typing import Any
 
 from advisor.execution.engines import Task
 from advisor.execution.engines.process import Exit, TrainingProcess, process_identity
-from advisor.model.errors import write_errors_to
+from advisor.model.errors import convert_write_errors
 from advisor.system.atomic import write_files
 
 
@@ -74,7 +74,7 @@ class LocalTraining:
 def start_process(task: Task) -> TrainingProcess:
     """Write the file with the task's hyperparameters, and start the process of the task on this machine. Raises AdvisorError if
     the file cannot be written or the process cannot be started."""
-    with write_errors_to(task.log.parent):
+    with convert_write_errors(task.log.parent):
         task.params_file.parent.mkdir(parents=True, exist_ok=True)
         task.log.parent.mkdir(parents=True, exist_ok=True)
         # The file need not survive a power failure, because a restarted training writes a new file.

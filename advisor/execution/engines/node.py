@@ -13,7 +13,7 @@ from advisor.execution.engines.local import start_process
 from advisor.execution.engines.process import STOP_GRACE_S
 from advisor.model.errors import AdvisorError
 
-_POLL_S = 0.1
+_POLL_INTERVAL_S = 0.1
 _WATCHDOG_CODE = """
 import os, signal, sys, time
 if not sys.stdin.buffer.read():
@@ -34,17 +34,17 @@ def run_task(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
     except (AdvisorError, OSError) as error:
         return Exit(127, last_line=str(error))
     handled = 0
-    with _killing_group_with_this_process(process.pid):
+    with _kill_group_at_exit(process.pid):
         while (exit := process.poll()) is None:
             if handled < stop_requests():
                 handled += 1
                 process.stop()
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_INTERVAL_S)
     return exit
 
 
 @contextmanager
-def _killing_group_with_this_process(group: int) -> Iterator[None]:
+def _kill_group_at_exit(group: int) -> Iterator[None]:
     """Kill the process group when this process ends or is killed, because another node will then restart the job."""
     words = [sys.executable, "-c", _WATCHDOG_CODE, str(group), str(STOP_GRACE_S)]
     watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)

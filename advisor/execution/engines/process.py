@@ -16,7 +16,7 @@ import psutil
 
 from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError
-from advisor.system.processes import KILL_SIGNAL, signal_group
+from advisor.system.processes import KILL_SIGNAL, signal_process_group
 
 STOP_GRACE_S = 10.0
 """Seconds from a stop request to the kill of the training process."""
@@ -146,7 +146,7 @@ class TrainingProcess:
         return any(_is_in_group(process, self._process.pid) for process in psutil.process_iter())
 
     def _signal_processes(self, number: signal.Signals) -> None:
-        signal_group(self._process.pid, number)
+        signal_process_group(self._process.pid, number)
 
 
 def _is_in_group(process: psutil.Process, group: int) -> bool:
@@ -165,7 +165,7 @@ def process_identity(pid: int) -> dict[str, float]:
         return {"training": pid, "training_began": 0.0}
 
 
-CAUSES = {
+MLFLOW_ERROR_ADVICE = {
     "active experiment ID does not match environment run ID": (
         "the script calls mlflow.set_experiment; remove the call, because the launcher chooses the experiment"
     ),
@@ -186,7 +186,7 @@ def last_line(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
         lines = deque((line.decode(errors="replace").strip() for line in file), maxlen=_MAX_TAIL_LINES)
-    known = next((advice for text, advice in CAUSES.items() for line in lines if text in line), None)
+    known = next((advice for text, advice in MLFLOW_ERROR_ADVICE.items() for line in lines if text in line), None)
     if known is not None:
         return known
     return next((redact(line)[:_MAX_LINE_CHARS] for line in reversed(lines) if line), "")

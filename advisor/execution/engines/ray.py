@@ -43,7 +43,7 @@ class RayEngine:
         has_gpus = self._ray.cluster_resources().get("GPU", 0) > 0
         self._gpus = (1 if has_gpus else 0) if gpus_per_trial is None else gpus_per_trial
         self._cpus, self._parallel = cpus_per_trial, parallel
-        self._actor = _actor_class(self._ray)
+        self._actor = _define_actor_class(self._ray)
         self._trainings: list[RayTraining] = []
 
     def room(self) -> int:
@@ -124,7 +124,7 @@ class RayTraining:
         return {"engine": "ray"}
 
 
-def _actor_class(ray: Any) -> Any:
+def _define_actor_class(ray: Any) -> Any:
     """Define and return the class of the Ray actors; the definition needs the imported Ray module."""
 
     class Trainer:

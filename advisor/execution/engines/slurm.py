@@ -26,7 +26,7 @@ _SUBMITIT_OPTIONS = {"mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus
 """Names of options that submitit itself handles. All other options are passed to sbatch unchanged."""
 _QUERY_INTERVAL_S = 20.0
 """Seconds between two queries to SLURM. A job without a result counts as lost if two consecutive queries do not list it."""
-_EXTRA_MINUTES = 5
+_EXTRA_TIME_LIMIT_MINUTES = 5
 """Minutes by which the SLURM time limit of a job exceeds the time limit of its training process, so that the job can stop the
 process and report its end."""
 MAX_ARRAY_JOBS = 500
@@ -84,10 +84,10 @@ class SlurmEngine:
     def start(self, tasks: Sequence[Task]) -> Sequence[SlurmTraining]:
         """Submit the tasks as one job array of SLURM."""
         for task in tasks:
-            _stop_file(task).unlink(missing_ok=True)
+            _stop_request_path(task).unlink(missing_ok=True)
             task.log.unlink(missing_ok=True)
         with self._executor.batch():
-            jobs = [self._executor.submit(_train_in_job, task) for task in tasks]
+            jobs = [self._executor.submit(_run_task_in_job, task) for task in tasks]
         started = [SlurmTraining(job, task, self._queue) for job, task in zip(jobs, tasks, strict=True)]
         self._trainings += started
         return started
@@ -172,7 +172,7 @@ class SlurmTraining:
         """Create a file that asks the training process to stop. At the second call, or if the job is still pending, cancel the
         job."""
         self._stop_requests += 1
-        with _stop_file(self._task).open("a") as file:
+        with _stop_request_path(self._task).open("a") as file:
             file.write("stop\n")
         if self._stop_requests > 1 or not self._task.log.exists():
             self._job.cancel(check=False)
@@ -196,9 +196,9 @@ def _run_squeue(*options: str) -> list[str] | None:
     return done.stdout.split() if done.returncode == 0 else None
 
 
-def _train_in_job(task: Task) -> Exit:
+def _run_task_in_job(task: Task) -> Exit:
     def stop_requests() -> int:
-        file = _stop_file(task)
+        file = _stop_request_path(task)
         return len(file.read_text().split()) if file.exists() else 0
 
     exit = node.run_task(task, stop_requests)
@@ -207,7 +207,7 @@ def _train_in_job(task: Task) -> Exit:
     return replace(exit, lost=True) if by_slurm else exit
 
 
-def _stop_file(task: Task) -> Path:
+def _stop_request_path(task: Task) -> Path:
     return task.log.with_suffix(".stop")
 
 
@@ -221,14 +221,14 @@ def _executor_parameters(
     if parallel is not None:
         parameters["slurm_array_parallelism"] = parallel
     if timeout_s is not None:
-        parameters["timeout_min"] = math.ceil(timeout_s / 60) + _EXTRA_MINUTES
+        parameters["timeout_min"] = math.ceil(timeout_s / 60) + _EXTRA_TIME_LIMIT_MINUTES
     others: dict[str, Any] = {}
     for option, text in options.items():
         name = option.lstrip("-").replace("-", "_")
         if name == "time":
             parameters["slurm_time"] = text
         elif name in _SUBMITIT_OPTIONS:
-            parameters[name] = _option_number(option, text)
+            parameters[name] = _parse_option_number(option, text)
         else:
             others[name] = text
     if others:
@@ -238,7 +238,7 @@ def _executor_parameters(
     return parameters
 
 
-def _option_number(option: str, text: str) -> float:
+def _parse_option_number(option: str, text: str) -> float:
     try:
         return float(text) if option.endswith(("mem_gb", "mem-gb")) else int(text)
     except ValueError:

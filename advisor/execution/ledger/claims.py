@@ -16,9 +16,9 @@ from typing import Any, Literal
 import psutil
 
 from advisor.execution.engines.slurm import SlurmQueue
-from advisor.system.processes import KILL_SIGNAL, signal_group
+from advisor.system.processes import KILL_SIGNAL, signal_process_group
 
-HEARTBEAT_S = 30.0
+HEARTBEAT_INTERVAL_S = 30.0
 """Seconds between two heartbeats that a launcher sends."""
 MAX_HEARTBEAT_AGE_S = 150.0
 """Maximum age in seconds of the latest heartbeat of a launcher on another machine. A launcher with an older heartbeat counts as
@@ -27,7 +27,7 @@ MIN_SILENT_POLLING_S = 75.0
 """Minimum seconds without a new heartbeat, while we poll the tracking store, before a silent launcher counts as failed. The age
 of a heartbeat alone proves nothing, because clocks differ between machines and an unreachable tracking store hides heartbeats."""
 
-State = Literal["done", "busy", "silent", "open"]
+JobState = Literal["done", "busy", "silent", "open"]
 """State of a job. done: its result is recorded · busy: a launcher trains it · silent: its launcher may have failed · open: a
 launcher may begin it"""
 
@@ -58,7 +58,7 @@ class JobClaimer:
         """Forget the cached SLURM queue, so that the next call of `state` queries SLURM again."""
         self._slurm.forget_last_query()
 
-    def state(self, run_id: str, claim: Mapping[str, Any], run_status: str) -> State:
+    def state(self, run_id: str, claim: Mapping[str, Any], run_status: str) -> JobState:
         """Return the state of a job according to its claim. Read the claim only after calling `refresh_slurm`."""
         if claim.get("state") == "done":
             return "done"
@@ -67,14 +67,14 @@ class JobClaimer:
         state = "open" if claim.get("state") == "interrupted" else self._training_state(run_id, claim)
         return "done" if state == "open" and run_status in ("FINISHED", "FAILED") else state
 
-    def _training_state(self, run_id: str, claim: Mapping[str, Any]) -> State:
+    def _training_state(self, run_id: str, claim: Mapping[str, Any]) -> JobState:
         in_slurm = self._slurm.has_claimed_job(claim)
         if in_slurm:
             return "busy"
         state = self._process_state(run_id, claim)
         return "silent" if in_slurm is None and state == "open" else state
 
-    def _process_state(self, run_id: str, claim: Mapping[str, Any]) -> State:
+    def _process_state(self, run_id: str, claim: Mapping[str, Any]) -> JobState:
         if not self._is_on_this_machine(claim):
             return self._heartbeat_state(run_id, float(claim.get("seen", 0.0)))
         runs = (
@@ -88,7 +88,7 @@ class JobClaimer:
         """Return True if the process ids in the claim belong to this machine and container."""
         return all(claim.get(part) == self._identity[part] for part in ("host", "space"))
 
-    def _heartbeat_state(self, run_id: str, seen: float) -> State:
+    def _heartbeat_state(self, run_id: str, seen: float) -> JobState:
         now = time.monotonic()
         if self._heartbeats.get(run_id, (None, 0.0))[0] != seen:
             self._heartbeats[run_id] = (seen, now)
@@ -126,7 +126,7 @@ def read_claim(text: str | None) -> dict[str, Any]:
 def kill_training(claim: Mapping[str, Any]) -> None:
     """Kill the training process of the claim on this machine, with all processes that it started."""
     if _is_process_running(claim.get("training"), claim.get("training_began")):
-        signal_group(int(claim["training"]), KILL_SIGNAL)
+        signal_process_group(int(claim["training"]), KILL_SIGNAL)
 
 
 def _machine_identity() -> dict[str, str]:

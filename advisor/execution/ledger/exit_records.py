@@ -19,9 +19,9 @@ from filelock import FileLock, Timeout
 
 from advisor.contract.guard_stop import GuardStop
 from advisor.execution.engines.process import Exit
-from advisor.execution.job_env import make_private
+from advisor.execution.job_env import create_private_folder
 from advisor.system.atomic import remove_unfinished_files, write_files
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 
 _RECORD_SUFFIX = ".ended.json"
 
@@ -45,7 +45,7 @@ class ExitRecord:
 class ExitRecords:
     """The exit records in a folder: those of this launcher, and those of launchers that no longer run."""
 
-    def __init__(self, folder: Path, location: Location, experiment: str) -> None:
+    def __init__(self, folder: Path, location: StoreLocation, experiment: str) -> None:
         # Several tracking stores and experiments may share the folder of records.
         store = hashlib.sha256(f"{location.display} {experiment}".encode()).hexdigest()[:12]
         self.folder, self._suffix = folder, f".{store}{_RECORD_SUFFIX}"
@@ -56,8 +56,8 @@ class ExitRecords:
 
     def keep(self, record: ExitRecord) -> None:
         """Write the exit record to disk. This launcher delivers the record to MLflow, unless `close` is called first."""
-        make_private(self.folder)
-        self._lock = self._lock or _new_lock(self.folder)
+        create_private_folder(self.folder)
+        self._lock = self._lock or _create_lock_file(self.folder)
         self._own.add(record.name)
         keeper = Path(self._lock.lock_file).name
         write_files({self._record_path(record.name): json.dumps({"keeper": keeper, **asdict(record)})}, sweeps=False)
@@ -105,7 +105,7 @@ class ExitRecords:
         return self.folder / f"{name}{self._suffix}"
 
 
-def _new_lock(folder: Path) -> FileLock:
+def _create_lock_file(folder: Path) -> FileLock:
     """Create a file and return a lock on it. This process holds the lock until it releases the lock or ends."""
     while True:
         lock = FileLock(folder / f".{uuid.uuid4().hex}.lock", mode=0o600, thread_local=False)

@@ -30,20 +30,20 @@ from advisor.execution.ledger.claims import JobClaimer
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.experiment import open_experiment
 from advisor.execution.ledger.record import (
-    MAX_VALUE_CHARS,
+    MAX_PARAM_VALUE_CHARS,
     CallRejectedError,
     DataPendingError,
     JobEntry,
-    Outcome,
-    attempt_once,
-    logged_text,
+    JobOutcome,
+    call_mlflow_once,
+    mlflow_param_text,
 )
-from advisor.execution.ledger.retries import Retry
+from advisor.execution.ledger.retries import RetryPolicy
 from advisor.execution.ledger.runs import StudyRuns
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, explain_error, open_client, quiet_mlflow
-from advisor.tracking.stores.location import Location, absolute_uri
+from advisor.tracking.stores.location import StoreLocation, absolute_uri
 from advisor_logging.store import lock_store_opening
 
 MAX_DELIVERY_WAIT_S = 45.0
@@ -59,13 +59,15 @@ _MAX_METRICS_PER_REQUEST = 1000
 class Ledger:
     """The jobs of one study in one MLflow experiment."""
 
-    def __init__(self, location: Location, experiment: str, spec: StudySpec, retry: Retry | None = None) -> None:
+    def __init__(
+        self, location: StoreLocation, experiment: str, spec: StudySpec, retry: RetryPolicy | None = None
+    ) -> None:
         """Open the tracking store, create the experiment if it does not exist, and store the study file in its tags.
 
         retry: trials of earlier launches that are begun again; None for none. Raises AdvisorError if the tracking store is
         unreachable, or if the experiment has trials of a study with the same name but another search space.
         """
-        self._spec, self._retry, self._uri = spec, retry or Retry(), absolute_uri(location)
+        self._spec, self._retry, self._uri = spec, retry or RetryPolicy(), absolute_uri(location)
         self._claimant = JobClaimer(self._retry.command)
         self._recording = threading.RLock()
         """Lock held while the end of a job is recorded, so that a heartbeat from another thread does not overwrite the record."""
@@ -84,11 +86,11 @@ class Ledger:
 
     def entries(self) -> list[JobEntry]:
         """Return all begun jobs (see `StudyRuns.entries`)."""
-        return attempt_once(self._runs.entries)
+        return call_mlflow_once(self._runs.entries)
 
-    def earlier(self) -> list[JobEntry]:
+    def preceding_trials(self) -> list[JobEntry]:
         """Return the comparable trials of preceding studies (see `StudyRuns.earlier`)."""
-        return attempt_once(self._runs.earlier)
+        return call_mlflow_once(self._runs.earlier)
 
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
@@ -99,7 +101,7 @@ class Ledger:
         A returned job may have a new seed, because two runs of a trial must never have the same seed, even if the number of
         seeds was raised later.
         """
-        begun = attempt_once(lambda: self._begin_jobs(jobs))
+        begun = call_mlflow_once(lambda: self._begin_jobs(jobs))
         self._claimant.held |= {run_id for _, run_id in begun if run_id not in BLOCKED_STATES}
         return begun
 
@@ -109,7 +111,7 @@ class Ledger:
         while remaining:
             claimed = self._claim_jobs(remaining, results)
             results |= claimed
-            trainings = self._runs.trainings([job for job, _ in claimed.values()])
+            trainings = self._runs.entries_by_trial([job for job, _ in claimed.values()])
             remaining = []
             for key, (job, run_id) in claimed.items():
                 if any(e.key == key and e.run_id != run_id for e in trainings[job.number]):
@@ -122,7 +124,7 @@ class Ledger:
     def _claim_jobs(self, jobs: Sequence[Job], results: dict[Key, tuple[Job, str]]) -> dict[Key, tuple[Job, str]]:
         """Create MLflow runs for the jobs that no launcher has claimed, and return these jobs. Add to `results` the states of jobs
         that other launchers have claimed."""
-        trainings = self._runs.trainings(jobs)
+        trainings = self._runs.entries_by_trial(jobs)
         claimed: dict[Key, tuple[Job, str]] = {}
         for job in jobs:
             existing = [e for e in trainings[job.number] if e.key == job.key]
@@ -137,7 +139,7 @@ class Ledger:
             for entry in existing:
                 if entry is not resumed:
                     self._runs.delete(entry.run_id)
-            reseeded = self._choose_unused_seed(job, seeds) if former is None else _copy_seed(job, former)
+            reseeded = self._choose_unused_seed(job, seeds) if former is None else _with_former_seed(job, former)
             if resumed is not None:
                 self._resume_run(resumed)
                 claimed[job.key] = reseeded, resumed.run_id
@@ -148,10 +150,10 @@ class Ledger:
     def _resume_run(self, entry: JobEntry) -> None:
         """Claim the existing MLflow run of a job that is to be continued. After this call, only one tag shows that the run was
         stopped early."""
-        self._client.set_tag(entry.run_id, contract.TAG_CONTINUED, entry.continued)
+        self._client.set_tag(entry.run_id, contract.TAG_CONTINUED_AFTER_STOP, entry.continued)
         self._client.set_tag(entry.run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
         tags = self._client.get_run(entry.run_id).data.tags
-        for tag in (contract.TAG_STATUS, contract.TAG_ERROR, contract.TAG_STOPPED):
+        for tag in (contract.TAG_STATUS, contract.TAG_ERROR, contract.TAG_GUARD_STOP):
             if tag in tags:
                 self._client.delete_tag(entry.run_id, tag)
         self._client.update_run(entry.run_id, status="RUNNING")
@@ -164,7 +166,7 @@ class Ledger:
 
         trial: name or number of a trial. Raises AdvisorError if the trial was not stopped early.
         """
-        stopped = attempt_once(self._runs.stopped)
+        stopped = call_mlflow_once(self._runs.stopped)
         chosen = {name: e for name, e in stopped.items() if trial in (name, str(e.key[0]))}
         if not chosen:
             known = f"it stopped {', '.join(list(stopped)[:8])}" if stopped else "it stopped no trial of this study"
@@ -194,11 +196,11 @@ class Ledger:
             contract.TAG_LAUNCH: self._claimant.tag_text({}),
         }
         if continued:
-            tags[contract.TAG_CONTINUED] = continued
+            tags[contract.TAG_CONTINUED_AFTER_STOP] = continued
         if self._spec.max_train_steps is not None:
             tags[contract.TAG_MAX_TRAIN_STEPS] = str(self._spec.max_train_steps)
         run_id = str(self._client.create_run(self._id, tags=tags, run_name=job.name).info.run_id)
-        params = [Param(name, logged_text(value)) for name, value in job.params.items()]
+        params = [Param(name, mlflow_param_text(value)) for name, value in job.params.items()]
         try:
             for i in range(0, len(params), _MAX_PARAMS_PER_REQUEST):
                 self._client.log_batch(run_id, params=params[i : i + _MAX_PARAMS_PER_REQUEST])
@@ -210,12 +212,12 @@ class Ledger:
     def release(self, run_id: str) -> None:
         """Withdraw the claim to a job whose training process could not be started."""
         self._claimant.held.discard(run_id)
-        attempt_once(lambda: self._runs.delete(run_id))
+        call_mlflow_once(lambda: self._runs.delete(run_id))
 
     def send_heartbeat(self, run_id: str, details: Mapping[str, Any]) -> None:
         """Send a heartbeat for an MLflow run. details: values that identify the training process. Call this method every
         `claims.HEARTBEAT_INTERVAL_S` seconds."""
-        attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details)))
+        call_mlflow_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details)))
 
     def send_heartbeat_from_thread(self, run_id: str) -> None:
         """Send a heartbeat for a training run in this process. The method is thread-safe, and ignores errors and runs that are
@@ -232,12 +234,12 @@ class Ledger:
         metric = self._spec.objective.metric
         metrics = [Metric(metric, value, at, step) for step, (value, at) in points.items()]
         for i in range(0, len(metrics), _MAX_METRICS_PER_REQUEST):
-            attempt_once(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS_PER_REQUEST]))
+            call_mlflow_once(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS_PER_REQUEST]))
 
     def mark_stop(self, run_id: str, stop: GuardStop) -> None:
         """Record that a training run is stopped early. Call this method before the run ends, so that readers of the tracking
         store do not see a crash."""
-        attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text()))
+        call_mlflow_once(lambda: self._client.set_tag(run_id, contract.TAG_GUARD_STOP, stop.tag_text()))
 
     # --- ending -----------------------------------------------------------------------------------------------------------------
 
@@ -248,20 +250,20 @@ class Ledger:
                 self.deliver(record)
             records.forget(record.name)
 
-    def deliver(self, record: ExitRecord, *, since_s: float = math.inf) -> Outcome | None:
+    def deliver(self, record: ExitRecord, *, since_s: float = math.inf) -> JobOutcome | None:
         """Log all data of an exit record to MLflow, and end its MLflow run. Return the result of `Ledger.end`."""
         self.log(record.run_id, record.points)
-        attempt_once(lambda: self._set_status(record.run_id, record.status, record.error))
+        call_mlflow_once(lambda: self._set_status(record.run_id, record.status, record.error))
         return self.end(record.run_id, record.exit, since_s=since_s, stop=record.stop)
 
     def _set_status(self, run_id: str, status: str | None, error: str | None) -> None:
         for tag, text in ((contract.TAG_STATUS, status), (contract.TAG_ERROR, error)):
             if text is not None:
-                self._client.set_tag(run_id, tag, text[:MAX_VALUE_CHARS])
+                self._client.set_tag(run_id, tag, text[:MAX_PARAM_VALUE_CHARS])
 
     def end(
         self, run_id: str, exit: Exit, *, since_s: float = math.inf, final: bool = False, stop: GuardStop | None = None
-    ) -> Outcome | None:
+    ) -> JobOutcome | None:
         """Record how a training process ended. Return the outcome of its job, or None if the job must be begun again.
 
         since_s: seconds since the process ended. final: True if the job is not begun again even if its machine was lost. stop:
@@ -269,25 +271,25 @@ class Ledger:
         still deliver data.
         """
         with self._recording:
-            outcome = attempt_once(lambda: self._end_run(run_id, exit, since_s, final=final, stop=stop))
+            outcome = call_mlflow_once(lambda: self._end_run(run_id, exit, since_s, final=final, stop=stop))
             self._claimant.held.discard(run_id)
         return outcome
 
     def _end_run(
         self, run_id: str, exit: Exit, since_s: float, *, final: bool, stop: GuardStop | None
-    ) -> Outcome | None:
+    ) -> JobOutcome | None:
         run = self._client.get_run(run_id)
         hooked = contract.TAG_SCHEMA in run.data.tags or contract.TAG_SPOOL in run.data.tags
         if hooked and run.info.status == "RUNNING" and since_s < MAX_DELIVERY_WAIT_S and not exit.lost:
             raise DataPendingError
-        marked = run.data.tags.get(contract.TAG_STOPPED)
+        marked = run.data.tags.get(contract.TAG_GUARD_STOP)
         stop = (
             read_guard_stop(marked) or stop
         )  # the training process may have recorded an early stop before this launcher did
         if stop is not None and self._has_reached_planned_end(run, stop.length):
             exit, stop = Exit(0), None  # the trial reached its planned length before it received the request to stop
             if marked is not None:
-                self._client.delete_tag(run_id, contract.TAG_STOPPED)
+                self._client.delete_tag(run_id, contract.TAG_GUARD_STOP)
         if stop is not None:
             return self._end_stopped_run(run, stop)
         if exit.lost and run.info.status == "FINISHED":
@@ -299,7 +301,9 @@ class Ledger:
         if run.info.status != run_status:
             self._client.set_terminated(run_id, run_status)
         outcome = (
-            None if status is None else Outcome(status, self._runs.best(run_id), error or self._runs.error(run, status))
+            None
+            if status is None
+            else JobOutcome(status, self._runs.best(run_id), error or self._runs.error(run, status))
         )
         # Store the best value in the tag, so that later launchers need not read the objective's curve.
         self._close_claim(run, {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best})
@@ -316,17 +320,19 @@ class Ledger:
         points = self._client.get_metric_history(run.info.run_id, self._spec.objective.metric) if length else ()
         return is_last_step(max((p.step for p in points), default=-1), length)
 
-    def _end_stopped_run(self, run: Any, stop: GuardStop) -> Outcome:
+    def _end_stopped_run(self, run: Any, stop: GuardStop) -> JobOutcome:
         """Record that a trial was stopped early. The job of the stopped trial is not begun again, even if the launcher was
         interrupted meanwhile."""
         run_id, best = run.info.run_id, self._runs.best(run.info.run_id)
-        if contract.TAG_STOPPED not in run.data.tags:  # the tracking store was unreachable when the trial was stopped
-            self._client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text())
+        if (
+            contract.TAG_GUARD_STOP not in run.data.tags
+        ):  # the tracking store was unreachable when the trial was stopped
+            self._client.set_tag(run_id, contract.TAG_GUARD_STOP, stop.tag_text())
         self._set_status(run_id, stop.status, None)
         if run.info.status != "KILLED":
             self._client.set_terminated(run_id, "KILLED")
         self._close_claim(run, {"state": "done", "best": best})
-        return Outcome(stop.status, best, stop.reason or None)
+        return JobOutcome(stop.status, best, stop.reason or None)
 
     def _status_and_error(self, run: Any, exit: Exit) -> tuple[str, str | None]:
         """Return (status, error) of a job, from the exit of its process and the data that it logged to MLflow."""
@@ -342,7 +348,7 @@ class Ledger:
     def record_orphans(self) -> None:
         """Record training processes that ended after their launcher failed. Kill training processes on this machine that exceed
         their time limits."""
-        for run in attempt_once(self._runs.runs):
+        for run in call_mlflow_once(self._runs.runs):
             run_id, claim = str(run.info.run_id), claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))
             if not claim or "state" in claim:
                 continue  # skip runs that no launcher started, and jobs whose end is already recorded
@@ -353,5 +359,5 @@ class Ledger:
                 self.end(run_id, Exit(0 if run.info.status == "FINISHED" else 1))
 
 
-def _copy_seed(job: Job, former: JobEntry) -> Job:
+def _with_former_seed(job: Job, former: JobEntry) -> Job:
     return replace(job, seed=int(former.seed)) if former.seed.isdecimal() else job

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from advisor.execution.job import Key
-from advisor.execution.ledger.claims import State
+from advisor.execution.ledger.claims import JobState
 from advisor.model.errors import AdvisorError, UnansweredError
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, one_line_error, quiet_mlflow
 
 _SINGLE_ATTEMPT_SETTINGS = {**FIRST_REQUEST_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
@@ -27,9 +27,9 @@ MAX_STORE_WAIT_S = 600.0
 """Maximum seconds to wait for an unreachable tracking store while no trial is running."""
 MAX_RETRY_PAUSE_S = 30.0
 """Maximum seconds between two attempts to reach the tracking store."""
-DELIVERY_POLL_S = 0.2
+DELIVERY_POLL_INTERVAL_S = 0.2
 """Seconds between two checks whether the training hook has delivered all data of a run."""
-MAX_VALUE_CHARS = 5000
+MAX_PARAM_VALUE_CHARS = 5000
 """Maximum number of characters of a hyperparameter's value: the smallest limit among all versions of the MLflow server."""
 
 Result = TypeVar("Result")
@@ -48,7 +48,7 @@ class CallRejectedError(AdvisorError):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """The result of a job, as recorded in MLflow."""
 
     status: str
@@ -64,11 +64,11 @@ class JobEntry:
 
     run_id: str
     key: Key
-    state: State
+    state: JobState
     params: Mapping[str, str]
     """Hyperparameter values as MLflow stores them, as text."""
     seed: str = ""
-    outcome: Outcome | None = None
+    outcome: JobOutcome | None = None
     """Result of the job; None until the job is done."""
     continued: str = ""
     """Text of the tag about the early stop if the job is continued after this stop; else empty."""
@@ -76,7 +76,7 @@ class JobEntry:
     """Whether the trial resumes from its last checkpoint."""
 
 
-def attempt_once(call: Callable[[], Result]) -> Result:
+def call_mlflow_once(call: Callable[[], Result]) -> Result:
     """Make one attempt at an MLflow call and return its result. Raises an exception if the tracking store rejects the call or
     is unreachable."""
     with quiet_mlflow(_SINGLE_ATTEMPT_SETTINGS):
@@ -102,7 +102,7 @@ def retry_while_unreachable(
         try:
             return call()
         except DataPendingError:
-            time.sleep(DELIVERY_POLL_S)
+            time.sleep(DELIVERY_POLL_INTERVAL_S)
         except (StoreUnreachableError, UnansweredError) as error:
             if pause == 1.0:
                 on_failure()
@@ -113,9 +113,9 @@ def retry_while_unreachable(
             pause = min(2 * pause, MAX_RETRY_PAUSE_S)
 
 
-def logged_text(value: Value) -> str:
+def mlflow_param_text(value: HyperparameterValue) -> str:
     """Return the text that MLflow stores for a hyperparameter's value."""
-    return str(value)[:MAX_VALUE_CHARS]
+    return str(value)[:MAX_PARAM_VALUE_CHARS]
 
 
 def quote_study_name(text: str) -> str:

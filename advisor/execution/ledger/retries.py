@@ -18,7 +18,7 @@ _MAX_LISTED_METRICS = 8
 
 
 @dataclass(frozen=True)
-class Retry:
+class RetryPolicy:
     """Decides which trials of earlier launches this launch begins again. MLflow keeps the old runs of trials that are begun
     again, marked as deleted."""
 
@@ -28,17 +28,17 @@ class Retry:
     """Which trials to begin again. silent: failed trials that logged nothing, unless their launcher still runs · failed: all
     failed trials · all: all ended trials, unless their launcher still runs"""
 
-    def begins_again(self, status: str, metrics: Iterable[str]) -> bool:
+    def begins_trial_again(self, status: str, metrics: Iterable[str]) -> bool:
         """Return True if this launch begins a trial of an earlier launch again. metrics: names of the metrics that the trial
         logged."""
         if self.trials == "all":
             return True
         if status not in FAILED_STATUSES or self.trials == "none":
             return False
-        return self.trials == "failed" or not training_metrics(metrics)
+        return self.trials == "failed" or not training_metric_names(metrics)
 
 
-def training_metrics(metrics: Iterable[str]) -> list[str]:
+def training_metric_names(metrics: Iterable[str]) -> list[str]:
     """Return the sorted names of the metrics that the training script logged, without device metrics and without minima and
     maxima over logging windows."""
     return sorted(m for m in metrics if not (is_window_or_system_metric(m) or m.startswith("device/")))
@@ -49,7 +49,7 @@ def missing_objective_reason(objective: str, metrics: Iterable[str], stated: str
 
     stated: objective that the training script itself declared; None if it declared none.
     """
-    logged = training_metrics(metrics)
+    logged = training_metric_names(metrics)
     if not logged:
         return (
             f"{objective} was never logged, nor was any other metric of the training; it must log into the MLflow run that "

@@ -13,12 +13,12 @@ from advisor.contract.guard_stop import read_guard_stop
 from advisor.execution.job import Job, Key
 from advisor.execution.ledger import claims
 from advisor.execution.ledger.claims import JobClaimer
-from advisor.execution.ledger.record import JobEntry, Outcome, quote_study_name
-from advisor.execution.ledger.retries import Retry, missing_objective_reason
+from advisor.execution.ledger.record import JobEntry, JobOutcome, quote_study_name
+from advisor.execution.ledger.retries import RetryPolicy, missing_objective_reason
 from advisor.model.spec import StudySpec
 from advisor.tracking.lineage import StudyInExperiment, find_study, places
 
-_MAX_SINGLE_QUERIES = 8
+_MAX_TRIALS_QUERIED_SINGLY = 8
 """Maximum number of trials whose runs are queried one by one. If there are more trials, one query reads all runs of the study."""
 _STATES_BY_PROGRESS = ("open", "silent", "busy", "done")
 
@@ -27,7 +27,7 @@ class StudyRuns:
     """The MLflow runs of one study in one MLflow experiment."""
 
     def __init__(
-        self, client: Any, uri: str, experiment_id: str, spec: StudySpec, claimant: JobClaimer, retry: Retry
+        self, client: Any, uri: str, experiment_id: str, spec: StudySpec, claimant: JobClaimer, retry: RetryPolicy
     ) -> None:
         self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
         self._retry = retry
@@ -78,10 +78,12 @@ class StudyRuns:
         if self._client.get_run(run_id).info.lifecycle_stage == "active":
             self._client.delete_run(run_id)
 
-    def trainings(self, jobs: Sequence[Job]) -> Mapping[int, list[JobEntry]]:
+    def entries_by_trial(self, jobs: Sequence[Job]) -> Mapping[int, list[JobEntry]]:
         """Return all runs that were begun for the trials of these jobs, grouped by trial."""
         trials = {job.number for job in jobs}
-        runs = [run for t in trials for run in self.runs(t)] if len(trials) <= _MAX_SINGLE_QUERIES else self.runs()
+        runs = (
+            [run for t in trials for run in self.runs(t)] if len(trials) <= _MAX_TRIALS_QUERIED_SINGLY else self.runs()
+        )
         trainings: dict[int, list[JobEntry]] = defaultdict(list)
         for entry in self._read_entries(runs):
             trainings[entry.key[0]].append(entry)
@@ -99,8 +101,8 @@ class StudyRuns:
             if state == "done" and (run_id in (self._again or ()) or run_id in self.continued):
                 state = "open"
             outcome = self._outcome(run, claim) if state == "done" else None
-            continued = tags.get(contract.TAG_CONTINUED) or (
-                tags.get(contract.TAG_STOPPED, "") if run_id in self.continued else ""
+            continued = tags.get(contract.TAG_CONTINUED_AFTER_STOP) or (
+                tags.get(contract.TAG_GUARD_STOP, "") if run_id in self.continued else ""
             )
             seed = tags.get(contract.TAG_SEED, "")
             yield JobEntry(
@@ -109,7 +111,7 @@ class StudyRuns:
 
     def stopped(self) -> dict[str, JobEntry]:
         """Return the jobs that were stopped early, keyed by the names of their runs."""
-        runs = [run for run in self.runs() if contract.TAG_STOPPED in run.data.tags]
+        runs = [run for run in self.runs() if contract.TAG_GUARD_STOP in run.data.tags]
         names = {str(run.info.run_id): str(run.info.run_name) for run in runs}
         return {names[entry.run_id]: entry for entry in self._read_entries(runs) if entry.state == "done"}
 
@@ -123,16 +125,16 @@ class StudyRuns:
         for run, run_id, claim in claimed:
             works = claim.get("launcher") in working or self._claimant.is_launcher_running(claim)
             ended = states[run_id] == "done" and (self._retry.trials == "failed" or not works)
-            if ended and self._retry.begins_again(self._read_run_status(run), run.data.metrics):
+            if ended and self._retry.begins_trial_again(self._read_run_status(run), run.data.metrics):
                 yield run_id
 
-    def _outcome(self, run: Any, claim: Mapping[str, Any]) -> Outcome:
+    def _outcome(self, run: Any, claim: Mapping[str, Any]) -> JobOutcome:
         status = self._read_run_status(run)
         best = claim.get("best")
         corrected = best is None and run.data.tags.get(contract.TAG_STATUS) == "no_data" and self.has_objective(run)
         if "best" not in claim or corrected:
             best = self.best(run.info.run_id)
-        return Outcome(status, best, self.error(run, status))
+        return JobOutcome(status, best, self.error(run, status))
 
     def _read_run_status(self, run: Any) -> str:
         """Return the recorded status of a run. Infer the status if none is recorded, or if the objective in the study file has
@@ -143,7 +145,7 @@ class StudyRuns:
     def error(self, run: Any, status: str) -> str | None:
         """Return the recorded error of a run. If no error is recorded, return the reason why the objective has no value, or
         None."""
-        stop = read_guard_stop(run.data.tags.get(contract.TAG_STOPPED))
+        stop = read_guard_stop(run.data.tags.get(contract.TAG_GUARD_STOP))
         if stop is not None:
             return stop.reason or None
         error: str | None = run.data.tags.get(contract.TAG_ERROR)
@@ -197,7 +199,7 @@ class StudyRuns:
             line.insert(0, place)
             parent = place.parent
         schedule = dict(self._spec.schedule or {})
-        return [place for place in line if place.spec is None or _has_schedule(place.spec, schedule)]
+        return [place for place in line if place.spec is None or _is_comparable_study(place.spec, schedule)]
 
     def _find_study_runs(self, place: StudyInExperiment) -> list[Any]:
         """Return the runs of the study, oldest first. If no run of the experiment names a study, all runs of the experiment are
@@ -235,7 +237,7 @@ class StudyRuns:
         return self._claimant.state(str(run.info.run_id), claim, run.info.status) == "done"
 
 
-def _has_schedule(spec: StudySpec, schedule: Mapping[str, Any]) -> bool:
+def _is_comparable_study(spec: StudySpec, schedule: Mapping[str, Any]) -> bool:
     """Return whether a study has this learning-rate schedule and is no probe (a short diagnostic run), so that its trials may
     be comparable."""
     return spec.probe is None and dict(spec.schedule or {}) == schedule

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from advisor.model.errors import AdvisorError
 
 if TYPE_CHECKING:
-    from advisor.interop.exports.exporter import Exporter, PastTrial, Trials
+    from advisor.interop.exports.exporter import Exporter, PastTrial, TrialParams
     from advisor.model.spec import StudySpec
 
 KINDS = ("optuna", "ray", "wandb", "hydra", "algoperf")
 """Names of the tools whose formats can be exported. A module of this package with the same name writes each format."""
 
 
-def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Sequence[PastTrial] = ()) -> str:
+def export(kind: str, spec: StudySpec, *, points: TrialParams | None = None, past: Sequence[PastTrial] = ()) -> str:
     """Return a study in the file format of another tool. kind: name of the tool, one of `KINDS`.
 
     points: trials as {parameter: value} to run instead of a search; Optuna runs them first and then searches the space. past:
@@ -29,7 +29,7 @@ def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Se
         raise AdvisorError(f"the format of {kind} cannot contain results of past trials; only optuna can")
     if points is not None and not points:
         raise AdvisorError("there is no trial to export; request at least one with -n")
-    from advisor.interop.exports.exporter import Export  # slow: it imports `advisor.model`
+    from advisor.interop.exports.exporter import StudyExport  # slow: it imports `advisor.model`
 
     exporter: Exporter = import_module(f"advisor.interop.exports.{kind}")
-    return exporter.render(Export(spec, points, past))
+    return exporter.render(StudyExport(spec, points, past))

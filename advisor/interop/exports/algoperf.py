@@ -7,7 +7,7 @@ import json
 import keyword
 from typing import Any
 
-from advisor.interop.exports.exporter import Export, parameter_bounds, require_plain_space, single_value
+from advisor.interop.exports.exporter import StudyExport, only_possible_value, parameter_bounds, require_plain_space
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
 
@@ -15,7 +15,7 @@ _MAX_INTEGERS_IN_RANGE = 1000
 """Maximum number of integers in a hyperparameter's range; the exported file lists every integer."""
 
 
-def render(export: Export) -> str:
+def render(export: StudyExport) -> str:
     """Return the search space as JSON text. If the export contains trials to run, return these trials instead of a search
     space."""
     for name in export.spec.parameters:
@@ -31,7 +31,7 @@ def render(export: Export) -> str:
 
 
 def _parameter_domain(name: str, parameter: Parameter) -> dict[str, Any]:
-    if (value := single_value(parameter)) is not None:
+    if (value := only_possible_value(parameter)) is not None:
         return {"feasible_points": [value]}
     if not parameter.numeric:
         return {"feasible_points": list(parameter.options)}

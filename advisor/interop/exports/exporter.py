@@ -9,12 +9,20 @@ from typing import Protocol, TypeAlias
 import yaml
 
 from advisor.model.errors import AdvisorError
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Parameter, StudySpec
 
-Trials: TypeAlias = Sequence[Mapping[str, Value]]
+TrialParams: TypeAlias = Sequence[Mapping[str, HyperparameterValue]]
 
-_TRAINING_KEYS = ("max_train_steps", "final_train_steps", "evaluate_every", "checkpoints", "seeds", "schedule", "probe")
+_TRAINING_SETTINGS_KEYS = (
+    "max_train_steps",
+    "final_train_steps",
+    "evaluate_every",
+    "checkpoints",
+    "seeds",
+    "schedule",
+    "probe",
+)
 """Keys of a study file that describe the training instead of the search space. The search formats of other tools cannot express
 these training keys."""
 
@@ -23,17 +31,17 @@ these training keys."""
 class PastTrial:
     """An ended trial of the exported study."""
 
-    params: Mapping[str, Value]
+    params: Mapping[str, HyperparameterValue]
     value: float | None
     """Best objective value of the trial; None if the trial failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class StudyExport:
     """A study to export, with optional lists of trials."""
 
     spec: StudySpec
-    points: Trials | None = None
+    points: TrialParams | None = None
     """Hyperparameter settings to run instead of a search. Optuna runs these settings first and then continues its search."""
     past: Sequence[PastTrial] = ()
     """Ended trials of the study; only the export for Optuna contains them."""
@@ -42,7 +50,7 @@ class Export:
 class Exporter(Protocol):
     """Interface of the modules that export a study. Each module writes studies in the format of one tool."""
 
-    def render(self, export: Export, /) -> str:
+    def render(self, export: StudyExport, /) -> str:
         """Return the text of the exported file. Raise AdvisorError if the format of the tool cannot express the study."""
 
 
@@ -68,13 +76,13 @@ def study_comments(spec: StudySpec) -> Iterator[str]:
     express."""
     yield f"# {comment_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
     data = spec.model_dump(mode="json", exclude_defaults=True)
-    for key in _TRAINING_KEYS:
+    for key in _TRAINING_SETTINGS_KEYS:
         if key in data:
-            yield f"# To be set in the training: {key}: {comment_line(_short_yaml(data[key]))}"
+            yield f"# To be set in the training: {key}: {comment_line(_one_line_yaml(data[key]))}"
     yield from (f"# Note: {comment_line(note)}" for note in spec.notes)
 
 
-def _short_yaml(value: object) -> str:
+def _one_line_yaml(value: object) -> str:
     if isinstance(value, str):
         return value
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
@@ -103,7 +111,7 @@ def yaml_with_comments(lines: Sequence[str], content: object) -> str:
     return "\n".join(lines) + "\n" + yaml.safe_dump(content, sort_keys=False, width=10**6)
 
 
-def single_value(parameter: Parameter) -> Value | None:
+def only_possible_value(parameter: Parameter) -> HyperparameterValue | None:
     """Return the only value that a parameter can have, or None if it can have several."""
     if parameter.role == "fixed":
         return parameter.value

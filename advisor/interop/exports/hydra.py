@@ -6,28 +6,28 @@ import re
 from typing import Any
 
 from advisor.interop.exports.exporter import (
-    Export,
+    StudyExport,
+    only_possible_value,
     parameter_bounds,
     reason_comments,
     require_plain_space,
-    single_value,
     study_comments,
     yaml_with_comments,
 )
 from advisor.model.errors import AdvisorError
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Parameter, StudySpec
 
-_PLAIN_WORD_PATTERN = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_][\w./-]*", re.IGNORECASE)
-_KEY_PATTERN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
+_UNQUOTED_WORD_PATTERN = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_][\w./-]*", re.IGNORECASE)
+_HYDRA_KEY_PATTERN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 
 
-def render(export: Export) -> str:
+def render(export: StudyExport) -> str:
     """Return a YAML configuration for Hydra's option `--config-name`. If the export contains trials to run, each Hydra job gets
     one trial under the key `trial`."""
     spec = export.spec
     for name in spec.parameters:
-        if not _KEY_PATTERN.fullmatch(name):
+        if not _HYDRA_KEY_PATTERN.fullmatch(name):
             raise AdvisorError(f"Hydra cannot use {name!r} as a key; name it with letters, digits, - and .")
     lines = list(study_comments(spec))
     if export.points is not None:
@@ -56,11 +56,11 @@ def _optuna_sweeper(spec: StudySpec) -> dict[str, Any]:
 
 
 def _parameter_domain(parameter: Parameter) -> str:
-    if (value := single_value(parameter)) is not None:
+    if (value := only_possible_value(parameter)) is not None:
         return _value_text(value)
     if not parameter.numeric:
         for option in parameter.options:
-            if isinstance(option, str) and not _PLAIN_WORD_PATTERN.fullmatch(
+            if isinstance(option, str) and not _UNQUOTED_WORD_PATTERN.fullmatch(
                 option
             ):  # Hydra's Optuna plugin would remove the quotes around the option
                 raise AdvisorError(
@@ -73,11 +73,11 @@ def _parameter_domain(parameter: Parameter) -> str:
     return f"int({span})" if parameter.type == "int" else span
 
 
-def _mapping_text(trial: dict[str, Value]) -> str:
+def _mapping_text(trial: dict[str, HyperparameterValue]) -> str:
     return "{" + ", ".join(f"{name}: {_value_text(value)}" for name, value in trial.items()) + "}"
 
 
-def _value_text(value: Value) -> str:
+def _value_text(value: HyperparameterValue) -> str:
     """Return a value in the syntax of Hydra's command-line overrides. Text values are quoted, and backslashes before a quote or
     at the end of the text are doubled."""
     if isinstance(value, bool):

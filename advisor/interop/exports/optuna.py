@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from advisor.interop.exports.exporter import (
-    Export,
+    StudyExport,
     comment_line,
+    only_possible_value,
     parameter_bounds,
     reason_comment,
-    single_value,
     study_comments,
 )
 from advisor.model import formula
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GuardPruner", "render"]
 
-_SAMPLERS = {
+_SAMPLER_CODE = {
     "halton": 'QMCSampler(qmc_type="halton", scramble=True, seed={seed})',
     "random": "RandomSampler(seed={seed})",
     "adaptive": "TPESampler(multivariate=True, group=True, seed={seed})",
@@ -73,21 +73,21 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def render(export: Export) -> str:
+def render(export: StudyExport) -> str:
     """Return the script. When the script creates the Optuna study, it adds the past trials as results and enqueues the trials
     to run first."""
     return "\n".join(_script_lines(export)) + "\n"
 
 
-def _script_lines(export: Export) -> Iterator[str]:
+def _script_lines(export: StudyExport) -> Iterator[str]:
     spec, points = export.spec, export.points or ()
     yield from study_comments(spec)
     yield "import optuna"
     yield ""
     yield "# Past trials: the values that Optuna would have drawn, and the objective (None if the trial failed)."
-    yield from _list_lines("PAST", [(_drawn_params(spec, p.params), p.value) for p in export.past])
+    yield from _code_lines_of_list("PAST", [(_params_drawn_by_optuna(spec, p.params), p.value) for p in export.past])
     yield "# Trials to run first."
-    yield from _list_lines("POINTS", [_drawn_params(spec, params) for params in points])
+    yield from _code_lines_of_list("POINTS", [_params_drawn_by_optuna(spec, params) for params in points])
     yield ""
     yield ""
     yield "def suggest(trial):"
@@ -96,20 +96,20 @@ def _script_lines(export: Export) -> Iterator[str]:
     for name in _parents_first(spec):
         yield from _suggestion_lines(name, spec.parameters[name])
     for region in spec.forbidden:
-        yield from _rejection_lines(region)
+        yield from _code_rejecting_region(region)
     yield "    return params"
     seed = spec.sampler.seed % 2**32
     yield _SCRIPT_TEMPLATE.format(
         name=spec.study,
         direction=spec.objective.direction,
-        sampler=_SAMPLERS[spec.sampler.kind].format(seed=seed),
+        sampler=_SAMPLER_CODE[spec.sampler.kind].format(seed=seed),
         train=comment_line(f"train with params and return {spec.objective.metric}"),
         metric=comment_line(spec.objective.metric),
         trials=spec.trials or len(points) or None,
     ).rstrip("\n")
 
 
-def _list_lines(name: str, values: Sequence[Any]) -> Iterator[str]:
+def _code_lines_of_list(name: str, values: Sequence[Any]) -> Iterator[str]:
     if not values:
         yield f"{name} = []"
         return
@@ -129,13 +129,15 @@ def _parents_first(spec: StudySpec) -> list[str]:
 
 
 def _parent_names(parameter: Parameter) -> set[str]:
-    return set(parameter.when or {}) | (set(formula.parse(parameter.formula).names) if parameter.formula else set())
+    return set(parameter.when or {}) | (
+        set(formula.parse_formula(parameter.formula).names) if parameter.formula else set()
+    )
 
 
 def _suggestion_lines(name: str, parameter: Parameter) -> Iterator[str]:
     conditions = [f"params.get({parent!r}) == {wanted!r}" for parent, wanted in (parameter.when or {}).items()]
     if parameter.formula is not None:
-        names = sorted(formula.parse(parameter.formula).names)
+        names = sorted(formula.parse_formula(parameter.formula).names)
         conditions += [f"{other!r} in params" for other in names]
     margin = "    "
     if conditions:
@@ -148,7 +150,7 @@ def _value_expression(name: str, parameter: Parameter) -> str:
     if parameter.formula is not None:
         computed = _formula_as_python(parameter.formula)
         return f"round({computed})" if parameter.type == "int" else computed
-    if (value := single_value(parameter)) is not None:
+    if (value := only_possible_value(parameter)) is not None:
         return repr(value)
     if not parameter.numeric:
         return f"trial.suggest_categorical({name!r}, {list(parameter.options)!r})"
@@ -172,10 +174,12 @@ def _formula_as_python(text: str) -> str:
         def visit_Name(self, node: ast.Name) -> ast.expr:
             return ast.Subscript(ast.Name("params", ast.Load()), ast.Constant(node.id), ast.Load())
 
-    return ast.unparse(ast.fix_missing_locations(_ParamsLookup().visit(copy.deepcopy(formula.parse(text).tree))))
+    return ast.unparse(
+        ast.fix_missing_locations(_ParamsLookup().visit(copy.deepcopy(formula.parse_formula(text).syntax_tree)))
+    )
 
 
-def _rejection_lines(region: Region) -> Iterator[str]:
+def _code_rejecting_region(region: Region) -> Iterator[str]:
     holds = " and ".join(_membership_test(f"params.get({name!r})", limits) for name, limits in region.where.items())
     yield f"    if {holds}:"
     yield f"        raise optuna.TrialPruned({comment_line('forbidden: ' + (region.why or 'the study excludes this region'))!r})"
@@ -190,7 +194,7 @@ def _membership_test(value: str, limits: Bounds) -> str:
     return " and ".join(parts)
 
 
-def _drawn_params(spec: StudySpec, params: Any) -> dict[str, Any]:
+def _params_drawn_by_optuna(spec: StudySpec, params: Any) -> dict[str, Any]:
     """Return the values that Optuna would have drawn in a trial with these hyperparameters."""
     drawn = {}
     for name, parameter in spec.searched.items():

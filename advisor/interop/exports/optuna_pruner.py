@@ -6,7 +6,7 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from advisor.engine.guard.policy import Policy, Progress
+from advisor.engine.guard.policy import Policy, TrialProgress
 from advisor.engine.guard.replay import guard_stopper
 
 
@@ -48,24 +48,24 @@ class GuardPruner(optuna.pruners.BasePruner):
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return True if Optuna should prune the trial. Optuna calls this method in `trial.should_prune()`."""
-        own = self._progress(study, trial)
+        own = self._trial_progress(study, trial)
         if not len(own.steps):
             return False
         at = len(own.steps) - 1
         others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number and t.intermediate_values]
-        progress = [(t, self._progress(study, t)) for t in others]
+        progress = [(t, self._trial_progress(study, t)) for t in others]
         completed = [p for t, p in progress if t.state == TrialState.COMPLETE and self._is_full_length(p)]
         if any(p.steps[-1] > self._max_steps for p in (own, *(p for _, p in progress))):
             completed = []
         return guard_stopper(self._policy)(own, at, completed)
 
-    def _progress(self, study: optuna.Study, trial: FrozenTrial) -> Progress:
+    def _trial_progress(self, study: optuna.Study, trial: FrozenTrial) -> TrialProgress:
         reports = sorted(trial.intermediate_values.items())
         sign = -1.0 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1.0
         steps, values = np.array([s for s, _ in reports]), np.array([sign * v for _, v in reports], float)
-        return Progress(steps, values, float(self._max_steps))
+        return TrialProgress(steps, values, float(self._max_steps))
 
-    def _is_full_length(self, trial: Progress) -> bool:
+    def _is_full_length(self, trial: TrialProgress) -> bool:
         """Return True if the trial is complete: at the current distance between reports, the next report would reach
         `max_steps`."""
         return len(trial.steps) > 1 and bool(2 * trial.steps[-1] - trial.steps[-2] >= self._max_steps)

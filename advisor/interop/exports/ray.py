@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from advisor.interop.exports.exporter import (
-    Export,
+    StudyExport,
+    only_possible_value,
     parameter_bounds,
     reason_comment,
     require_plain_space,
-    single_value,
     study_comments,
 )
 from advisor.model.spec import Parameter
 
 
-def render(export: Export) -> str:
+def render(export: StudyExport) -> str:
     """Return the text of a Python module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`. If the export contains trials to
     run, `config["trial"]` is the trial to run."""
     spec = export.spec
@@ -47,7 +47,7 @@ def render(export: Export) -> str:
 
 
 def _parameter_domain(parameter: Parameter) -> str:
-    if (value := single_value(parameter)) is not None:
+    if (value := only_possible_value(parameter)) is not None:
         return repr(value)
     if not parameter.numeric:
         return f"tune.choice({list(parameter.options)!r})"

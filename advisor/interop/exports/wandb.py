@@ -6,19 +6,19 @@ import json
 from typing import Any
 
 from advisor.interop.exports.exporter import (
-    Export,
+    StudyExport,
     comment_line,
+    only_possible_value,
     parameter_bounds,
     reason_comments,
     require_plain_space,
-    single_value,
     study_comments,
     yaml_with_comments,
 )
 from advisor.model.spec import Parameter
 
 
-def render(export: Export) -> str:
+def render(export: StudyExport) -> str:
     """Return the W&B sweep as YAML. If the export contains trials to run, the sweep is a grid over the key `trial`, whose
     values are the trials as JSON."""
     spec = export.spec
@@ -46,7 +46,7 @@ def render(export: Export) -> str:
 
 
 def _parameter_domain(parameter: Parameter) -> dict[str, Any]:
-    if (value := single_value(parameter)) is not None:
+    if (value := only_possible_value(parameter)) is not None:
         return {"value": value}
     if not parameter.numeric:
         return {"values": list(parameter.options)}

@@ -18,8 +18,8 @@ import numpy as np
 
 from advisor import contract
 from advisor.interop.importers import files, metric_tables, table_files
-from advisor.interop.importers.metric_tables import Layout
-from advisor.interop.importers.points import DEFAULT_START_MS
+from advisor.interop.importers.metric_tables import TableLayout
+from advisor.interop.importers.points import DEFAULT_RUN_START_MS
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
@@ -31,7 +31,7 @@ _RENAMED_METRICS = {
     "grad_norm": "train_batch/grad_norm",
     "total_duration": "total_duration_s",
 }
-_OBJECTIVES: Mapping[str, tuple[str, Direction]] = {
+_WORKLOAD_OBJECTIVES: Mapping[str, tuple[str, Direction]] = {
     "criteo1tb": ("validation/loss", "minimize"),
     "fastmri": ("validation/ssim", "maximize"),
     "imagenet": ("validation/accuracy", "maximize"),
@@ -42,7 +42,7 @@ _OBJECTIVES: Mapping[str, tuple[str, Direction]] = {
     "cifar": ("validation/accuracy", "maximize"),
 }
 """Objective metric and direction of each AlgoPerf workload, by the first word of the workload's name."""
-_LOG_DATE = re.compile(r"(\d\d)-(\d\d)-(\d{4})-(\d\d)-(\d\d)-(\d\d)\.log$")
+_LOG_FILE_DATE_PATTERN = re.compile(r"(\d\d)-(\d\d)-(\d{4})-(\d\d)-(\d\d)-(\d\d)\.log$")
 
 
 def find_runs(source: str | Path) -> RunList:
@@ -50,7 +50,7 @@ def find_runs(source: str | Path) -> RunList:
 
     Each combination of study and workload becomes an experiment.
     """
-    path = files.require_path(source, "a folder with AlgoPerf's logs")
+    path = files.require_existing_path(source, "a folder with AlgoPerf's logs")
     trials = [
         folder
         for folder, _ in files.folders_with_files(path, {_BATCH_FILE, _EVALUATION_FILE}.__contains__)
@@ -73,7 +73,7 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
         )
         experiment = files.folder_name(root) + ("" if above == "." else f"/{above}")
     workload = files.folder_name(folder.absolute().parent)
-    objective = _OBJECTIVES.get(workload.split("_", 1)[0])
+    objective = _WORKLOAD_OBJECTIVES.get(workload.split("_", 1)[0])
     aim = dict(zip((contract.TAG_OBJECTIVE, contract.TAG_DIRECTION), objective or (), strict=False))
     state = files.digest_of_files([folder / file for file in (_BATCH_FILE, _EVALUATION_FILE, _PARAMS_FILE)])
     return SourceRun(
@@ -96,11 +96,11 @@ def _run_content(folder: Path, objective_tags: Mapping[str, str]) -> RunContent:
         tags[contract.TAG_N_VALID] = str(int(sizes.values[-1]))
     started = _started_ms(folder)
     for p in points.values():
-        np.add(p.times_ms, started - DEFAULT_START_MS, out=p.times_ms, where=p.times_ms >= DEFAULT_START_MS)
+        np.add(p.times_ms, started - DEFAULT_RUN_START_MS, out=p.times_ms, where=p.times_ms >= DEFAULT_RUN_START_MS)
     return RunContent(points, params, tags, started_ms=started)
 
 
-def _file_layout(path: Path, *, evaluations: bool) -> Layout:
+def _file_layout(path: Path, *, evaluations: bool) -> TableLayout:
     columns = table_files.column_names(path)
     if "global_step" not in columns:
         raise AdvisorError(f"{files.printable_text(path)} has no column 'global_step', which AlgoPerf's logs have")
@@ -110,21 +110,21 @@ def _file_layout(path: Path, *, evaluations: bool) -> Layout:
             return None
         return _RENAMED_METRICS.get(name, name) if evaluations or name in _RENAMED_METRICS else None
 
-    return Layout(
+    return TableLayout(
         step="global_step",
-        time=_TIME_COLUMN if evaluations and _TIME_COLUMN in columns else None,
+        time_column=_TIME_COLUMN if evaluations and _TIME_COLUMN in columns else None,
         metric=metric,
         blank_is_nan=evaluations and path.name == _EVALUATION_FILE,
     )
 
 
 def _started_ms(folder: Path) -> int:
-    """Return the start time from the file name of the workload's log; `DEFAULT_START_MS` if there is no log."""
+    """Return the start time from the file name of the workload's log; `DEFAULT_RUN_START_MS` if there is no log."""
     for log in sorted(folder.absolute().parent.glob("*.log")):
-        if match := _LOG_DATE.search(log.name):
+        if match := _LOG_FILE_DATE_PATTERN.search(log.name):
             month, day, year, hour, minute, second = (int(part) for part in match.groups())
             try:
                 return int(datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp() * 1000)
             except ValueError:
                 continue
-    return DEFAULT_START_MS
+    return DEFAULT_RUN_START_MS

@@ -8,28 +8,28 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any
 
-from advisor.interop.importers.mlflow_runs import TAG_SOURCE, UNFINISHED_PREFIX, NewRun, source_text
-from advisor.interop.importers.points import Points
-from advisor.interop.importers.writer import OnWritten, Writer
+from advisor.interop.importers.mlflow_runs import SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX, NewRun, source_text
+from advisor.interop.importers.points import MetricPoints
+from advisor.interop.importers.writer import RunWriter, RunWrittenCallback
 from advisor.tracking.points.collect import LARGEST_FLOAT
 from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, LATER_REQUEST_SETTINGS, open_client, quiet_mlflow
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 
 _METRICS_PER_CALL = 1000
 _PARAMS_PER_CALL = 100
 _MAX_THREADS = 4
 
-Point = tuple[int, int, float | None]
+StoredPoint = tuple[int, int, float | None]
 """(Step, timestamp, value) of a metric point. The value None represents NaN."""
 
 
-class ClientWriter(Writer):
+class ClientWriter(RunWriter):
     """Writes runs to MLflow with `MlflowClient`. A new run has a tag that marks it as unfinished until all its data are stored.
 
     The next import deletes the runs that are marked as unfinished.
     """
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: StoreLocation) -> None:
         with quiet_mlflow(FIRST_REQUEST_SETTINGS):
             self._client = open_client(location)
             if location.kind == "files" and location.path is not None:
@@ -39,7 +39,7 @@ class ClientWriter(Writer):
             self._client.search_experiments(max_results=1)
         self._threads = 1 if location.kind == "files" else _MAX_THREADS
 
-    def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: OnWritten) -> None:
+    def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
         """See `Writer.write`."""
         with quiet_mlflow(LATER_REQUEST_SETTINGS):
             super().write(name, tags, runs, on_written)
@@ -64,10 +64,10 @@ class ClientWriter(Writer):
 
     def _delete_unfinished(self, experiment_id: str) -> None:
         for run_id, tags in self._tags_of_runs(experiment_id).items():
-            if tags.get(TAG_SOURCE, "").startswith(UNFINISHED_PREFIX):
+            if tags.get(SOURCE_RUN_TAG, "").startswith(UNFINISHED_RUN_PREFIX):
                 self._client.delete_run(run_id)
 
-    def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: OnWritten) -> None:
+    def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
         """Write the runs in small groups, so that only one group is in memory at a time."""
         remaining = iter(runs)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="advisor-write") as pool:
@@ -84,15 +84,15 @@ class ClientWriter(Writer):
 
     def _write_run(self, experiment_id: str, run: NewRun) -> tuple[NewRun, int]:
         """Write a new run, or add the missing data to a stored run. Return (run, number of metric points sent)."""
-        if run.continues is not None:
-            return run, self._complete_run(run.continues, run)
+        if run.stored_run_id is not None:
+            return run, self._complete_run(run.stored_run_id, run)
         source = source_text(run.source)
-        tags = {**run.tags, TAG_SOURCE: UNFINISHED_PREFIX + source}
+        tags = {**run.tags, SOURCE_RUN_TAG: UNFINISHED_RUN_PREFIX + source}
         created = self._client.create_run(experiment_id, start_time=run.started_ms, tags=tags, run_name=run.name)
         run_id = created.info.run_id
         count = self._send_data(run_id, run.params, ((m, p, set()) for m, p in run.points.items()))
         self._set_end(run_id, run)
-        self._client.set_tag(run_id, TAG_SOURCE, source)
+        self._client.set_tag(run_id, SOURCE_RUN_TAG, source)
         return run, count
 
     def _complete_run(self, run_id: str, run: NewRun) -> int:
@@ -109,13 +109,13 @@ class ClientWriter(Writer):
                 self._client.set_tag(run_id, tag, value)
         return count
 
-    def _stored_points(self, run_id: str, metric: str) -> set[Point]:
+    def _stored_points(self, run_id: str, metric: str) -> set[StoredPoint]:
         return {
             _comparable_point(m.step, m.timestamp, m.value) for m in self._client.get_metric_history(run_id, metric)
         }
 
     def _send_data(
-        self, run_id: str, params: Mapping[str, str], points: Iterable[tuple[str, Points, set[Point]]]
+        self, run_id: str, params: Mapping[str, str], points: Iterable[tuple[str, MetricPoints, set[StoredPoint]]]
     ) -> int:
         """Send a run's parameters, and its metric points that are not yet stored. Return the number of metric points sent.
 
@@ -140,11 +140,11 @@ class ClientWriter(Writer):
     def _set_end(self, run_id: str, run: NewRun) -> None:
         if run.ended_ms is not None:
             self._client.set_terminated(run_id, run.status, run.ended_ms)
-        elif run.continues is not None or run.status not in ("RUNNING", "SCHEDULED"):
+        elif run.stored_run_id is not None or run.status not in ("RUNNING", "SCHEDULED"):
             self._client.update_run(run_id, status=run.status)
 
 
-def _comparable_point(step: int, time: int, value: float) -> Point:
+def _comparable_point(step: int, time: int, value: float) -> StoredPoint:
     return step, time, None if math.isnan(value) else min(max(value, -LARGEST_FLOAT), LARGEST_FLOAT)
 
 

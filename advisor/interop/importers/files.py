@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from advisor.model.errors import AdvisorError, os_errors_as
+from advisor.model.errors import AdvisorError, convert_os_errors
 
 MAX_JSON_BYTES = 512_000_000
 MAX_YAML_BYTES = 2_000_000
@@ -22,11 +22,11 @@ _MAX_PARAMS = 5_000
 _MAX_NESTING_LEVELS = 12
 
 
-def require_path(path: str | Path, expected: str) -> Path:
+def require_existing_path(path: str | Path, expected: str) -> Path:
     """Return the path if it exists, else raise AdvisorError. expected: description of the file that should exist, for the error
     message."""
     path = Path(path)
-    with os_errors_as(f"cannot read {printable_text(path)}", f"give the path of {expected}"):
+    with convert_os_errors(f"cannot read {printable_text(path)}", f"give the path of {expected}"):
         path.stat()
     return path
 
@@ -86,14 +86,14 @@ def digest_of_value(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def modified_ms(path: Path) -> int:
+def modification_time_ms(path: Path) -> int:
     """Return the modification time of the file in milliseconds since 1970."""
     return path.stat().st_mtime_ns // 1_000_000
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
     """Return the content of a file. Raise AdvisorError if it is unreadable or larger than `limit` bytes."""
-    with read_errors(path), path.open("rb") as file:
+    with convert_read_errors(path), path.open("rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise AdvisorError(
@@ -102,9 +102,9 @@ def read_bytes(path: Path, limit: int) -> bytes:
     return content
 
 
-def read_errors(path: Path) -> AbstractContextManager[None]:
+def convert_read_errors(path: Path) -> AbstractContextManager[None]:
     """Raise an AdvisorError if the file cannot be read."""
-    return os_errors_as(f"cannot read {printable_text(path)}")
+    return convert_os_errors(f"cannot read {printable_text(path)}")
 
 
 def read_json(path: Path) -> Any:
@@ -123,18 +123,18 @@ def parse_json(text: str | bytes, error_prefix: str) -> Any:
 def read_yaml(path: Path) -> Any:
     """Parse a YAML file. A value with a custom YAML tag becomes None, so no Python object is ever constructed."""
     try:
-        return yaml.load(read_bytes(path, MAX_YAML_BYTES), Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
+        return yaml.load(read_bytes(path, MAX_YAML_BYTES), Loader=_PlainYamlLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         # PyYAML raises any of these exception types for invalid files: for example, `!!bool x` raises KeyError.
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise AdvisorError(f"{printable_text(path)} is not YAML: {first[:120]}") from None
 
 
-class _PlainLoader(yaml.SafeLoader):
+class _PlainYamlLoader(yaml.SafeLoader):
     """A YAML loader that reads a value with an unknown tag as None instead of rejecting the file."""
 
 
-_PlainLoader.add_multi_constructor("", lambda *_: None)
+_PlainYamlLoader.add_multi_constructor("", lambda *_: None)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def read_objects(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    with read_errors(path), path.open("rb") as file:
+    with convert_read_errors(path), path.open("rb") as file:
         yield from enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1)
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from advisor.interop.importers import files, results_tsv, table_files
 from advisor.model.errors import AdvisorError
 
-_MAX_FILES = 200_000
+_MAX_EXAMINED_FILES = 200_000
 """Maximum number of files in a folder whose names are examined."""
 
 
-def find_kinds(source: str) -> list[str]:
+def detect_import_kinds(source: str) -> list[str]:
     """Return the kinds of runs that the files seem to contain, named as in `advisor import KIND`. The most likely kind comes
     first.
 
@@ -21,10 +21,10 @@ def find_kinds(source: str) -> list[str]:
     """
     if "://" in source:
         return ["optuna"]
-    path = files.require_path(source, "the files to import")
+    path = files.require_existing_path(source, "the files to import")
     shown = files.printable_text(source)
     if path.is_dir():
-        names = set(islice((name for _, _, below in os.walk(path) for name in below), _MAX_FILES))
+        names = set(islice((name for _, _, below in os.walk(path) for name in below), _MAX_EXAMINED_FILES))
         kinds = _kinds_by_file_names(names) or _kinds_by_suffixes(names)
     else:
         names = {path.name}
@@ -65,7 +65,7 @@ def _kinds_by_suffixes(names: set[str]) -> list[str]:
     suffixes = {Path(name).suffix.lower() for name in names}
     if suffixes & set(table_files.TABLE_SUFFIXES):
         return ["csv"]
-    return ["jsonl"] if suffixes & set(table_files.LINES_SUFFIXES) else []
+    return ["jsonl"] if suffixes & set(table_files.JSON_LINES_SUFFIXES) else []
 
 
 def _kinds_by_content(path: Path) -> list[str]:

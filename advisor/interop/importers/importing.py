@@ -13,21 +13,21 @@ from advisor import contract
 from advisor.interop.importers.client_writer import ClientWriter
 from advisor.interop.importers.mlflow_runs import (
     MAX_NAME_CHARACTERS,
+    MlflowNames,
     NewRun,
-    SafeNames,
-    make_new_run,
+    convert_run,
     source_text,
     valid_text,
 )
 from advisor.interop.importers.runs import RunList, SourceRun
 from advisor.interop.importers.sql_writer import SqlWriter
-from advisor.interop.importers.writer import ImportedRun, Writer
+from advisor.interop.importers.writer import ImportedRun, RunWriter
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
 from advisor.tracking.stores.client import explain_error, quiet_mlflow
-from advisor.tracking.stores.location import default_for_writing, parse_tracking_uri
+from advisor.tracking.stores.location import default_location_for_writing, parse_tracking_uri
 
-_MAX_NOTES = 20
+_MAX_LISTED_NOTES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,16 @@ class _ImportTally:
 
     def add(self, run: NewRun, points: int) -> None:
         """Count one stored run. points: number of metric points that this import wrote to the run."""
-        self.points += points if run.continues else sum(len(p.steps) for p in run.points.values())
-        if run.continues is None:
+        self.points += points if run.stored_run_id else sum(len(p.steps) for p in run.points.values())
+        if run.stored_run_id is None:
             self.written += 1
         elif points:
             self.completed += 1
         else:
             self.skipped += 1
-        self.report()
+        self.report_progress()
 
-    def report(self) -> None:
+    def report_progress(self) -> None:
         if self.on_progress is not None:
             self.on_progress(self.written + self.completed + self.skipped + len(self.unreadable), self.runs)
 
@@ -83,8 +83,8 @@ class _ImportTally:
             others = f" ({len(unreadable) - 1:,} more runs are unreadable, too)" if len(unreadable) > 1 else ""
             raise AdvisorError(unreadable[0] + others)
         notes = list(dict.fromkeys([*warnings, *self.notes]))
-        if len(notes) > _MAX_NOTES:
-            notes[_MAX_NOTES:] = [f"{len(notes) - _MAX_NOTES:,} more notes of this kind are not shown."]
+        if len(notes) > _MAX_LISTED_NOTES:
+            notes[_MAX_LISTED_NOTES:] = [f"{len(notes) - _MAX_LISTED_NOTES:,} more notes of this kind are not shown."]
         return ImportSummary(
             tuple(experiments),
             self.written,
@@ -118,8 +118,8 @@ def import_runs(
     groups: dict[str, list[SourceRun]] = {}
     for run in source.runs:
         groups.setdefault(valid_text(experiment or run.experiment)[:MAX_NAME_CHARACTERS], []).append(run)
-    names = SafeNames()
-    chosen: dict[str, str] = {contract.TAG_OBJECTIVE: names.safe(objective)} if objective else {}
+    names = MlflowNames()
+    chosen: dict[str, str] = {contract.TAG_OBJECTIVE: names.mlflow_name(objective)} if objective else {}
     if direction:
         chosen[contract.TAG_DIRECTION] = direction
     tally = _ImportTally(on_progress, len(source.runs))
@@ -127,7 +127,7 @@ def import_runs(
         for name, runs in groups.items():
             stored = writer.imported_runs(name)
             tally.skipped += sum(_is_unchanged(run, stored) for run in runs)
-            tally.report()
+            tally.report_progress()
             new = _read_new_runs(runs, stored, chosen, names, tally)
             for first in new:  # create the experiment only when its first run is ready to be written
                 tags = {**_shared_tags(runs, names), **chosen}
@@ -136,9 +136,9 @@ def import_runs(
 
 
 @contextmanager
-def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
+def open_writer(tracking_uri: str | None) -> Iterator[RunWriter]:
     """Yield the fastest writer that the tracking store supports. Raise AdvisorError if the tracking store is not writable."""
-    location = parse_tracking_uri(tracking_uri) if tracking_uri else default_for_writing()
+    location = parse_tracking_uri(tracking_uri) if tracking_uri else default_location_for_writing()
     with quiet_mlflow():
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
@@ -164,7 +164,7 @@ def _read_new_runs(
     runs: Sequence[SourceRun],
     stored: Mapping[str, ImportedRun],
     chosen: Mapping[str, str],
-    names: SafeNames,
+    names: MlflowNames,
     tally: _ImportTally,
 ) -> Iterator[NewRun]:
     """Read and yield the new and changed runs, one by one. `tally` counts the unreadable runs."""
@@ -178,18 +178,18 @@ def _read_new_runs(
         unique = run if same_name[run.name] == 1 else replace(run, name=f"{run.experiment}/{run.name}")
         try:
             content = run.read()
-            new = make_new_run(
+            new = convert_run(
                 unique, content, names, number, objective=chosen, continues=known.run_id if known else None
             )
         except AdvisorError as error:
             tally.unreadable.append(str(error))
-            tally.report()
+            tally.report_progress()
             continue
         tally.notes += content.notes
         yield new
 
 
-def _shared_tags(runs: Sequence[SourceRun], names: SafeNames) -> dict[str, str]:
+def _shared_tags(runs: Sequence[SourceRun], names: MlflowNames) -> dict[str, str]:
     """Return the tags that all runs propose for the experiment with the same value."""
     tags = runs[0].experiment_tags
-    return names.in_tags({t: v for t, v in tags.items() if all(run.experiment_tags.get(t) == v for run in runs)})
+    return names.rename_in_tags({t: v for t, v in tags.items() if all(run.experiment_tags.get(t) == v for run in runs)})

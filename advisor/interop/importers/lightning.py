@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from advisor.interop.importers import files, metric_tables, table_files
-from advisor.interop.importers.metric_tables import Layout
+from advisor.interop.importers.metric_tables import TableLayout
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 
 _METRICS_FILE, _PARAMS_FILE = "metrics.csv", "hparams.yaml"
-_TABLE_LAYOUT = Layout(step="step")
+_TABLE_LAYOUT = TableLayout(step="step")
 
 
 def find_runs(source: str | Path) -> RunList:
     """List the runs in a folder and its subfolders, one for each `metrics.csv`; raise AdvisorError if there is none."""
-    path = files.require_path(source, "a folder that Lightning's CSVLogger wrote, such as lightning_logs")
+    path = files.require_existing_path(source, "a folder that Lightning's CSVLogger wrote, such as lightning_logs")
     if path.is_dir():
         root, folders = path, [file.parent for file in files.find_files(path, _METRICS_FILE.__eq__)]
     else:
@@ -37,7 +37,7 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
                 f"{files.printable_text(metrics)} has no column 'step', which Lightning's CSVLogger writes"
             )
         points = metric_tables.read_run(metrics, _TABLE_LAYOUT).curves.points()
-        return RunContent(points, read_hyperparameters(params), started_ms=files.modified_ms(metrics))
+        return RunContent(points, read_hyperparameters(params), started_ms=files.modification_time_ms(metrics))
 
     try:
         first = files.digest_of_value(table_files.first_row(metrics))

@@ -19,7 +19,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from advisor.interop.importers import files, table_files
-from advisor.interop.importers.points import DEFAULT_START_MS, NO_TIME, Curves, as_step, as_value
+from advisor.interop.importers.points import (
+    DEFAULT_RUN_START_MS,
+    UNKNOWN_TIME,
+    RunCurves,
+    convert_to_step,
+    convert_to_value,
+)
 from advisor.model.errors import AdvisorError
 from advisor.model.space import BoolArray, FloatArray
 
@@ -44,16 +50,16 @@ _DECIMAL_PATTERN = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """Describes what the columns of a metric file contain."""
 
     step: str | None = None
     """Name of the column that contains the step. If None, the row number is the step."""
-    time: str | None = None
+    time_column: str | None = None
     """Name of the column that contains the time: seconds or milliseconds since 1970, or seconds since the start of the run."""
     run: str | None = None
     """Name of the column that contains the name of the run. If None, the whole file is one run."""
-    params: frozenset[str] = frozenset()
+    param_columns: frozenset[str] = frozenset()
     """Names of the columns that contain parameters; the first value of each column counts."""
     metric: Callable[[str], str | None] = field(default=lambda name: name)
     """Function that receives the name of a column and returns the name of its metric, or None if the column is no metric. It is
@@ -66,7 +72,7 @@ class RunRows:
     """Metric points and parameters of one run, collected from the rows of a table."""
 
     def __init__(self) -> None:
-        self.curves = Curves()
+        self.curves = RunCurves()
         self.params: dict[str, Any] = {}
         self.count = 0
         self._texts: dict[str, str | None] = {}
@@ -83,14 +89,14 @@ class RunRows:
         return {**{c: t for c, t in self._texts.items() if t is not None and c not in metrics}, **self.params}
 
 
-def find_column(columns: list[str], usual_names: tuple[str, ...]) -> str | None:
+def find_usual_column(columns: list[str], usual_names: tuple[str, ...]) -> str | None:
     """Return the first of the usual column names that the file has; None if it has none of them. Upper case and leading
     underscores are ignored."""
     known = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
     return next((known[name] for name in usual_names if name in known), None)
 
 
-def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
+def read_runs(path: Path, layout: TableLayout) -> dict[str | None, RunRows]:
     """Return the rows of each run, keyed by run name. If the layout names no run column, the only key is None.
 
     Raises AdvisorError with the name of the file and, if known, the row and column.
@@ -105,7 +111,7 @@ def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
     return runs
 
 
-def read_run(path: Path, layout: Layout) -> RunRows:
+def read_run(path: Path, layout: TableLayout) -> RunRows:
     """Return the rows of a file that contains a single run."""
     return read_runs(path, layout).get(None) or RunRows()
 
@@ -113,7 +119,7 @@ def read_run(path: Path, layout: Layout) -> RunRows:
 # --- JSON lines -----------------------------------------------------------------------------------------------------------------
 
 
-def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
+def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: TableLayout) -> Iterator[int]:
     """Add the rows of a file of JSON lines to `runs`. For each row, yield its number of cells, which is an upper bound of its
     number of metric points."""
     name = files.printable_text(path)
@@ -125,22 +131,22 @@ def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: Layout) ->
         rows = runs.setdefault(None if run is None else str(run), RunRows())
         step = rows.count
         if layout.step is not None:
-            step = as_step(_number_if_decimal(cells[layout.step]), f"{name}, row {number}, {layout.step!r}")
+            step = convert_to_step(_number_if_decimal(cells[layout.step]), f"{name}, row {number}, {layout.step!r}")
         rows.count += 1
-        seconds = as_value(cells.get(layout.time)) if layout.time else None
+        seconds = convert_to_value(cells.get(layout.time_column)) if layout.time_column else None
         time = None if seconds is None else _convert_times_to_ms(np.array([seconds]))[0]
         for column, cell in cells.items():
             _add_cell(rows, column, cell, step, time, layout)
         yield len(cells)
 
 
-def _add_cell(rows: RunRows, column: str, cell: Any, step: int, time: int | None, layout: Layout) -> None:
-    if column in (layout.step, layout.time, layout.run) or cell is None:
+def _add_cell(rows: RunRows, column: str, cell: Any, step: int, time: int | None, layout: TableLayout) -> None:
+    if column in (layout.step, layout.time_column, layout.run) or cell is None:
         return
-    if column in layout.params:
+    if column in layout.param_columns:
         rows.params.setdefault(column, cell)
     elif (metric := layout.metric(column)) is not None:
-        value = as_value(cell)
+        value = convert_to_value(cell)
         if value is not None:
             rows.curves.add(metric, step, value, time)
         elif isinstance(cell, str):
@@ -154,11 +160,11 @@ def _number_if_decimal(cell: Any) -> Any:
 # --- tables ---------------------------------------------------------------------------------------------------------------------
 
 
-def _add_batches(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
+def _add_batches(runs: dict[str | None, RunRows], path: Path, layout: TableLayout) -> Iterator[int]:
     """Add the rows of a CSV or Parquet table to `runs`. For each batch of rows and each run, yield the number of metric points
     added."""
     name = files.printable_text(path)
-    for batch in table_files.read_batches(path, layout.params):
+    for batch in table_files.read_batches(path, layout.param_columns):
         for run, of_run in _split_by_run(batch, layout.run, name):
             yield _add_batch(runs.setdefault(run, RunRows()), of_run, layout, name)
 
@@ -186,20 +192,20 @@ def _flat_column(batch: Any, column: str, name: str) -> Any:
     return batch.column(column)
 
 
-def _add_batch(rows: RunRows, batch: Any, layout: Layout, name: str) -> int:
+def _add_batch(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> int:
     """Add a batch of rows of one run, and return the number of metric points added."""
     steps, has_step = _row_steps(rows, batch, layout, name)
-    times = np.full(len(steps), NO_TIME, dtype=np.int64)
-    if layout.time is not None:
-        seconds, known = _cells_as_numbers(_flat_column(batch, layout.time, name))
-        times = np.where(known, _convert_times_to_ms(seconds), NO_TIME)
+    times = np.full(len(steps), UNKNOWN_TIME, dtype=np.int64)
+    if layout.time_column is not None:
+        seconds, known = _cells_as_numbers(_flat_column(batch, layout.time_column, name))
+        times = np.where(known, _convert_times_to_ms(seconds), UNKNOWN_TIME)
     rows.count += len(steps)
     points = 0
     for column in batch.schema.names:
-        if column in (layout.step, layout.time, layout.run):
+        if column in (layout.step, layout.time_column, layout.run):
             continue
         cells = batch.column(column)
-        if column in layout.params:
+        if column in layout.param_columns:
             first = next((cell.as_py() for cell in cells if cell.is_valid), None)
             if first is not None:
                 rows.params.setdefault(column, first)
@@ -220,7 +226,7 @@ def _is_text_type(kind: Any) -> bool:
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary))
 
 
-def _row_steps(rows: RunRows, batch: Any, layout: Layout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
+def _row_steps(rows: RunRows, batch: Any, layout: TableLayout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
     """Return two arrays of shape (n,): the step of each row, and a mask of the rows that have a step."""
     if layout.step is None:
         counted = np.arange(rows.count, rows.count + batch.num_rows, dtype=np.int64)
@@ -240,13 +246,13 @@ def _row_steps(rows: RunRows, batch: Any, layout: Layout, name: str) -> tuple[ND
     for i, cell in enumerate(cells.to_pylist()):
         if known[i]:
             text = cell.strip() if isinstance(cell, str) else cell
-            number = _as_number(text)
+            number = _convert_to_number(text)
             where = f"{name}, row {rows.count + i + 1}, {layout.step!r}"
-            steps[i] = as_step(text if number is None else number, where)
+            steps[i] = convert_to_step(text if number is None else number, where)
     return steps, known
 
 
-def _as_number(cell: Any) -> float | int | None:
+def _convert_to_number(cell: Any) -> float | int | None:
     if not isinstance(cell, str):
         return cell if isinstance(cell, int | float) else None
     try:
@@ -272,20 +278,20 @@ def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
     try:
         return _cells_as_numbers(pc.utf8_trim_whitespace(cells).cast(pa.float64()))
     except pa.ArrowInvalid:
-        numbers_or_none = [_as_number(cell.strip()) if cell is not None else None for cell in cells.to_pylist()]
-        values = np.array([math.nan if n is None else as_value(n) for n in numbers_or_none], dtype=np.float64)
+        numbers_or_none = [_convert_to_number(cell.strip()) if cell is not None else None for cell in cells.to_pylist()]
+        values = np.array([math.nan if n is None else convert_to_value(n) for n in numbers_or_none], dtype=np.float64)
         return values, np.array([n is not None for n in numbers_or_none], dtype=np.bool_)
 
 
 def _convert_times_to_ms(seconds: FloatArray) -> NDArray[np.int64]:
-    """Convert times, shape (n,), to ms since 1970; `NO_TIME` if unknown. seconds: times in s or ms since 1970, or in s since
+    """Convert times, shape (n,), to ms since 1970; `UNKNOWN_TIME` if unknown. seconds: times in s or ms since 1970, or in s since
     the start of the run."""
     with np.errstate(invalid="ignore"):
         in_ms = seconds >= 1e11
         since_1970 = np.where(in_ms, seconds, seconds * 1000)
-        times = np.where(seconds >= 1e8, since_1970, DEFAULT_START_MS + seconds * 1000)
+        times = np.where(seconds >= 1e8, since_1970, DEFAULT_RUN_START_MS + seconds * 1000)
         known = np.isfinite(seconds) & (seconds >= 0) & (times < 1e15)
-    return np.where(known, np.round(np.where(known, times, 0)), NO_TIME).astype(np.int64)
+    return np.where(known, np.round(np.where(known, times, 0)), UNKNOWN_TIME).astype(np.int64)
 
 
 def constant_metrics(runs: Mapping[str | None, RunRows]) -> list[str]:

@@ -11,19 +11,19 @@ from typing import Any
 
 from advisor import contract
 from advisor.interop.importers import files
-from advisor.interop.importers.points import DEFAULT_START_MS, Points
+from advisor.interop.importers.points import DEFAULT_RUN_START_MS, MetricPoints
 from advisor.interop.importers.runs import RunContent, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points.collect import MIN_REAL_TIME_MS
 from advisor.tracking.runs import RunStatus
 
-TAG_SOURCE = "advisor.imported_from"
-"""Name of the tag that identifies a run in its source by a JSON list. `UNFINISHED_PREFIX` precedes the list while the run is
+SOURCE_RUN_TAG = "advisor.imported_from"
+"""Name of the tag that identifies a run in its source by a JSON list. `UNFINISHED_RUN_PREFIX` precedes the list while the run is
 being written."""
-UNFINISHED_PREFIX = "unfinished "
-"""Prefix of the tag `TAG_SOURCE` while a run is being written. The next import deletes runs whose tag has this prefix, and
+UNFINISHED_RUN_PREFIX = "unfinished "
+"""Prefix of the tag `SOURCE_RUN_TAG` while a run is being written. The next import deletes runs whose tag has this prefix, and
 writes them again."""
-TAG_STATE = "advisor.imported_state"
+SOURCE_DIGEST_TAG = "advisor.imported_state"
 """Name of the tag with a digest of the run's source files at the time of the import. If this digest has changed, the next
 import adds new data to the run."""
 MAX_VALUE_CHARACTERS = 5000
@@ -44,29 +44,29 @@ class NewRun:
     ended_ms: int | None
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    points: Mapping[str, Points] = field(default_factory=dict)
-    continues: str | None = None
+    points: Mapping[str, MetricPoints] = field(default_factory=dict)
+    stored_run_id: str | None = None
     """Id of the MLflow run to complete; None for a new run."""
 
     @property
     def all_tags(self) -> dict[str, str]:
         """All tags of the run in the tracking store, including those with its name and source."""
-        return {**self.tags, "mlflow.runName": self.name, TAG_SOURCE: source_text(self.source)}
+        return {**self.tags, "mlflow.runName": self.name, SOURCE_RUN_TAG: source_text(self.source)}
 
 
 def source_text(source: Sequence[str]) -> str:
-    """Return the text of the tag `TAG_SOURCE`, which identifies a run in its source."""
+    """Return the text of the tag `SOURCE_RUN_TAG`, which identifies a run in its source."""
     return json.dumps(list(source), ensure_ascii=False)
 
 
-class SafeNames:
+class MlflowNames:
     """Replaces characters that MLflow rejects in names by "_", and collects a warning for each changed name."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self._safe: dict[str, str] = {}
 
-    def safe(self, name: str) -> str:
+    def mlflow_name(self, name: str) -> str:
         """Return a name that MLflow accepts for a parameter, metric or tag. Different names remain different."""
         if name not in self._safe:
             safe = re.sub(r"[^\w.\-/ :]", "_", name)
@@ -79,16 +79,16 @@ class SafeNames:
                 self.warnings.append(f"MLflow does not accept the name {name!r}; it was imported as {safe!r}.")
         return self._safe[name]
 
-    def in_tags(self, tags: Mapping[str, str]) -> dict[str, str]:
+    def rename_in_tags(self, tags: Mapping[str, str]) -> dict[str, str]:
         """Return the tags. Return the tags, with the name of the objective replaced by one that MLflow accepts."""
         objective = tags.get(contract.TAG_OBJECTIVE)
-        return {**tags} if objective is None else {**tags, contract.TAG_OBJECTIVE: self.safe(objective)}
+        return {**tags} if objective is None else {**tags, contract.TAG_OBJECTIVE: self.mlflow_name(objective)}
 
 
-def make_new_run(
+def convert_run(
     run: SourceRun,
     content: RunContent,
-    names: SafeNames,
+    names: MlflowNames,
     number: int,
     *,
     objective: Mapping[str, str] | None = None,
@@ -104,9 +104,9 @@ def make_new_run(
         params = files.flatten_mapping(content.params, ".")
     except AdvisorError as error:
         raise AdvisorError(f"{run.name}: {error}") from None
-    tags = {**_tags_from_params(params), **names.in_tags(content.tags), **(objective or {})}
+    tags = {**_tags_from_params(params), **names.rename_in_tags(content.tags), **(objective or {})}
     if run.state is not None:
-        tags[TAG_STATE] = run.state
+        tags[SOURCE_DIGEST_TAG] = run.state
     first, last = _time_range(content)
     started = content.started_ms if content.started_ms is not None else first
     ended = content.ended_ms if content.ended_ms is not None else last
@@ -114,12 +114,12 @@ def make_new_run(
         source=tuple(valid_text(part) for part in run.source),
         name=valid_text(run.name)[:MAX_NAME_CHARACTERS],
         status=content.status,
-        started_ms=DEFAULT_START_MS + 1000 * number if started is None else started,
+        started_ms=DEFAULT_RUN_START_MS + 1000 * number if started is None else started,
         ended_ms=None if content.status == "RUNNING" else ended,
-        params={names.safe(valid_text(k)): param_text(v) for k, v in params.items() if v is not None},
+        params={names.mlflow_name(valid_text(k)): param_text(v) for k, v in params.items() if v is not None},
         tags={tag: valid_text(value)[:MAX_VALUE_CHARACTERS] for tag, value in tags.items()},
-        points={names.safe(valid_text(metric)): p for metric, p in content.points.items() if len(p.steps)},
-        continues=continues,
+        points={names.mlflow_name(valid_text(metric)): p for metric, p in content.points.items() if len(p.steps)},
+        stored_run_id=continues,
     )
 
 
@@ -153,7 +153,7 @@ def param_text(value: Any) -> str:
     return valid_text(text)[:MAX_VALUE_CHARACTERS]
 
 
-_FACT_NAMES: Mapping[str, tuple[str, ...]] = {
+_PARAMETERS_OF_FACTS: Mapping[str, tuple[str, ...]] = {
     contract.TAG_SEED: ("seed", "random_seed", "random_state"),
     contract.TAG_BATCH_SIZE: ("batch_size", "train_batch_size", "total_train_batch_size"),
     contract.TAG_MAX_TRAIN_STEPS: ("max_train_steps", "max_steps", "total_steps", "num_train_steps", "training_steps"),
@@ -166,7 +166,7 @@ def _tags_from_params(params: Mapping[str, Any]) -> dict[str, str]:
     If several parameters state different values of a fact, the fact is omitted.
     """
     facts = {}
-    for tag, usual in _FACT_NAMES.items():
+    for tag, usual in _PARAMETERS_OF_FACTS.items():
         values = {str(v) for k, v in params.items() if k.rsplit(".", 1)[-1] in usual and _is_count(v)}
         if len(values) == 1:
             facts[tag] = values.pop()

@@ -15,7 +15,7 @@ from typing import Any
 from advisor import contract
 from advisor.contract.redact import redact
 from advisor.interop.importers import extras, files
-from advisor.interop.importers.points import Curves, as_step, as_value
+from advisor.interop.importers.points import RunCurves, convert_to_step, convert_to_value
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.interop.importers.space import declared_study
 from advisor.model.errors import AdvisorError
@@ -28,10 +28,10 @@ _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "FAIL": ("FAILED", "infeasible"),
     "RUNNING": ("RUNNING", None),
 }
-_MIN_EQUAL_VALUES_SHARE = 0.9
+_MIN_EQUAL_VALUE_FRACTION = 0.9
 """Minimum share of complete trials whose final value is one of their intermediate values. With this share or more, the final
 and intermediate values count as one metric."""
-_SQLITE_HEAD = b"SQLite format 3\0"
+_SQLITE_FILE_HEADER = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class OptunaStorage:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         notes: list[str] = []
         try:
-            names = self._names(sorted(optuna.get_all_study_names(storage)), shown)
+            names = self._names_to_import(sorted(optuna.get_all_study_names(storage)), shown)
             studies = [optuna.load_study(study_name=name, storage=storage) for name in names]
-            runs = [run for study in studies for run in self._runs(study, notes)]
+            runs = [run for study in studies for run in self._runs_of_study(study, notes)]
         except AdvisorError:
             raise
         except Exception as error:  # Optuna or the database driver may raise any exception if the storage is damaged
@@ -69,7 +69,7 @@ class OptunaStorage:
             raise AdvisorError(f"no trial of {shown} has started")
         return RunList(runs, notes)
 
-    def _names(self, names: list[str], storage_text: str) -> list[str]:
+    def _names_to_import(self, names: list[str], storage_text: str) -> list[str]:
         if self.study is not None and self.study not in names:
             listed = ", ".join(names[:20]) or "none"
             raise AdvisorError(f"no study named {self.study!r} in the storage; its studies are: {listed}")
@@ -77,9 +77,9 @@ class OptunaStorage:
             raise AdvisorError(f"{storage_text} holds no Optuna study")
         return names if self.study is None else [self.study]
 
-    def _runs(self, study: Any, notes: list[str]) -> list[SourceRun]:
+    def _runs_of_study(self, study: Any, notes: list[str]) -> list[SourceRun]:
         name = str(study.study_name)  # a damaged journal file may contain a name of any type
-        index, metric = self._objective(study)
+        index, metric = self._objective_to_import(study)
         direction = study.directions[index].name.lower()
         all_trials = study.get_trials(deepcopy=False)
         trials = [trial for trial in all_trials if trial.state.name in _RUN_STATUSES]
@@ -95,7 +95,7 @@ class OptunaStorage:
         converter = _TrialConverter(index, metric, metric if is_one_metric else f"{metric}.intermediate", tags)
         return [converter.run(name, trial, experiment_tags) for trial in trials]
 
-    def _objective(self, study: Any) -> tuple[int, str]:
+    def _objective_to_import(self, study: Any) -> tuple[int, str]:
         """Return (index, name) of the objective to import. If the user must choose an objective, raise AdvisorError with a list
         of the objectives."""
         count = len(study.directions)
@@ -119,16 +119,16 @@ def _open_storage(location: str) -> Any:
     """Open an Optuna storage read-only; raise AdvisorError if it does not exist."""
     if "://" in location:
         if location.startswith("sqlite"):
-            files.require_path(location.split("///", 1)[-1].split("?", 1)[0], "an SQLite file of Optuna")
+            files.require_existing_path(location.split("///", 1)[-1].split("?", 1)[0], "an SQLite file of Optuna")
         return _open_database(location)
-    path = files.require_path(location, "an SQLite or journal file of Optuna, or the URL of a database")
+    path = files.require_existing_path(location, "an SQLite or journal file of Optuna, or the URL of a database")
     if path.is_dir():
         raise AdvisorError(
             f"{files.printable_text(path)} is a folder; give the SQLite or journal file of an Optuna storage"
         )
     with path.open("rb") as file:
-        head = file.read(len(_SQLITE_HEAD))
-    return _open_database(f"sqlite:///{path.absolute()}") if head == _SQLITE_HEAD else _open_journal(path)
+        head = file.read(len(_SQLITE_FILE_HEADER))
+    return _open_database(f"sqlite:///{path.absolute()}") if head == _SQLITE_FILE_HEADER else _open_journal(path)
 
 
 def _open_journal(path: Path) -> Any:
@@ -176,7 +176,7 @@ def _are_values_of_one_metric(trials: Sequence[Any], index: int) -> bool:
     """Return whether the final and intermediate values of the trials seem to belong to one metric."""
     complete = [t for t in trials if t.state.name == "COMPLETE" and t.intermediate_values]
     same = sum(t.values[index] in t.intermediate_values.values() for t in complete)
-    return not complete or same >= _MIN_EQUAL_VALUES_SHARE * len(complete)
+    return not complete or same >= _MIN_EQUAL_VALUE_FRACTION * len(complete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class _TrialConverter:
     """Index of the Optuna objective to import."""
     metric: str
     """Name of the metric for the final values of trials."""
-    curve: str
+    intermediate_metric: str
     """Name of the metric for the intermediate values of trials."""
     tags: Mapping[str, str]
 
@@ -197,23 +197,25 @@ class _TrialConverter:
             f"trial {trial.number}",
             ("optuna", study, str(trial.number), str(_ms_since_1970(trial.datetime_start))),
             study,
-            lambda: self._content(trial),
+            lambda: self._content_of_trial(trial),
             files.digest_of_value(changing),
             experiment_tags,
         )
 
-    def _content(self, trial: Any) -> RunContent:
+    def _content_of_trial(self, trial: Any) -> RunContent:
         where = f"trial {trial.number}"
         # A damaged journal file may contain a value of any type in place of a number.
-        values = {as_step(step, where): as_value(value) for step, value in trial.intermediate_values.items()}
+        values = {
+            convert_to_step(step, where): convert_to_value(value) for step, value in trial.intermediate_values.items()
+        }
         reported = sorted((s, v) for s, v in values.items() if v is not None)
-        curves = Curves()
+        curves = RunCurves()
         for step, value in reported:
-            curves.add(self.curve, step, value)
+            curves.add(self.intermediate_metric, step, value)
         last = reported[-1][0] if reported else 0
-        final = as_value(trial.values[self.index]) if trial.values and trial.state.name != "PRUNED" else None
-        if final is not None and (self.curve != self.metric or final not in values.values()):
-            curves.add(self.metric, last if self.curve != self.metric else last + bool(reported), final)
+        final = convert_to_value(trial.values[self.index]) if trial.values and trial.state.name != "PRUNED" else None
+        if final is not None and (self.intermediate_metric != self.metric or final not in values.values()):
+            curves.add(self.metric, last if self.intermediate_metric != self.metric else last + bool(reported), final)
         status, end = _RUN_STATUSES[trial.state.name]
         if trial.state.name == "FAIL" and reported and not math.isfinite(reported[-1][1]):
             end = "diverged"

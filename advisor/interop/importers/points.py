@@ -14,20 +14,20 @@ from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray
 from advisor.tracking.points.collect import LARGEST_FLOAT
 
-DEFAULT_START_MS = 1_577_836_800_000
+DEFAULT_RUN_START_MS = 1_577_836_800_000
 """Start time (2020-01-01) of runs whose source has no dates, in milliseconds since 1970."""
-NO_TIME = -1
+UNKNOWN_TIME = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
+class MetricPoints:
     """Points of one metric of one run, as three arrays of shape (n,): steps, values and times."""
 
     steps: NDArray[np.int64]
     values: FloatArray
     times_ms: NDArray[np.int64]
 
-    def distinct(self) -> Points:
+    def distinct(self) -> MetricPoints:
         """Return the points without duplicates, because tracking stores reject or drop duplicates."""
         if bool((np.diff(self.steps) > 0).all()):
             return self
@@ -42,10 +42,10 @@ class Points:
         repeated = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
         keep = np.ones(len(order), dtype=np.bool_)
         keep[order[1:][repeated]] = False
-        return Points(self.steps[keep], self.values[keep], self.times_ms[keep])
+        return MetricPoints(self.steps[keep], self.values[keep], self.times_ms[keep])
 
 
-class Curves:
+class RunCurves:
     """Collects the metric points of one run in any order, using 24 bytes of memory per point."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Curves:
         steps, values, times = self._points_of_metric(metric)
         steps.append(step)
         values.append(value)
-        times.append(NO_TIME if time_ms is None else time_ms)
+        times.append(UNKNOWN_TIME if time_ms is None else time_ms)
 
     def extend(self, metric: str, steps: NDArray[np.int64], values: FloatArray, times_ms: NDArray[np.int64]) -> None:
         """Add points of a metric, given as arrays of shape (n,). A negative time means that the time is unknown."""
@@ -74,7 +74,7 @@ class Curves:
         columns[1].frombytes(np.ascontiguousarray(values, np.float64).tobytes())
         columns[2].frombytes(np.ascontiguousarray(times_ms, np.int64).tobytes())
 
-    def update(self, other: Curves) -> None:
+    def update(self, other: RunCurves) -> None:
         """Add all points of another `Curves` object."""
         for metric, columns in other._columns.items():
             self.extend(metric, *(np.frombuffer(column, column.typecode) for column in columns))
@@ -89,7 +89,7 @@ class Curves:
         for metric, (_, values, _) in self._columns.items():
             yield metric, np.frombuffer(values)
 
-    def points(self) -> dict[str, Points]:
+    def points(self) -> dict[str, MetricPoints]:
         """Return the points of each metric, in the order in which they were added.
 
         A point without a time gets its index as time in milliseconds since 1970, so that MLflow keeps the order of points. The
@@ -99,14 +99,14 @@ class Curves:
         for metric, (steps, values, times) in self._columns.items():
             known = np.frombuffer(times, np.int64)
             known = np.where(known < 0, np.arange(len(known), dtype=np.int64), known)
-            points[metric] = Points(np.frombuffer(steps, np.int64), np.frombuffer(values), known)
+            points[metric] = MetricPoints(np.frombuffer(steps, np.int64), np.frombuffer(values), known)
         return points
 
     def _points_of_metric(self, metric: str) -> tuple[array[int], array[float], array[int]]:
         return self._columns.setdefault(metric, (array("q"), array("d"), array("q")))
 
 
-def as_step(value: Any, error_prefix: str) -> int:
+def convert_to_step(value: Any, error_prefix: str) -> int:
     """Return a training step as an integer. Raise AdvisorError if the step is not an integer or has more than 64 bits.
 
     error_prefix: start of the error message.
@@ -122,7 +122,7 @@ def as_step(value: Any, error_prefix: str) -> int:
     return step
 
 
-def as_value(value: Any) -> float | None:
+def convert_to_value(value: Any) -> float | None:
     """Return the value of a metric as a float; None if it is not a number. The texts "NaN" and "Infinity", as in JSON files,
     count as numbers."""
     if isinstance(value, float):
@@ -142,7 +142,7 @@ _NON_FINITE_WORDS = {
 }
 
 
-def as_time_ms(seconds: Any) -> int | None:
+def convert_to_time_ms(seconds: Any) -> int | None:
     """Return the time in milliseconds since 1970; None if the date is implausible (before 1970 or after 2286)."""
-    number = as_value(seconds)
+    number = convert_to_value(seconds)
     return round(number * 1000) if number is not None and 0 < number < 1e10 else None

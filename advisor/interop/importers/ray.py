@@ -13,8 +13,8 @@ from typing import Any
 
 from advisor import contract
 from advisor.interop.importers import files, metric_tables, table_files
-from advisor.interop.importers.metric_tables import Layout, RunRows
-from advisor.interop.importers.points import as_time_ms
+from advisor.interop.importers.metric_tables import RunRows, TableLayout
+from advisor.interop.importers.points import convert_to_time_ms
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
@@ -42,7 +42,7 @@ def find_runs(source: str | Path) -> RunList:
 
     Each folder that contains trials becomes an experiment.
     """
-    path = files.require_path(source, "a folder with Ray Tune's results")
+    path = files.require_existing_path(source, "a folder with Ray Tune's results")
     with_results = files.folders_with_files(path, {_RESULTS_FILE, _PROGRESS_FILE}.__contains__) if path.is_dir() else ()
     trials = [folder for folder, _ in with_results if (folder / _PARAMS_FILE).is_file()]
     if not trials:
@@ -103,7 +103,9 @@ def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, 
         columns = table_files.column_names(source)
         if _STEP_COLUMN not in columns:
             raise AdvisorError(f"{files.printable_text(source)} has no {_STEP_COLUMN!r}, which Ray Tune's results have")
-        layout = Layout(step=_STEP_COLUMN, time=_TIME_COLUMN if _TIME_COLUMN in columns else None, metric=_metric_name)
+        layout = TableLayout(
+            step=_STEP_COLUMN, time_column=_TIME_COLUMN if _TIME_COLUMN in columns else None, metric=_metric_name
+        )
         rows = metric_tables.read_run(source, layout)
     tags = dict(objective_tags)
     if failed:
@@ -121,7 +123,7 @@ def _started_ms(source: Path) -> int | None:
     lacks one of these times."""
     try:
         first = table_files.first_row(source) if source.is_file() else {}
-        return as_time_ms(float(first[_TIME_COLUMN]) - float(first.get("time_total_s", 0.0)))
+        return convert_to_time_ms(float(first[_TIME_COLUMN]) - float(first.get("time_total_s", 0.0)))
     except (AdvisorError, KeyError, OverflowError, TypeError, ValueError):
         return None
 

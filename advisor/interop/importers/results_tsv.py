@@ -16,26 +16,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor import contract
-from advisor.contract.metric_direction import direction_of
+from advisor.contract.metric_direction import direction_of_metric
 from advisor.interop.importers import files
-from advisor.interop.importers.points import Curves
+from advisor.interop.importers.points import RunCurves
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
 
-_FILE_NAME = "results.tsv"
+_TABLE_FILE_NAME = "results.tsv"
 _COMMIT, _STATUS, _DESCRIPTION = "commit", "status", "description"
-_MAX_BYTES = 32_000_000
+_MAX_TABLE_BYTES = 32_000_000
 _CRASH_STATUS_PATTERN = re.compile(r"crash|fail|error|oom|timed?[ _-]?out|killed|diverged|nan", re.IGNORECASE)
-_KEPT = re.compile(r"ke(ep|pt)|baseline|accept", re.IGNORECASE)
+_KEPT_STATUS_PATTERN = re.compile(r"ke(ep|pt)|baseline|accept", re.IGNORECASE)
 _REPEAT_WORD_PATTERN = re.compile(r"baseline|repeat|re-?run|again|seed|noise|replicat", re.IGNORECASE)
 _RUNNING_STATUS_PATTERN = re.compile(r"(in[ _-]?progress|running|pending|queued)$", re.IGNORECASE)
 _EMPTY_CELL_TEXTS = ("", "-", "--", "n/a", "na", "none", "null", "nan", "?")
-_NO_COMMIT_PATTERN = re.compile(r"[-?]*|0+|n/?a|none|null|unknown|uncommitted|pending", re.IGNORECASE)
+_MISSING_COMMIT_PATTERN = re.compile(r"[-?]*|0+|n/?a|none|null|unknown|uncommitted|pending", re.IGNORECASE)
 _THOUSANDS_PATTERN = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
 """Pattern of numbers with thousands separators. Any other number with a comma is rejected, because the comma may be a decimal
 comma or a typing error."""
-_RESERVED = (contract.TAG_PREFIX, "mlflow.")
+_RESERVED_TAG_PREFIXES = (contract.TAG_PREFIX, "mlflow.")
 """Prefixes of tags that determine how runs are read, such as the records of decisions. No column of a table becomes a tag with
 one of these prefixes."""
 _MEMORY_COLUMN_PATTERN = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
@@ -48,20 +48,20 @@ def is_result_table(columns: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _ResultRow:
     line: int
     """Line number of the row in the file; the first line has number 1."""
-    cells: Mapping[str, str]
+    cell_texts: Mapping[str, str]
 
     @property
     def commit(self) -> str:
         """Commit of the row's run. A row without a commit gets a unique name instead, because the code of its run is unknown."""
-        commit = self.cells[_COMMIT]
-        return f"uncommitted-{self.line}" if _NO_COMMIT_PATTERN.fullmatch(commit) else commit
+        commit = self.cell_texts[_COMMIT]
+        return f"uncommitted-{self.line}" if _MISSING_COMMIT_PATTERN.fullmatch(commit) else commit
 
-    def number(self, column: str) -> float | None:
+    def number_in_column(self, column: str) -> float | None:
         """Return the number in a cell of the row; None if the cell contains no finite number."""
-        text = self.cells[column]
+        text = self.cell_texts[column]
         try:
             value = float(text.replace(",", "") if _THOUSANDS_PATTERN.fullmatch(text) else text)
         except ValueError:
@@ -71,8 +71,8 @@ class _Row:
     def has_failed(self, numeric: Sequence[str]) -> bool:
         """Return True if the run of the row has no result: its status says so, its objective is missing, or all numeric columns
         are zero."""
-        status, values = self.cells.get(_STATUS, ""), [self.number(c) for c in numeric]
-        zeros = not any(values) and not _KEPT.match(status)
+        status, values = self.cell_texts.get(_STATUS, ""), [self.number_in_column(c) for c in numeric]
+        zeros = not any(values) and not _KEPT_STATUS_PATTERN.match(status)
         return bool(_CRASH_STATUS_PATTERN.match(status)) or zeros or values[0] is None
 
 
@@ -88,53 +88,57 @@ class ResultsTsv:
 
         Raises AdvisorError if there is no such table. If a cell is invalid, the error message names the line of the cell.
         """
-        root = files.require_path(source, f"a {_FILE_NAME} or of a folder with one")
-        paths = files.find_files(root, _FILE_NAME.__eq__) if root.is_dir() else [root]
+        root = files.require_existing_path(source, f"a {_TABLE_FILE_NAME} or of a folder with one")
+        paths = files.find_files(root, _TABLE_FILE_NAME.__eq__) if root.is_dir() else [root]
         if not paths:
-            raise AdvisorError(f"{files.printable_text(root)}: it contains no {_FILE_NAME}")
-        found = [self._runs_of(path) for path in paths]
+            raise AdvisorError(f"{files.printable_text(root)}: it contains no {_TABLE_FILE_NAME}")
+        found = [self._runs_in_table(path) for path in paths]
         return RunList([run for runs, _ in found for run in runs], [note for _, notes in found for note in notes])
 
-    def _runs_of(self, path: Path) -> tuple[list[SourceRun], list[str]]:
+    def _runs_in_table(self, path: Path) -> tuple[list[SourceRun], list[str]]:
         shown = files.printable_text(path)
         rows = _read_rows(path)
         numeric = self._numeric_columns(rows, shown)
-        ended = [row for row in rows if not _RUNNING_STATUS_PATTERN.match(row.cells.get(_STATUS, ""))]
+        ended = [row for row in rows if not _RUNNING_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, ""))]
         for row in ended:
             _check_row(row, numeric[0], shown)
         tags = {contract.TAG_OBJECTIVE: numeric[0]}
-        if direction := direction_of(numeric[0]) or _infer_direction(ended, numeric):
+        if direction := direction_of_metric(numeric[0]) or _infer_direction(ended, numeric):
             tags[contract.TAG_DIRECTION] = direction
-        experiment = files.folder_name(path.absolute().parent) if path.name == _FILE_NAME else path.stem
-        first = files.digest_of_value(dict(rows[0].cells))
+        experiment = files.folder_name(path.absolute().parent) if path.name == _TABLE_FILE_NAME else path.stem
+        first = files.digest_of_value(dict(rows[0].cell_texts))
         seen: Counter[str] = Counter()
         runs = []
         for row in ended:
             seen[row.commit] += 1
             name = row.commit if seen[row.commit] == 1 else f"{row.commit}-{seen[row.commit]}"
             key = ("results-tsv", first, row.commit, str(seen[row.commit]))
-            runs.append(SourceRun(name, key, experiment, _RowReader(row, numeric, tags), experiment_tags=tags))
-        return runs, _notes(ended, len(rows) - len(ended), shown)
+            runs.append(SourceRun(name, key, experiment, _RunFromRow(row, numeric, tags), experiment_tags=tags))
+        return runs, _table_notes(ended, len(rows) - len(ended), shown)
 
-    def _numeric_columns(self, rows: Sequence[_Row], file_text: str) -> list[str]:
+    def _numeric_columns(self, rows: Sequence[_ResultRow], file_text: str) -> list[str]:
         """Return the names of the numeric columns of the table, with the objective first."""
-        columns = list(rows[0].cells)
+        columns = list(rows[0].cell_texts)
         later = columns[columns.index(_COMMIT) + 1 :]
         others = [c for c in (*later, *columns) if c not in (_COMMIT, _STATUS, _DESCRIPTION)]
-        others = [c for c in dict.fromkeys(others) if any(row.number(c) is not None for row in rows)]
+        others = [c for c in dict.fromkeys(others) if any(row.number_in_column(c) is not None for row in rows)]
         objective = self.objective or next((c for c in others if not _MEMORY_COLUMN_PATTERN.search(c)), None)
         if objective not in columns:
             missing = "no column of numbers" if objective is None else f"no column {objective!r}"
             raise AdvisorError(f"{file_text} has {missing}; its columns are: {', '.join(columns[:20])}")
-        numeric = [c for c in others if all(row.number(c) is not None or _is_empty(row.cells[c]) for row in rows)]
+        numeric = [
+            c
+            for c in others
+            if all(row.number_in_column(c) is not None or _is_missing_value(row.cell_texts[c]) for row in rows)
+        ]
         return [objective, *(c for c in numeric if c != objective)]
 
 
-def _read_rows(path: Path) -> list[_Row]:
+def _read_rows(path: Path) -> list[_ResultRow]:
     """Return the rows of a results table. Tabs beyond the last column belong to the text of the last column, which is usually
     the description."""
     shown = files.printable_text(path)
-    lines = files.read_bytes(path, _MAX_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
+    lines = files.read_bytes(path, _MAX_TABLE_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
     table = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     header = [name.strip() for name in table[0][1].split("\t")] if table else []
     header = [name.lower() if name.lower() in (_COMMIT, _STATUS, _DESCRIPTION) else name for name in header]
@@ -147,45 +151,53 @@ def _read_rows(path: Path) -> list[_Row]:
     rows = []
     for number, line in table[1:]:
         cells = [cell.strip() for cell in line.split("\t", len(header) - 1)]
-        rows.append(_Row(number, dict(zip(header, [*cells, *[""] * (len(header) - len(cells))], strict=True))))
+        rows.append(_ResultRow(number, dict(zip(header, [*cells, *[""] * (len(header) - len(cells))], strict=True))))
     return rows
 
 
-def _check_row(row: _Row, objective: str, file_text: str) -> None:
+def _check_row(row: _ResultRow, objective: str, file_text: str) -> None:
     """Raise AdvisorError if the objective in the row is not a number, or if the cells do not match the header."""
-    value, status = row.cells[objective], row.cells.get(_STATUS, "")
+    value, status = row.cell_texts[objective], row.cell_texts.get(_STATUS, "")
     where = f"{file_text}, line {row.line}"
-    if row.number(objective) is None and not _is_empty(value) and not _CRASH_STATUS_PATTERN.match(status):
+    if (
+        row.number_in_column(objective) is None
+        and not _is_missing_value(value)
+        and not _CRASH_STATUS_PATTERN.match(status)
+    ):
         raise AdvisorError(f"{where}: {objective} is {value[:40]!r}, which is not a number; correct the line")
     if re.fullmatch(r"[-+]?[\d.]+%?", status):
         raise AdvisorError(f"{where}: the status is {status[:40]!r}; put the cells in the order of the first line")
 
 
-def _is_empty(text: str) -> bool:
+def _is_missing_value(text: str) -> bool:
     return text.lower().lstrip("+-") in (*_EMPTY_CELL_TEXTS, "inf", "infinity")
 
 
-def _infer_direction(rows: Sequence[_Row], numeric: Sequence[str]) -> Direction | None:
+def _infer_direction(rows: Sequence[_ResultRow], numeric: Sequence[str]) -> Direction | None:
     """Return the direction in which the objective changed from the first to the last row with the status "keep". This is the
     direction of the objective, because agents keep only improvements."""
-    results = [row for row in rows if _KEPT.match(row.cells.get(_STATUS, "")) and not row.has_failed(numeric)]
-    kept = [value for row in results if (value := row.number(numeric[0])) is not None]
+    results = [
+        row
+        for row in rows
+        if _KEPT_STATUS_PATTERN.match(row.cell_texts.get(_STATUS, "")) and not row.has_failed(numeric)
+    ]
+    kept = [value for row in results if (value := row.number_in_column(numeric[0])) is not None]
     if len(kept) < 2 or kept[0] == kept[-1]:
         return None
     return "minimize" if kept[-1] < kept[0] else "maximize"
 
 
-def _notes(rows: Sequence[_Row], running: int, file_text: str) -> list[str]:
+def _table_notes(rows: Sequence[_ResultRow], running: int, file_text: str) -> list[str]:
     notes = []
     if running:
         notes.append(
             f"{file_text}: {running} {'row has' if running == 1 else 'rows have'} not ended; import again later."
         )
-    first: dict[str, _Row] = {}
+    first: dict[str, _ResultRow] = {}
     for row in rows:
         former = first.setdefault(row.commit, row)
-        text = row.cells.get(_DESCRIPTION, "")
-        if text != former.cells.get(_DESCRIPTION, "") and not _REPEAT_WORD_PATTERN.search(text):
+        text = row.cell_texts.get(_DESCRIPTION, "")
+        if text != former.cell_texts.get(_DESCRIPTION, "") and not _REPEAT_WORD_PATTERN.search(text):
             notes.append(
                 f"{file_text}: lines {former.line} and {row.line} have the same commit and different descriptions. They count "
                 "as repeats of one setting; commit each change before its run."
@@ -195,22 +207,26 @@ def _notes(rows: Sequence[_Row], running: int, file_text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _RowReader:
+class _RunFromRow:
     """Converts one row of a results table to a run."""
 
-    row: _Row
+    row: _ResultRow
     numeric: Sequence[str]
     tags: Mapping[str, str]
 
     def __call__(self) -> RunContent:
-        cells, curves = self.row.cells, Curves()
+        cells, curves = self.row.cell_texts, RunCurves()
         failed = self.row.has_failed(self.numeric)
         for column in () if failed else self.numeric:
-            if (value := self.row.number(column)) is not None:
+            if (value := self.row.number_in_column(column)) is not None:
                 curves.add(column, 0, value)
-        others = [c for c in cells if c not in (_COMMIT, _DESCRIPTION, *self.numeric) and not c.startswith(_RESERVED)]
+        others = [
+            c
+            for c in cells
+            if c not in (_COMMIT, _DESCRIPTION, *self.numeric) and not c.startswith(_RESERVED_TAG_PREFIXES)
+        ]
         texts = {c: cells[c] for c in others if cells[c]}
         texts[contract.TAG_GIT_COMMIT] = self.row.commit
         if description := cells.get(_DESCRIPTION):
-            texts[contract.TAG_NOTE] = texts[contract.TAG_CHANGE] = description
+            texts[contract.TAG_DESCRIPTION] = texts[contract.TAG_TESTED_CHANGE] = description
         return RunContent(curves.points(), {}, {**self.tags, **texts}, "FAILED" if failed else "FINISHED")

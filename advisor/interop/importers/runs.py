@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from advisor.interop.importers.points import Points
+from advisor.interop.importers.points import MetricPoints
 from advisor.tracking.runs import RunStatus
 
 
@@ -50,7 +50,7 @@ class RunContent:
     """Data of a run, as the other tool stored them. Names and parameters need not be valid in MLflow; `mlflow_runs` converts
     them."""
 
-    points: Mapping[str, Points]
+    points: Mapping[str, MetricPoints]
     params: Mapping[str, Any] = field(default_factory=dict)
     """Values of the run's parameters, by name. The import flattens nested parameters; dots separate the levels in their names."""
     tags: Mapping[str, str] = field(default_factory=dict)

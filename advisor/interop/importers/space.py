@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from advisor.interop.importers.mlflow_runs import MAX_VALUE_CHARACTERS
 from advisor.model import spec_yaml
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Direction, Objective, Parameter, StudySpec
 from advisor.tracking.study.inference import infer_parameters, parse_params
 
-_IMPORT_REASON = "as the Optuna study declares it"
+_DECLARED_BY_OPTUNA = "as the Optuna study declares it"
 
 
 def declared_study(
@@ -39,8 +39,10 @@ def declared_study(
         return None, None
     objective = Objective(metric=metric, direction=direction)
     try:
-        text = spec_yaml.dump(StudySpec(study=name, objective=objective, parameters=parameters, trials=len(trials)))
-        spec_yaml.loads(text)
+        text = spec_yaml.format_study_file(
+            StudySpec(study=name, objective=objective, parameters=parameters, trials=len(trials))
+        )
+        spec_yaml.parse_study_file(text)
     except (ValidationError, ValueError) as error:
         problem = str(error)[:100]
         return None, f"The space of {name!r} is inferred from its trials: a study file cannot express it: {problem}."
@@ -70,13 +72,13 @@ def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Pa
     else:
         return None
     try:
-        parameter = Parameter(**fields, when=inferred.when, why=_IMPORT_REASON)
+        parameter = Parameter(**fields, when=inferred.when, why=_DECLARED_BY_OPTUNA)
     except ValidationError:
         return None
-    return parameter if parameter.varied else None
+    return parameter if parameter.has_several_values else None
 
 
-def _unify_choice_types(choices: tuple[Value, ...]) -> tuple[Value, ...]:
+def _unify_choice_types(choices: tuple[HyperparameterValue, ...]) -> tuple[HyperparameterValue, ...]:
     """Return the choices. If the choices mix numbers and texts, convert all choices to texts, because the logged values of such
     a parameter are also read as texts."""
     return tuple(str(c) for c in choices) if len({isinstance(c, str) for c in choices}) > 1 else choices

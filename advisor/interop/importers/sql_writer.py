@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.interop.importers.mlflow_runs import TAG_SOURCE, TAG_STATE, NewRun
-from advisor.interop.importers.points import Points
-from advisor.interop.importers.writer import OnWritten, Writer
+from advisor.interop.importers.mlflow_runs import SOURCE_DIGEST_TAG, SOURCE_RUN_TAG, NewRun
+from advisor.interop.importers.points import MetricPoints
+from advisor.interop.importers.writer import RunWriter, RunWrittenCallback
 from advisor.model.errors import AdvisorError
 from advisor.model.space import BoolArray, FloatArray
 from advisor.tracking.points.collect import LARGEST_FLOAT
 from advisor.tracking.stores import sqlite
 from advisor.tracking.stores.client import check_database
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 
 _POINTS_PER_TRANSACTION = 100_000
 _RUNS_PER_TRANSACTION = 500
@@ -29,10 +29,10 @@ Point = tuple[int, int, float, bool]
 """(Step, timestamp, value, True for NaN) of a metric point, as in the metrics table of MLflow."""
 
 
-class SqlWriter(Writer):
+class SqlWriter(RunWriter):
     """Writes runs with MLflow's `SqlAlchemyStore`. If the SQLite file is missing, it is created."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: StoreLocation) -> None:
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
         self._store: Any = SqlAlchemyStore(location.uri, _artifact_root(location))  # type: ignore[no-untyped-call]
@@ -59,7 +59,7 @@ class SqlWriter(Writer):
             sqlalchemy.select(SqlTag.run_uuid, SqlTag.key, SqlTag.value)
             .join(SqlRun, SqlRun.run_uuid == SqlTag.run_uuid)
             .where(SqlRun.experiment_id == int(experiment_id), SqlRun.lifecycle_stage == "active")
-            .where(sqlalchemy.or_(SqlTag.key == TAG_SOURCE, SqlTag.key == TAG_STATE))
+            .where(sqlalchemy.or_(SqlTag.key == SOURCE_RUN_TAG, SqlTag.key == SOURCE_DIGEST_TAG))
         )
         tags: dict[str, dict[str, str]] = {}
         with self._store.engine.connect() as connection:
@@ -67,7 +67,7 @@ class SqlWriter(Writer):
                 tags.setdefault(run, {})[key] = value
         return tags
 
-    def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: OnWritten) -> None:
+    def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
         for batch in _split_into_transactions(runs):
             with self._store.engine.begin() as connection:
                 counts = _insert_runs(connection, batch, int(experiment.experiment_id), experiment.artifact_location)
@@ -75,7 +75,7 @@ class SqlWriter(Writer):
                 on_written(run, count)
 
 
-def _artifact_root(location: Location) -> str:
+def _artifact_root(location: StoreLocation) -> str:
     """Return the folder or URI under which new experiments store their artifacts. Raise AdvisorError if the database of the
     tracking store is not writable."""
     if location.path is None:
@@ -108,17 +108,17 @@ def _insert_runs(connection: Any, batch: list[NewRun], experiment: int, artifact
     """Write a batch of runs. Return the number of metric points written to each run."""
     from mlflow.store.tracking.dbmodels import models
 
-    ids = [run.continues or uuid.uuid4().hex for run in batch]
-    new = [(run, run_id) for run, run_id in zip(batch, ids, strict=True) if run.continues is None]
+    ids = [run.stored_run_id or uuid.uuid4().hex for run in batch]
+    new = [(run, run_id) for run, run_id in zip(batch, ids, strict=True) if run.stored_run_id is None]
     for model, rows in (
         (models.SqlRun, [_run_row(run, run_id, experiment, artifacts) for run, run_id in new]),
-        (models.SqlParam, [row for run, run_id in new for row in _text_rows(run_id, run.params)]),
-        (models.SqlTag, [row for run, run_id in new for row in _text_rows(run_id, run.all_tags)]),
+        (models.SqlParam, [row for run, run_id in new for row in _key_value_rows(run_id, run.params)]),
+        (models.SqlTag, [row for run, run_id in new for row in _key_value_rows(run_id, run.all_tags)]),
     ):
         if rows:
             connection.execute(model.__table__.insert(), rows)
     return [
-        _insert_points(connection, run, run_id) if run.continues is None else _complete_run(connection, run, run_id)
+        _insert_points(connection, run, run_id) if run.stored_run_id is None else _complete_run(connection, run, run_id)
         for run, run_id in zip(batch, ids, strict=True)
     ]
 
@@ -141,7 +141,7 @@ def _run_row(run: NewRun, run_id: str, experiment: int, artifacts: str) -> dict[
     }
 
 
-def _text_rows(run_id: str, texts: Mapping[str, str]) -> list[dict[str, Any]]:
+def _key_value_rows(run_id: str, texts: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{"run_uuid": run_id, "key": key, "value": value} for key, value in texts.items()]
 
 
@@ -153,7 +153,7 @@ def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
     latest = []
     for metric, points in run.points.items():
         rows, last = _encode_points(points.distinct())
-        stored = _read_stored_points(connection, run_id, metric) if run.continues is not None else set()
+        stored = _read_stored_points(connection, run_id, metric) if run.stored_run_id is not None else set()
         for start in range(0, len(rows.steps), _POINTS_PER_STATEMENT):
             chunk = [point for point in _points_of_statement(rows, start) if point not in stored]
             count += len(chunk)
@@ -184,7 +184,7 @@ class _EncodedPoints(NamedTuple):
     nan: BoolArray
 
 
-def _encode_points(points: Points) -> tuple[_EncodedPoints, Point]:
+def _encode_points(points: MetricPoints) -> tuple[_EncodedPoints, Point]:
     """Return the points in the encoding of MLflow's SQL tables, and the point that MLflow treats as the latest one."""
     nan = np.isnan(points.values)
     rows = _EncodedPoints(
@@ -216,8 +216,8 @@ def _complete_run(connection: Any, run: NewRun, run_id: str) -> int:
     stored = set(connection.execute(query).scalars())
     connection.execute(tags.delete().where(tags.c.run_uuid == run_id, tags.c.key.in_(list(run.all_tags))))
     for table, rows in (
-        (params, _text_rows(run_id, {key: value for key, value in run.params.items() if key not in stored})),
-        (tags, _text_rows(run_id, run.all_tags)),
+        (params, _key_value_rows(run_id, {key: value for key, value in run.params.items() if key not in stored})),
+        (tags, _key_value_rows(run_id, run.all_tags)),
     ):
         if rows:
             connection.execute(table.insert(), rows)

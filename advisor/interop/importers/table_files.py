@@ -21,7 +21,7 @@ from advisor.model.errors import AdvisorError
 CSV_SUFFIXES = (".csv", ".tsv")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
-LINES_SUFFIXES = (".jsonl", ".ndjson")
+JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
 """Maximum number of metric points in one file, and maximum number of rows; so many points take 1.2 GB of memory. Without this
 limit, a small Parquet file could contain billions of equal values."""
@@ -33,7 +33,7 @@ _MAX_CHUNK_BYTES = 1_000_000_000
 _MAX_TEXT_BYTES = 64_000_000
 """Maximum decoded size in bytes of one text column in a batch of rows. A text column above this size remains
 dictionary-encoded."""
-_MAX_BAD_ROWS = 10_000
+_MAX_SKIPPED_ROWS = 10_000
 """Maximum number of invalid rows to skip in a CSV file. A row is invalid if its number of cells is wrong."""
 _BLOCK_BYTES = 8 << 20
 _CELLS_PER_BATCH = 4_000_000
@@ -42,7 +42,7 @@ _MAX_ROWS_PER_BATCH = 100_000
 
 def is_json_lines(path: Path) -> bool:
     """Return True if the file is in JSON lines format."""
-    return path.suffix.lower() in (*LINES_SUFFIXES, ".json")
+    return path.suffix.lower() in (*JSON_LINES_SUFFIXES, ".json")
 
 
 def column_names(path: Path) -> list[str]:
@@ -148,7 +148,7 @@ def _check_size(path: Path, metadata: Any) -> None:
 
 def _csv_header(path: Path) -> tuple[list[str], str]:
     """Return (column names, delimiter) of a CSV file."""
-    with files.read_errors(path), path.open("rb") as file:
+    with files.convert_read_errors(path), path.open("rb") as file:
         line = file.readline(1 << 20).decode("utf-8-sig", "replace").rstrip("\r\n")
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=line.count)
     try:
@@ -172,7 +172,7 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
     bad_rows = itertools.count(1)
 
     def skip_some(_row: Any) -> str:
-        return "skip" if next(bad_rows) <= _MAX_BAD_ROWS else "error"
+        return "skip" if next(bad_rows) <= _MAX_SKIPPED_ROWS else "error"
 
     parse = pa.csv.ParseOptions(
         delimiter=delimiter, newlines_in_values=strict, invalid_row_handler=None if strict else skip_some
@@ -198,7 +198,7 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
 
 def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
     """Yield the lines below the header as blocks of valid UTF-8. quoted_lines: True if quoted cells may contain line breaks."""
-    with files.read_errors(path), path.open("rb") as file:
+    with files.convert_read_errors(path), path.open("rb") as file:
         file.readline(files.MAX_LINE_BYTES)
         rest = b""
         while block := file.read(_BLOCK_BYTES):

@@ -24,14 +24,14 @@ from advisor import contract
 from advisor.interop.importers import files, table_files
 from advisor.interop.importers.importing import ImportSummary, import_runs
 from advisor.interop.importers.mlflow_runs import MAX_VALUE_CHARACTERS, param_text
-from advisor.interop.importers.points import DEFAULT_START_MS, NO_TIME, Curves
+from advisor.interop.importers.points import DEFAULT_RUN_START_MS, UNKNOWN_TIME, RunCurves
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray
 from advisor.tracking.runs import RunStatus
 
 CellType = Literal["text", "integer", "number"]
-_TYPE_NAMES: Mapping[CellType, str] = {"text": "text", "integer": "a whole number", "number": "a number"}
+_CELL_TYPE_NAMES: Mapping[CellType, str] = {"text": "text", "integer": "a whole number", "number": "a number"}
 _TRIAL_COLUMNS: Mapping[str, CellType] = dict.fromkeys(
     ("study", "trial", "params", "status", "objective", "direction"), "text"
 )
@@ -40,8 +40,8 @@ _POINT_COLUMNS: Mapping[str, CellType] = {
     "step": "integer",
     "value": "number",
 }
-_MAX_TRIALS = 1_000_000
-_MAX_CHARACTERS = 200_000_000
+_MAX_TABLE_TRIALS = 1_000_000
+_MAX_TABLE_CHARACTERS = 200_000_000
 """Maximum number of characters of all parameters and facts in the table of trials."""
 _RUN_STATUSES: Mapping[str, RunStatus] = {
     "complete": "FINISHED",
@@ -57,7 +57,7 @@ _FACT_TAGS = (
     contract.TAG_BATCH_SIZE,
     contract.TAG_OPTIMIZER,
     contract.TAG_NORM_LAYERS,
-    contract.TAG_PARAMETERS,
+    contract.TAG_MODEL_PARAMETERS,
     contract.TAG_GRAD_CLIP,
     contract.TAG_CHECKPOINTS,
     contract.TAG_COMMAND,
@@ -78,12 +78,12 @@ _FACT_TAGS = (
         )
     ),
 )
-_TAG_OF_FACT = {
+_TAG_BY_FACT = {
     "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
     **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
 """Tag of each key in the column `extra` that has a tag of its own. All other keys are stored in one common tag."""
-_TAG_EXTRA = contract.TAG_PREFIX + "extra"
+_EXTRA_FACTS_TAG = contract.TAG_PREFIX + "extra"
 
 
 def import_tables(
@@ -117,7 +117,7 @@ class TidyTables:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
+class _TrialRow:
     row: int
     study: str
     name: str
@@ -126,7 +126,7 @@ class _Trial:
     status: RunStatus
 
 
-def _source_run(trial: _Trial, points: _SortedPoints) -> SourceRun:
+def _source_run(trial: _TrialRow, points: _SortedPoints) -> SourceRun:
     aim = {tag: trial.tags[tag] for tag in (contract.TAG_OBJECTIVE, contract.TAG_DIRECTION)}
     return SourceRun(
         trial.name, (trial.study, trial.name), trial.study, lambda: points.content(trial), experiment_tags=aim
@@ -136,7 +136,7 @@ def _source_run(trial: _Trial, points: _SortedPoints) -> SourceRun:
 # --- trials ---------------------------------------------------------------------------------------------------------------------
 
 
-def _read_trials(path: Path) -> list[_Trial]:
+def _read_trials(path: Path) -> list[_TrialRow]:
     table = _TypedTable(path, _TRIAL_COLUMNS, {"seed": "integer", "extra": "text"})
     seen: dict[tuple[str, str], int] = {}
     trials = []
@@ -146,9 +146,9 @@ def _read_trials(path: Path) -> list[_Trial]:
         for row, cells in enumerate(rows, start):
             texts = [cell.as_py() for cell in cells]
             characters += len(texts[2] or "") + len(texts[-1] or "")
-            if characters > _MAX_CHARACTERS or row >= _MAX_TRIALS:
+            if characters > _MAX_TABLE_CHARACTERS or row >= _MAX_TABLE_TRIALS:
                 raise AdvisorError(
-                    f"{path} exceeds {_MAX_TRIALS:,} trials or {_MAX_CHARACTERS:,} characters of parameters"
+                    f"{path} exceeds {_MAX_TABLE_TRIALS:,} trials or {_MAX_TABLE_CHARACTERS:,} characters of parameters"
                 )
             trial = _parse_trial(table, row, texts)
             key = trial.study, trial.name
@@ -162,7 +162,7 @@ def _read_trials(path: Path) -> list[_Trial]:
     return trials
 
 
-def _parse_trial(table: _TypedTable, row: int, cells: Sequence[Any]) -> _Trial:
+def _parse_trial(table: _TypedTable, row: int, cells: Sequence[Any]) -> _TrialRow:
     study, trial, params, status, objective, direction = ((cell or "").strip() for cell in cells[:6])
     seed, extra = cells[6:]
     for column, name in (("study", study), ("trial", trial), ("objective", objective)):
@@ -180,7 +180,7 @@ def _parse_trial(table: _TypedTable, row: int, cells: Sequence[Any]) -> _Trial:
     }
     if seed is not None:
         tags[contract.TAG_SEED] = str(seed)
-    return _Trial(row, study, trial, _json_object(table, "params", row, params), tags, _RUN_STATUSES[status])
+    return _TrialRow(row, study, trial, _json_object(table, "params", row, params), tags, _RUN_STATUSES[status])
 
 
 def _json_object(table: _TypedTable, column: str, row: int, text: str | None) -> dict[str, Any]:
@@ -200,13 +200,13 @@ def _fact_tags(extra_facts: Mapping[str, Any]) -> dict[str, str]:
     others: dict[str, Any] = {}
     length = 2
     for key, value in extra_facts.items():
-        if key in _TAG_OF_FACT and value is not None:
-            tags[_TAG_OF_FACT[key]] = param_text(value)
+        if key in _TAG_BY_FACT and value is not None:
+            tags[_TAG_BY_FACT[key]] = param_text(value)
         elif value is not None:
             length += len(json.dumps({key: value}))
             if length <= MAX_VALUE_CHARACTERS:
                 others[key] = value
-    return {**tags, **({_TAG_EXTRA: json.dumps(others)} if others else {})}
+    return {**tags, **({_EXTRA_FACTS_TAG: json.dumps(others)} if others else {})}
 
 
 # --- curves ---------------------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def _fact_tags(extra_facts: Mapping[str, Any]) -> dict[str, str]:
 class _SortedPoints:
     """The metric points of all trials in a table of curves, sorted by trial and metric."""
 
-    def __init__(self, path: Path, trials: Sequence[_Trial]) -> None:
+    def __init__(self, path: Path, trials: Sequence[_TrialRow]) -> None:
         rows = {(t.study, t.name): t.row for t in trials}
         self._metrics: dict[str, int] = {}
         parts: list[tuple[NDArray[Any], ...]] = []
@@ -241,14 +241,14 @@ class _SortedPoints:
         if not count:
             self.notes.append(f"No trial has a point: {path} holds none{' of these trials' if total else ''}.")
 
-    def content(self, trial: _Trial) -> RunContent:
+    def content(self, trial: _TrialRow) -> RunContent:
         """Return the metric points, parameters and facts of a trial as the content of a run."""
         started = (
-            DEFAULT_START_MS + 1000 * trial.row
+            DEFAULT_RUN_START_MS + 1000 * trial.row
         )  # tables have no dates, so trials start one second apart in table order
         start, stop = np.searchsorted(self._trial, [trial.row, trial.row + 1])
         names = list(self._metrics)
-        curves = Curves()
+        curves = RunCurves()
         for code in np.unique(self._metric[start:stop]):
             low, high = start + np.searchsorted(self._metric[start:stop], [code, code + 1])
             times = _convert_times_to_ms(self._times[low:high], started)
@@ -274,7 +274,7 @@ def _encode_texts(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
 def _convert_times_to_ms(seconds: FloatArray, started_ms: int) -> NDArray[np.int64]:
     known = np.isfinite(seconds) & (np.abs(seconds) < 1e10)
     times = started_ms + np.round(np.where(known, seconds, 0.0) * 1000).astype(np.int64)
-    return np.where(known, times, NO_TIME)
+    return np.where(known, times, UNKNOWN_TIME)
 
 
 # --- typed columns --------------------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class _TypedTable:
         """Raise AdvisorError if the file is no table or lacks a required column."""
         if path.suffix.lower() not in table_files.TABLE_SUFFIXES:
             raise AdvisorError(f"{path} is neither a .parquet nor a .csv file")
-        self.path = files.require_path(path, "a table")
+        self.path = files.require_existing_path(path, "a table")
         self._names = table_files.column_names(path)
         missing = [name for name in required_columns if name not in self._names]
         if missing:
@@ -348,7 +348,7 @@ class _TypedTable:
             except (TypeError, ValueError):
                 fits, too_large = False, False
             if not fits:
-                return self.error(name, row, f"{str(value)[:60]!r} is not {_TYPE_NAMES[kind]}")
+                return self.error(name, row, f"{str(value)[:60]!r} is not {_CELL_TYPE_NAMES[kind]}")
             if kind == "integer" and too_large:
                 return self.error(name, row, f"{str(value)[:60]!r} is too large; whole numbers must be below 2^63")
-        return AdvisorError(f"{self.path}, column {name!r}: contains {cells.type}, not {_TYPE_NAMES[kind]}")
+        return AdvisorError(f"{self.path}, column {name!r}: contains {cells.type}, not {_CELL_TYPE_NAMES[kind]}")

@@ -14,25 +14,25 @@ from typing import Any, Literal
 
 from advisor import contract
 from advisor.interop.importers import files, metric_tables, table_files
-from advisor.interop.importers.metric_tables import Layout, RunRows
+from advisor.interop.importers.metric_tables import RunRows, TableLayout
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 
-Kind = Literal["csv", "jsonl", "wandb"]
-_FILE_SUFFIXES: dict[Kind, tuple[str, ...]] = {
+TableFormat = Literal["csv", "jsonl", "wandb"]
+_FILE_SUFFIXES: dict[TableFormat, tuple[str, ...]] = {
     "csv": table_files.TABLE_SUFFIXES,
-    "jsonl": table_files.LINES_SUFFIXES,
-    "wandb": (*table_files.TABLE_SUFFIXES, *table_files.LINES_SUFFIXES),
+    "jsonl": table_files.JSON_LINES_SUFFIXES,
+    "wandb": (*table_files.TABLE_SUFFIXES, *table_files.JSON_LINES_SUFFIXES),
 }
-_PARAMS_SUFFIXES = (".config.json", "_config.json", ".config.yaml", "_config.yaml", ".json", ".yaml", ".yml")
-_INDEX_COLUMNS = ("", "index", "unnamed:_0")
+_PARAMS_FILE_SUFFIXES = (".config.json", "_config.json", ".config.yaml", "_config.yaml", ".json", ".yaml", ".yml")
+_INDEX_COLUMN_NAMES = ("", "index", "unnamed:_0")
 
 
 @dataclass(frozen=True, slots=True)
-class Tabular:
+class TableImporter:
     """Importer for metric tables in one file format."""
 
-    kind: Kind
+    kind: TableFormat
     step: str | None = None
     """Name of the step column. If None, the first column whose name is in `metric_tables.STEP_COLUMNS` is used. Without a step
     column, the row number is the step."""
@@ -48,7 +48,7 @@ class Tabular:
     def find_runs(self, source: str | Path) -> RunList:
         """List the runs in a file, or in all files of a folder; raise AdvisorError if no file has suitable columns."""
         suffixes = _FILE_SUFFIXES[self.kind]
-        root = files.require_path(source, f"a {' or '.join(suffixes)} file or of a folder with such files")
+        root = files.require_existing_path(source, f"a {' or '.join(suffixes)} file or of a folder with such files")
         if root.is_dir():
             paths = files.find_files(root, lambda name: name.lower().endswith(suffixes))
         else:
@@ -61,49 +61,49 @@ class Tabular:
         mixed = _LastReadFile()
         for path in paths:
             try:
-                layout = self._layout(path)
+                layout = self._table_layout(path)
             except AdvisorError as error:
                 problems.append(error)
                 continue
             if layout.step is None:
                 notes.append("No column of steps was found, so rows are counted. Name the column with --step.")
             if layout.run is None:
-                runs.append(self._single_run(path, root, layout))
+                runs.append(self._run_of_file(path, root, layout))
             else:
-                runs += self._several_runs(path, root, layout, mixed, notes)
+                runs += self._runs_in_file(path, root, layout, mixed, notes)
         if problems and not runs:
             raise problems[0]
         return RunList(runs, [*notes, *(f"Left out: {problem}" for problem in problems)])
 
-    def _layout(self, path: Path) -> Layout:
+    def _table_layout(self, path: Path) -> TableLayout:
         columns = table_files.column_names(path)
         for name in (self.step, self.run, self.time, *self.params):
             if name is not None and name not in columns:
                 listed = ", ".join(columns[:20]) or "none"
                 raise AdvisorError(f"{files.printable_text(path)} has no column {name!r}; its columns are: {listed}")
-        step = self.step or metric_tables.find_column(columns, metric_tables.STEP_COLUMNS)
+        step = self.step or metric_tables.find_usual_column(columns, metric_tables.STEP_COLUMNS)
         others = [c for c in columns if c != step]
-        return Layout(
+        return TableLayout(
             step=step,
-            time=self.time or metric_tables.find_column(others, metric_tables.TIME_COLUMNS),
-            run=self.run or metric_tables.find_column(others, metric_tables.RUN_COLUMNS),
-            params=frozenset(self.params),
-            metric=self._metric,
+            time_column=self.time or metric_tables.find_usual_column(others, metric_tables.TIME_COLUMNS),
+            run=self.run or metric_tables.find_usual_column(others, metric_tables.RUN_COLUMNS),
+            param_columns=frozenset(self.params),
+            metric=self._metric_of_column,
         )
 
-    def _metric(self, column: str) -> str | None:
-        is_index = column.lower().replace(" ", "_") in _INDEX_COLUMNS
+    def _metric_of_column(self, column: str) -> str | None:
+        is_index = column.lower().replace(" ", "_") in _INDEX_COLUMN_NAMES
         return None if is_index or (self.kind == "wandb" and column.startswith("_")) else column
 
-    def _single_run(self, path: Path, root: Path, layout: Layout) -> SourceRun:
+    def _run_of_file(self, path: Path, root: Path, layout: TableLayout) -> SourceRun:
         """Return the run of a file with a single run."""
         alone = root == path
         name = files.printable_text(path.stem if alone else path.relative_to(root).with_suffix("").as_posix())
-        beside = _params_file(path)
+        beside = _params_file_path(path)
 
         def read() -> RunContent:
             rows = metric_tables.read_run(path, layout)
-            params = {} if beside is None else unwrap_config(files.read_mapping(beside))
+            params = {} if beside is None else unwrap_wandb_config(files.read_mapping(beside))
             return _run_content(rows, {**params, **rows.all_params}, layout, files.printable_text(path))
 
         return SourceRun(
@@ -114,8 +114,8 @@ class Tabular:
             files.digest_of_files([path, *([beside] if beside else [])]),
         )
 
-    def _several_runs(
-        self, path: Path, root: Path, layout: Layout, varying_columns: _LastReadFile, notes: list[str]
+    def _runs_in_file(
+        self, path: Path, root: Path, layout: TableLayout, varying_columns: _LastReadFile, notes: list[str]
     ) -> list[SourceRun]:
         """Return the runs of a file with several runs."""
         runs = {name or "": rows for name, rows in varying_columns.read(path, layout).items()}
@@ -145,7 +145,7 @@ class _LastReadFile:
     path: Path | None = None
     runs: dict[str | None, RunRows] = field(default_factory=dict)
 
-    def read(self, path: Path, layout: Layout) -> dict[str | None, RunRows]:
+    def read(self, path: Path, layout: TableLayout) -> dict[str | None, RunRows]:
         """Return the rows of each run in a file, keyed by run name."""
         if self.path != path:
             self.path, self.runs = None, {}
@@ -154,20 +154,22 @@ class _LastReadFile:
         return self.runs
 
 
-def _run_content(rows: RunRows, params: dict[str, Any], layout: Layout, error_prefix: str) -> RunContent:
+def _run_content(rows: RunRows, params: dict[str, Any], layout: TableLayout, error_prefix: str) -> RunContent:
     points = rows.curves.points()
     if not points and not params:
         raise AdvisorError(f"{error_prefix} contains no row with a number")
-    by_epoch = layout.step is not None and metric_tables.find_column([layout.step], ("epoch", "epochs")) is not None
+    by_epoch = (
+        layout.step is not None and metric_tables.find_usual_column([layout.step], ("epoch", "epochs")) is not None
+    )
     return RunContent(points, params, {contract.TAG_STEP_UNIT: "epoch"} if by_epoch else {})
 
 
-def _params_file(path: Path) -> Path | None:
-    candidates = (path.with_name(path.stem + suffix) for suffix in _PARAMS_SUFFIXES)
+def _params_file_path(path: Path) -> Path | None:
+    candidates = (path.with_name(path.stem + suffix) for suffix in _PARAMS_FILE_SUFFIXES)
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def unwrap_config(config: dict[str, Any]) -> dict[str, Any]:
+def unwrap_wandb_config(config: dict[str, Any]) -> dict[str, Any]:
     """Return a W&B configuration without the keys of W&B itself: `{"lr": {"desc": null, "value": 0.1}}` becomes `{"lr": 0.1}`."""
     plain = {key: value for key, value in config.items() if not key.startswith("_") and key != "wandb_version"}
     return {

@@ -15,21 +15,21 @@ from typing import Any
 
 from advisor.interop.importers import extras, files
 from advisor.interop.importers.lightning import read_hyperparameters
-from advisor.interop.importers.points import Curves, as_time_ms
+from advisor.interop.importers.points import RunCurves, convert_to_time_ms
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 
 _LOADER_MODULE = "tensorboard.backend.event_processing.event_file_loader"
-_EVENT_FILE_MARK = "tfevents"
+_EVENT_FILE_INFIX = "tfevents"
 _PARAMS_FILE = "hparams.yaml"
-_SPLIT_FOLDER = re.compile(r"(train|training|val|valid|validation|eval|evaluation|test)", re.IGNORECASE)
+_SPLIT_FOLDER_PATTERN = re.compile(r"(train|training|val|valid|validation|eval|evaluation|test)", re.IGNORECASE)
 _SESSION_START, _SESSION_END = "_hparams_/session_start_info", "_hparams_/session_end_info"
-_RESULT_PREFIX = "hparam/"
+_RESULT_TAG_PREFIX = "hparam/"
 """Prefix of the names of final results that TensorBoard's `add_hparams` logs."""
-_LIGHTNING_RESULT = "hp_metric"
+_LIGHTNING_RESULT_METRIC = "hp_metric"
 """Name of the final result that Lightning's TensorBoard logger writes; its value is -1 unless the user sets it."""
-_SESSION_FOLDER = re.compile(r"\d{9,}(\.\d+)?")
+_SESSION_FOLDER_PATTERN = re.compile(r"\d{9,}(\.\d+)?")
 """Pattern of the folder names that `add_hparams` creates. If a folder contains several such subfolders, each of them is a
 separate trial."""
 _RUN_STATUSES: Mapping[int, RunStatus] = {1: "FINISHED", 2: "FAILED", 3: "RUNNING"}
@@ -39,12 +39,14 @@ _RECORD_FRAME_BYTES = 16
 
 def find_runs(source: str | Path) -> RunList:
     """List the runs in a folder and its subfolders; raise AdvisorError if there are no event files."""
-    path = files.require_path(source, "a folder with TensorBoard's event files")
-    if not path.is_dir() and _EVENT_FILE_MARK not in path.name:
+    path = files.require_existing_path(source, "a folder with TensorBoard's event files")
+    if not path.is_dir() and _EVENT_FILE_INFIX not in path.name:
         raise AdvisorError(f"{files.printable_text(path)} is not an event file of TensorBoard")
     root = path if path.is_dir() else path.parent
     folders = (
-        dict(files.folders_with_files(path, lambda name: _EVENT_FILE_MARK in name)) if path.is_dir() else {root: [path]}
+        dict(files.folders_with_files(path, lambda name: _EVENT_FILE_INFIX in name))
+        if path.is_dir()
+        else {root: [path]}
     )
     if not folders:
         raise AdvisorError(f"{files.printable_text(path)}: it contains no event files (events.out.tfevents.…)")
@@ -60,9 +62,9 @@ def find_runs(source: str | Path) -> RunList:
 class _RunPart:
     """The event files in one folder of a run; several folders can belong to a run."""
 
-    paths: Sequence[Path]
-    prefix: str = ""
-    suffix: str = ""
+    event_files: Sequence[Path]
+    metric_prefix: str = ""
+    metric_suffix: str = ""
     """Suffix of the metric names in this folder. The name of a metric is prefix + TensorBoard tag + suffix."""
 
 
@@ -71,17 +73,17 @@ def _find_run_of_folder(folder: Path, root: Path, folders: Mapping[Path, Sequenc
     parent, paths = folder.parent, folders[folder]
     if folder == root:
         return folder, _RunPart(paths)
-    if _SPLIT_FOLDER.fullmatch(folder.name):
-        return parent, _RunPart(paths, prefix=f"{folder.name}/")
+    if _SPLIT_FOLDER_PATTERN.fullmatch(folder.name):
+        return parent, _RunPart(paths, metric_prefix=f"{folder.name}/")
     if parent in folders:
-        if [f for f in folders if f.parent == parent and _SESSION_FOLDER.fullmatch(f.name)] == [folder]:
+        if [f for f in folders if f.parent == parent and _SESSION_FOLDER_PATTERN.fullmatch(f.name)] == [folder]:
             return parent, _RunPart(paths)
-        if (series := _series_of_folder(folder, paths)) is not None:
-            return parent, _RunPart(paths, suffix=f"/{series}")
+        if (series := _series_name(folder, paths)) is not None:
+            return parent, _RunPart(paths, metric_suffix=f"/{series}")
     return folder, _RunPart(paths)
 
 
-def _series_of_folder(folder: Path, paths: Sequence[Path]) -> str | None:
+def _series_name(folder: Path, paths: Sequence[Path]) -> str | None:
     """If `add_scalars` created the folder, which it names TAG_SERIES, return SERIES; else return None. `add_scalars` creates a
     folder TAG_SERIES for each series, and writes only the tag TAG into it."""
     for event in _read_events(paths[0], []):
@@ -93,7 +95,7 @@ def _series_of_folder(folder: Path, paths: Sequence[Path]) -> str | None:
 
 def _source_run(folder: Path, parts: Sequence[_RunPart], root: Path) -> SourceRun:
     name = files.run_name(folder, root)
-    paths = [path for part in parts for path in part.paths]
+    paths = [path for part in parts for path in part.event_files]
     return SourceRun(
         name,
         ("tensorboard", name, min(files.printable_text(path.name) for path in paths)),
@@ -104,18 +106,18 @@ def _source_run(folder: Path, parts: Sequence[_RunPart], root: Path) -> SourceRu
 
 
 @dataclass
-class _RunReading:
+class _RunEvents:
     params: dict[str, Any]
-    curves: Curves = field(default_factory=Curves)
+    curves: RunCurves = field(default_factory=RunCurves)
     status: RunStatus = "FINISHED"
     started_ms: int | None = None
     notes: list[str] = field(default_factory=list)
 
 
 def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
-    reading = _RunReading(read_hyperparameters(folder / _PARAMS_FILE))
+    reading = _RunEvents(read_hyperparameters(folder / _PARAMS_FILE))
     for part in parts:
-        for path in part.paths:
+        for path in part.event_files:
             try:
                 _read_event_file(path, part, reading)
             except (
@@ -124,7 +126,7 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
                 OverflowError,
             ) as error:  # a protobuf error, or a step with more than 64 bits
                 raise AdvisorError(f"{files.printable_text(path)} is damaged: {str(error)[:120]}") from None
-    reading.curves.drop(_final_results(reading.curves.metrics))
+    reading.curves.drop(_final_result_metrics(reading.curves.metrics))
     if not len(reading.curves) and not reading.params:
         problems = "".join(f"; {note}" for note in reading.notes)
         raise AdvisorError(f"{files.printable_text(folder)}: its event files contain no scalar{problems}")
@@ -137,23 +139,25 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
     )
 
 
-def _final_results(metrics: Collection[str]) -> set[str]:
+def _final_result_metrics(metrics: Collection[str]) -> set[str]:
     """Return the names of the metrics with a single point that `add_hparams` logged as final results; empty if the run has no
     curves."""
-    results = {metric for metric in metrics if metric.startswith(_RESULT_PREFIX) or metric == _LIGHTNING_RESULT}
+    results = {
+        metric for metric in metrics if metric.startswith(_RESULT_TAG_PREFIX) or metric == _LIGHTNING_RESULT_METRIC
+    }
     return results if len(results) < len(metrics) else set()
 
 
-def _read_event_file(path: Path, part: _RunPart, reading: _RunReading) -> None:
+def _read_event_file(path: Path, part: _RunPart, reading: _RunEvents) -> None:
     for event in _read_events(path, reading.notes):
-        time = as_time_ms(event.wall_time)
+        time = convert_to_time_ms(event.wall_time)
         if time is not None:
             reading.started_ms = min(time, reading.started_ms or time)
         for value in event.summary.value:
             if value.WhichOneof("value") != "simple_value" and value.tag in (_SESSION_START, _SESSION_END):
                 _add_session(value, reading)
             elif (number := _scalar_value(value)) is not None:
-                reading.curves.add(part.prefix + value.tag + part.suffix, event.step, number, time)
+                reading.curves.add(part.metric_prefix + value.tag + part.metric_suffix, event.step, number, time)
 
 
 def _scalar_value(value: Any) -> float | None:
@@ -173,7 +177,7 @@ def _scalar_value(value: Any) -> float | None:
     return float(array.reshape(-1)[0]) if array.dtype.kind in "fiu" and array.size == 1 else None
 
 
-def _add_session(value: Any, reading: _RunReading) -> None:
+def _add_session(value: Any, reading: _RunEvents) -> None:
     """Add the hyperparameters and the run status that TensorBoard's hparams plugin recorded."""
     metadata = extras.load_library("tensorboard.plugins.hparams.metadata", "TensorBoard")
     hparams_error = extras.load_library("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError

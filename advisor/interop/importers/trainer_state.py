@@ -13,11 +13,11 @@ from typing import Any
 
 from advisor import contract
 from advisor.interop.importers import files
-from advisor.interop.importers.points import Curves, as_step, as_value
+from advisor.interop.importers.points import RunCurves, convert_to_step, convert_to_value
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 
-_STATE_FILE = "trainer_state.json"
+_TRAINER_STATE_FILE = "trainer_state.json"
 _MODEL_CARD_FILE = "README.md"
 _PARAMS_FILES = (
     "training_args.json",
@@ -31,7 +31,7 @@ _PARAMS_FILES = (
 _MAX_CARD_BYTES = 1_000_000
 _MODEL_CARD_ITEM_PATTERN = re.compile(r"^- ([A-Za-z_]\w*): (\S.*)$")
 _CHECKPOINT_PATTERN = re.compile(r"checkpoint-(\d+)")
-_COUNT_PATTERN = re.compile(r"[1-9][0-9]{0,17}")
+_POSITIVE_INTEGER_PATTERN = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def find_runs(source: str | Path) -> RunList:
@@ -39,14 +39,14 @@ def find_runs(source: str | Path) -> RunList:
 
     Raises AdvisorError if there is no run.
     """
-    path = files.require_path(source, f"a Trainer's output folder or {_STATE_FILE}")
+    path = files.require_existing_path(source, f"a Trainer's output folder or {_TRAINER_STATE_FILE}")
     if path.is_dir():
-        root, states = path, files.find_files(path, _STATE_FILE.__eq__)
+        root, states = path, files.find_files(path, _TRAINER_STATE_FILE.__eq__)
     elif path.suffix == ".json":
         root, states = path.parent, [path]
     else:
         raise AdvisorError(
-            f"{files.printable_text(path)} is not {_STATE_FILE}; pickles such as training_args.bin are not read"
+            f"{files.printable_text(path)} is not {_TRAINER_STATE_FILE}; pickles such as training_args.bin are not read"
         )
     runs: dict[Path, list[Path]] = {}
     for state in states:
@@ -54,13 +54,15 @@ def find_runs(source: str | Path) -> RunList:
         is_checkpoint = folder != root and _CHECKPOINT_PATTERN.fullmatch(folder.name)
         runs.setdefault(folder.parent if is_checkpoint else folder, []).append(state)
     if not runs:
-        raise AdvisorError(f"{files.printable_text(path)}: no {_STATE_FILE} there; give a Trainer's output folder")
+        raise AdvisorError(
+            f"{files.printable_text(path)}: no {_TRAINER_STATE_FILE} there; give a Trainer's output folder"
+        )
     return RunList([_source_run(folder, paths, root) for folder, paths in sorted(runs.items())])
 
 
 def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     name = files.run_name(folder, root)
-    latest = max(states, key=_state_order)
+    latest = max(states, key=_sort_key_of_state)
     beside = [folder / name for name in _PARAMS_FILES]
     try:
         history = _log_entries(_read_state(latest), latest)
@@ -75,7 +77,7 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     )
 
 
-def _state_order(state: Path) -> tuple[int, int]:
+def _sort_key_of_state(state: Path) -> tuple[int, int]:
     """Return a key that sorts state files from oldest to latest: checkpoints by number, then the file in the output folder,
     which is written last."""
     number = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
@@ -99,27 +101,30 @@ def _log_entries(state: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
 def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
     state = _read_state(path)
     history = _log_entries(state, path)
-    curves = Curves()
+    curves = RunCurves()
     for number, entry in enumerate(history, 1):
-        step = as_step(entry.get("step", 0), f"{files.printable_text(path)}, entry {number} of log_history")
+        step = convert_to_step(entry.get("step", 0), f"{files.printable_text(path)}, entry {number} of log_history")
         for key, cell in entry.items():
-            value = as_value(cell)
+            value = convert_to_value(cell)
             if key != "step" and value is not None:
                 curves.add(key, step, value)
     arguments = _training_arguments(argument_files)
     trial = state.get("trial_params")
-    planned, reached = as_value(state.get("max_steps")) or 0.0, as_value(state.get("global_step")) or 0.0
+    planned, reached = (
+        convert_to_value(state.get("max_steps")) or 0.0,
+        convert_to_value(state.get("global_step")) or 0.0,
+    )
     tags = _objective_tags(state, history, arguments)
     batch = arguments.get("total_train_batch_size") or state.get("train_batch_size")
     for tag, value in ((contract.TAG_MAX_TRAIN_STEPS, state.get("max_steps")), (contract.TAG_BATCH_SIZE, batch)):
-        if isinstance(value, int | str) and _COUNT_PATTERN.fullmatch(str(value)):
+        if isinstance(value, int | str) and _POSITIVE_INTEGER_PATTERN.fullmatch(str(value)):
             tags[tag] = str(value)
     return RunContent(
         curves.points(),
         {**arguments, **(trial if isinstance(trial, dict) else {})},
         tags,
         "FINISHED" if reached >= planned else "KILLED",
-        started_ms=files.modified_ms(path),
+        started_ms=files.modification_time_ms(path),
     )
 
 
@@ -129,11 +134,11 @@ def _objective_tags(
     """Return tags that state the objective and its direction. The training arguments name the objective; if they do not, it is
     the only metric whose value equals `best_metric`."""
     named = arguments.get("metric_for_best_model")
-    best = as_value(state.get("best_metric"))
+    best = convert_to_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}
     for entry in history:
         for key, cell in entry.items():
-            if key.startswith("eval_") and (value := as_value(cell)) is not None:
+            if key.startswith("eval_") and (value := convert_to_value(cell)) is not None:
                 values.setdefault(key, []).append(value)
     if isinstance(named, str) and named:
         metric = named if named.startswith("eval_") else f"eval_{named}"

@@ -17,9 +17,9 @@ from typing import Any
 
 from advisor import contract
 from advisor.interop.importers import extras, files
-from advisor.interop.importers.points import Curves, as_step, as_time_ms, as_value
+from advisor.interop.importers.points import RunCurves, convert_to_step, convert_to_time_ms, convert_to_value
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
-from advisor.interop.importers.tabular import Tabular, unwrap_config
+from advisor.interop.importers.tabular import TableImporter, unwrap_wandb_config
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 
@@ -35,10 +35,10 @@ _MAX_RECORDS_BEFORE_RUN = 20
 
 def find_runs(source: str | Path) -> RunList:
     """List the runs in a file, or in a folder and its subfolders; raise AdvisorError if there is none."""
-    path = files.require_path(source, "a wandb folder, a .wandb file or an exported history")
+    path = files.require_existing_path(source, "a wandb folder, a .wandb file or an exported history")
     if not path.is_dir():
         if path.suffix != ".wandb":
-            return Tabular("wandb").find_runs(path)
+            return TableImporter("wandb").find_runs(path)
         root, records, summaries = path.parent, [path], []
     else:
         root, records = path, files.find_files(path, lambda name: name.endswith(".wandb"))
@@ -46,7 +46,7 @@ def find_runs(source: str | Path) -> RunList:
         folders = [file.parent for file in files.find_files(path, _SUMMARY_FILE.__eq__)]
         summaries = [folder for folder in folders if not {folder, folder.parent} & recorded]
     if not records and not summaries:
-        return Tabular("wandb").find_runs(path)
+        return TableImporter("wandb").find_runs(path)
     if records:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         extras.load_library(_PROTOCOL_MODULE, "wandb")
@@ -81,7 +81,7 @@ def _run_from_summary(folder: Path, root: Path) -> SourceRun:
     config, summary = folder / _CONFIG_FILE, folder / _SUMMARY_FILE
 
     def read() -> RunContent:
-        reading = _RunReading(summary=files.read_mapping(summary))
+        reading = _RunRecords(summary=files.read_mapping(summary))
         if config.is_file():
             reading.config = files.read_mapping(config)
         return reading.content(files.printable_text(folder))
@@ -93,8 +93,8 @@ def _run_from_summary(folder: Path, root: Path) -> SourceRun:
 
 
 @dataclass
-class _RunReading:
-    curves: Curves = field(default_factory=Curves)
+class _RunRecords:
+    curves: RunCurves = field(default_factory=RunCurves)
     config: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
@@ -107,11 +107,13 @@ class _RunReading:
     def content(self, error_prefix: str) -> RunContent:
         """Return the content of the W&B run. A metric that occurs only in the summary of the run becomes one point at the last
         step."""
-        config, summary = unwrap_config(self.config), files.flatten_mapping(self.summary, ".")
+        config, summary = unwrap_wandb_config(self.config), files.flatten_mapping(self.summary, ".")
         summary_step = summary.get("_step")
-        step = max(self.last_step, as_step(summary_step, error_prefix) if isinstance(summary_step, int | float) else 0)
+        step = max(
+            self.last_step, convert_to_step(summary_step, error_prefix) if isinstance(summary_step, int | float) else 0
+        )
         for name, cell in summary.items():
-            value = as_value(cell)
+            value = convert_to_value(cell)
             if value is not None and not name.startswith("_") and name not in self.curves.metrics:
                 self.curves.add(name, step, value)
         points = self.curves.points()
@@ -132,14 +134,14 @@ def _project_and_name(path: Path) -> tuple[str, str]:
 
 
 def _run_content(paths: list[Path]) -> RunContent:
-    reading = _RunReading()
+    reading = _RunRecords()
     for path in paths:
         reading.status = "KILLED"
         _read_records_into(path, reading)
     return reading.content(files.printable_text(paths[-1]))
 
 
-def _read_records_into(path: Path, reading: _RunReading) -> None:
+def _read_records_into(path: Path, reading: _RunRecords) -> None:
     where = files.printable_text(path)
     for record in _decode_records(path, reading.notes):
         kind = record.WhichOneof("record_type")
@@ -160,10 +162,12 @@ def _read_records_into(path: Path, reading: _RunReading) -> None:
         reading.summary.update(files.read_mapping(summary))
 
 
-def _add_run(run: Any, reading: _RunReading) -> None:
+def _add_run(run: Any, reading: _RunRecords) -> None:
     _apply_update(reading.config, run.config, "config")
     if run.HasField("start_time"):
-        reading.started_ms = reading.started_ms or as_time_ms(run.start_time.seconds + run.start_time.nanos / 1e9)
+        reading.started_ms = reading.started_ms or convert_to_time_ms(
+            run.start_time.seconds + run.start_time.nanos / 1e9
+        )
     if run.git.commit:
         reading.tags[contract.TAG_GIT_COMMIT] = run.git.commit
     if run.notes:
@@ -183,17 +187,17 @@ def _apply_update(mapping: dict[str, Any], update: Any, error_prefix: str) -> No
         mapping.pop(item.key or ".".join(item.nested_key), None)
 
 
-def _add_history(history: Any, reading: _RunReading, error_prefix: str) -> None:
+def _add_history(history: Any, reading: _RunRecords, error_prefix: str) -> None:
     cells: dict[str, Any] = {}
     for item in history.item:
         name = ".".join(item.nested_key) or item.key
         cell = files.parse_json(item.value_json or "null", error_prefix)
         cells.update(files.flatten_mapping({name: cell}, ".") if isinstance(cell, dict) else {name: cell})
-    step = as_step(cells.get("_step", history.step.num), error_prefix)
+    step = convert_to_step(cells.get("_step", history.step.num), error_prefix)
     reading.last_step = max(reading.last_step, step)
-    time = as_time_ms(cells.get("_timestamp"))
+    time = convert_to_time_ms(cells.get("_timestamp"))
     for name, cell in cells.items():
-        value = None if name.startswith("_") else as_value(cell)
+        value = None if name.startswith("_") else convert_to_value(cell)
         if value is not None:
             reading.curves.add(name, step, value, time)
 
@@ -218,7 +222,7 @@ def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
     The file has the format of LevelDB's log: blocks of 32 KiB contain chunks, each with a checksum, a length and a type. The
     type of a chunk states whether it is a whole record, or the first, a middle or the last part of a record.
     """
-    with files.read_errors(path), path.open("rb") as file:
+    with files.convert_read_errors(path), path.open("rb") as file:
         if file.read(_FILE_HEADER_BYTES)[:4] != b":W&B":
             raise AdvisorError(f"{files.printable_text(path)} is not a file of W&B records")
         content = b""

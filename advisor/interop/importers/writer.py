@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor import contract
-from advisor.interop.importers.mlflow_runs import TAG_SOURCE, TAG_STATE, NewRun
+from advisor.interop.importers.mlflow_runs import SOURCE_DIGEST_TAG, SOURCE_RUN_TAG, NewRun
 from advisor.model.errors import AdvisorError
 
 _OVERWRITTEN_TAGS = (contract.TAG_STUDY_FILE,)
@@ -24,11 +24,11 @@ class ImportedRun:
     """Digest of the run's source files at the last import, from a tag of the run; None without this tag."""
 
 
-OnWritten = Callable[[NewRun, int], None]
+RunWrittenCallback = Callable[[NewRun, int], None]
 """Callback that receives each stored run with the number of metric points written to it."""
 
 
-class Writer(ABC):
+class RunWriter(ABC):
     """Writes runs into a tracking store. The writer never keeps incomplete or duplicate runs."""
 
     def imported_runs(self, experiment: str) -> Mapping[str, ImportedRun]:
@@ -36,9 +36,13 @@ class Writer(ABC):
         not exist."""
         existing = self._active_experiment(experiment)
         tags = {} if existing is None else self._tags_of_runs(existing.experiment_id)
-        return {t[TAG_SOURCE]: ImportedRun(run, t.get(TAG_STATE)) for run, t in tags.items() if TAG_SOURCE in t}
+        return {
+            t[SOURCE_RUN_TAG]: ImportedRun(run, t.get(SOURCE_DIGEST_TAG))
+            for run, t in tags.items()
+            if SOURCE_RUN_TAG in t
+        }
 
-    def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: OnWritten) -> None:
+    def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
         """Write runs into an experiment, and create the experiment with `tags` if it does not exist."""
         existing = self._active_experiment(name)
         if existing is None:
@@ -77,7 +81,7 @@ class Writer(ABC):
         """Return the tags of each run that is not deleted, keyed by run id."""
 
     @abstractmethod
-    def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: OnWritten) -> None:
+    def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: RunWrittenCallback) -> None:
         """Write the runs into the experiment."""
 
     def _delete_unfinished(self, experiment_id: str) -> None:  # noqa: B027 - only some writers leave such runs

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from advisor.planning.blocks.model import Trained
 
 
-def settings(trials: Sequence[Trained]) -> list[list[Trained]]:
+def group_by_setting(trials: Sequence[Trained]) -> list[list[Trained]]:
     """Group the trials by candidate setting. Trials with a different training length or schedule count as a different setting."""
     groups: list[list[Trained]] = []
     for trial in (t for t in trials if t.probe is None):
-        same = next((g for g in groups if _key(g[0]) == _key(trial)), None)
+        same = next((g for g in groups if _setting_key(g[0]) == _setting_key(trial)), None)
         if same is None:
             groups.append([trial])
         else:
@@ -20,28 +20,28 @@ def settings(trials: Sequence[Trained]) -> list[list[Trained]]:
     return groups
 
 
-def _key(trial: Trained) -> tuple[dict[str, object], int, dict[str, object]]:
+def _setting_key(trial: Trained) -> tuple[dict[str, object], int, dict[str, object]]:
     return dict(trial.setting), trial.steps, dict(trial.schedule)
 
 
-def mean(trials: Sequence[Trained]) -> float:
+def mean_cost(trials: Sequence[Trained]) -> float:
     return math.inf if any(t.failed for t in trials) else math.fsum(t.cost for t in trials) / len(trials)
 
 
-def leading(groups: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
+def lowest_cost_trials(groups: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
     """Return the trials of the setting with the lowest mean cost. Among equally good settings, choose the latest one, because
     the sampler had most results when it chose that setting."""
-    return min(reversed(groups), key=mean)
+    return min(reversed(groups), key=mean_cost)
 
 
 def best(trials: Sequence[Trained]) -> Sequence[Trained]:
     """Return the trials of the best setting. If any setting was repeated, only repeated settings can be the best, because the
     result of a single run is uncertain."""
-    groups = settings(trials)
-    repeated = [g for g in groups if len(g) > 1 and math.isfinite(mean(g))]
-    return leading(repeated or groups)
+    groups = group_by_setting(trials)
+    repeated = [g for g in groups if len(g) > 1 and math.isfinite(mean_cost(g))]
+    return lowest_cost_trials(repeated or groups)
 
 
-def has_result(trials: Sequence[Trained]) -> bool:
+def all_have_results(trials: Sequence[Trained]) -> bool:
     """Return whether a setting has a result in all of its runs."""
-    return any(math.isfinite(mean(group)) for group in settings(trials))
+    return any(math.isfinite(mean_cost(group)) for group in group_by_setting(trials))

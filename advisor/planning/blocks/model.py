@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
 
 Kind = Literal[
@@ -25,15 +25,15 @@ class Trained:
 
     id: str
     """Id by which the analyst finds the trial."""
-    setting: Mapping[str, Value]
+    setting: Mapping[str, HyperparameterValue]
     """Hyperparameter values that the search chose for the trial."""
-    params: Mapping[str, Value]
+    params: Mapping[str, HyperparameterValue]
     """Hyperparameter values that the trial logged; the training script may have rounded the chosen values."""
     cost: float
     """Best value of the objective, negated if higher is better; NaN if the trial failed."""
     steps: int
     """Planned steps."""
-    schedule: Mapping[str, Value] = field(default_factory=dict)
+    schedule: Mapping[str, HyperparameterValue] = field(default_factory=dict)
     probe: str | None = None
     """Kind of the probe (a special study, such as a search for a warmup) to which the trial belongs, else None. Trials of
     probes cannot become the best setting of the search."""

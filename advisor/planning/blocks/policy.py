@@ -16,33 +16,33 @@ from functools import cached_property
 from itertools import islice, takewhile
 from typing import Literal
 
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Sampler, StudySpec
 from advisor.planning.blocks import leader
 from advisor.planning.blocks.model import Analyst, Block, Trained
 from advisor.planning.blocks.spaces import (
-    comparable,
-    covers,
+    earlier_space_covers,
     enclosing_space,
-    observations,
     same_length_and_schedule,
     same_space,
+    sampler_observations,
     steps_per_trial,
-    within,
+    trials_of_same_length,
+    trials_within_space,
 )
 from advisor.planning.designs.exploit import with_reopened_parameters
-from advisor.planning.sampling.adaptive import widened
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.adaptive import with_wider_ranges
+from advisor.planning.sampling.halton import draw_trials
 
-BLOCKS = 12
+BLOCKS_PER_SEARCH = 12
 """Number of blocks into which the trials of a search are divided."""
-FIRST_BLOCKS = 3
+BLOCKS_BEFORE_ANALYSIS = 3
 """Number of blocks before the first analysis; with fewer blocks, the rules lack data."""
-MIN_TRIALS_GROWTH = 1.25
+MIN_GROWTH_TO_REANALYZE = 1.25
 """Minimum factor by which the number of trials must grow before an unchanged space is analysed again; fewer new trials add little
 statistical power.
 """
-REPEATS = 4
+MAX_FINAL_REPEATS = 4
 """Maximum number of final trials that repeat the leading setting. The final repeats are also at most a ninth of all trials with
 the current training length."""
 PROBE_STEPS_DIVISOR = 3
@@ -65,9 +65,9 @@ class Search:
     """Number of trials that train at the same time; each block has at least this many trials."""
 
     @property
-    def block(self) -> int:
+    def trials_per_block(self) -> int:
         """Number of trials in each block."""
-        return max(self.trials // BLOCKS, self.parallel, 1)
+        return max(self.trials // BLOCKS_PER_SEARCH, self.parallel, 1)
 
     @property
     def seed(self) -> int:
@@ -77,12 +77,12 @@ class Search:
         """Return the block to train after these trained blocks; None if the budget is spent."""
         state = _SearchState(self, tuple(blocks))
         if not blocks:
-            return state.explore(state.space, FIRST_BLOCKS * self.block)
+            return state.quasi_random_block(state.space, BLOCKS_BEFORE_ANALYSIS * self.trials_per_block)
         if blocks[-1].kind == "probe":
             return state.block_after_probe() or state.repeat()
-        return (state.decide() if state.affordable_trials else None) or state.repeat()
+        return (state.decide_next_block() if state.affordable_trials else None) or state.repeat()
 
-    def space(self, blocks: Sequence[Block]) -> StudySpec:
+    def search_space(self, blocks: Sequence[Block]) -> StudySpec:
         """Return the study with the search space that applies after these blocks."""
         return _SearchState(self, tuple(blocks)).space
 
@@ -95,7 +95,7 @@ class _SearchState:
     blocks: tuple[Block, ...]
 
     @cached_property
-    def done(self) -> list[Trained]:
+    def trained_trials(self) -> list[Trained]:
         return [t for block in self.blocks for t in block.trained]
 
     @cached_property
@@ -107,7 +107,7 @@ class _SearchState:
             "sampler": Sampler(seed=self._space_seed),
             "settings": (),
             "seeds": None,
-            "trials": self.search.block if changed else self.search.trials,
+            "trials": self.search.trials_per_block if changed else self.search.trials,
         }
         return (spaces[-1] if spaces else self.search.start).model_copy(update=update)
 
@@ -120,23 +120,23 @@ class _SearchState:
         return self.search.seed + sum(len(b.trained) for b in self.blocks[:last])
 
     @cached_property
-    def left(self) -> int:
+    def remaining_steps(self) -> int:
         """Training steps that remain in the budget."""
-        spent = sum(t.steps if t.paid is None else t.paid for t in self.done)
+        spent = sum(t.steps if t.paid is None else t.paid for t in self.trained_trials)
         return self.search.trials * steps_per_trial(self.search.start) - spent
 
     @property
     def affordable_trials(self) -> int:
         """Number of trials of the current training length that the budget pays for before the final repeats."""
-        return self._affordable(self.space)
+        return self._affordable_trials_of_space(self.space)
 
-    def _affordable(self, space: StudySpec) -> int:
-        left = self.left // steps_per_trial(space)
-        repeats = min(REPEATS, (len(comparable(space, self.done)) + left) // 9)
+    def _affordable_trials_of_space(self, space: StudySpec) -> int:
+        left = self.remaining_steps // steps_per_trial(space)
+        repeats = min(MAX_FINAL_REPEATS, (len(trials_of_same_length(space, self.trained_trials)) + left) // 9)
         return max(left - repeats, 0)
 
     @property
-    def repeated(self) -> int:
+    def repeat_count(self) -> int:
         """Number of repeats since the last block of another kind."""
         return sum(len(b.trained) for b in takewhile(lambda b: b.kind == "repeat", reversed(self.blocks)))
 
@@ -150,31 +150,34 @@ class _SearchState:
             return 0
         was_probe = bool(before.blocks) and before.blocks[-1].kind == "probe"
         analysed = last.kind == "probe" or (last.kind == "adaptive" and not was_probe and before.analysis_is_due)
-        return len(before.done) if analysed else before.trials_at_last_analysis
+        return len(before.trained_trials) if analysed else before.trials_at_last_analysis
 
     @property
     def analysis_is_due(self) -> bool:
         """Whether there are enough new trials for another analysis."""
         return (
-            bool(within(self.space, self.done)) and len(self.done) >= MIN_TRIALS_GROWTH * self.trials_at_last_analysis
+            bool(trials_within_space(self.space, self.trained_trials))
+            and len(self.trained_trials) >= MIN_GROWTH_TO_REANALYZE * self.trials_at_last_analysis
         )
 
     # --- decisions --------------------------------------------------------------------------------------------------------------
 
-    def decide(self) -> Block | None:
+    def decide_next_block(self) -> Block | None:
         """Return a block of the study that the analysis plans; if there are not enough new trials for an analysis, return a
         block of the adaptive sampler."""
         if not self.analysis_is_due:
-            return self.adaptive(self.space)
-        planned = self._planned(self.space, within(self.space, self.done))
+            return self.adaptive_block(self.space)
+        planned = self._adapted_planned_study(self.space, trials_within_space(self.space, self.trained_trials))
         if planned is None or planned.probe is None:
             return self._block_of_planned_study(planned)
         count = (planned.trials or 1) * (planned.seeds or 1)
-        if PROBE_STEPS_DIVISOR * count * steps_per_trial(planned) > self.left or self._answered(planned):
+        if PROBE_STEPS_DIVISOR * count * steps_per_trial(planned) > self.remaining_steps or self._is_probe_answered(
+            planned
+        ):
             return self._block_of_planned_study(_probe_baseline(planned))
         return Block("probe", planned)
 
-    def _answered(self, probe: StudySpec) -> bool:
+    def _is_probe_answered(self, probe: StudySpec) -> bool:
         """Return whether an earlier probe already answered the question of this probe: it asked the same question, with numbers
         that differ from this probe's numbers by less than a factor of 2."""
         before = [b.spec.starts_from or {} for b in self.blocks if b.kind == "probe" and b.spec.probe == probe.probe]
@@ -188,20 +191,20 @@ class _SearchState:
         """Return a block of trials for the study that follows from the last probe; if no study follows, return a block of the
         probe's baseline."""
         probe = self.blocks[-1]
-        following = self._planned(probe.spec, probe.trained) if probe.trained else None
+        following = self._adapted_planned_study(probe.spec, probe.trained) if probe.trained else None
         return self._block_of_planned_study(
             _probe_baseline(probe.spec) if following is None or following.probe is not None else following
         )
 
-    def _planned(self, spec: StudySpec, trials: Sequence[Trained]) -> StudySpec | None:
+    def _adapted_planned_study(self, spec: StudySpec, trials: Sequence[Trained]) -> StudySpec | None:
         """Return the first study that the analysis plans, adapted to this search; None if the analysis plans none.
 
         If the planned study becomes a block, the predictions in its file are about the trials of this block.
         """
-        sampler = Sampler(seed=self.search.seed + len(self.done))
+        sampler = Sampler(seed=self.search.seed + len(self.trained_trials))
 
         def prepare(planned: StudySpec) -> StudySpec:
-            trials = (planned.trials if planned.probe is not None else None) or self.search.block
+            trials = (planned.trials if planned.probe is not None else None) or self.search.trials_per_block
             first = with_reopened_parameters(planned.model_copy(update={"trials": trials}))
             spec = self.search.analyst.supported_study(first.model_copy(update={"sampler": sampler}), self.space)
             block = self._block_if_space_changes(spec) if spec.probe is None else None
@@ -213,7 +216,7 @@ class _SearchState:
         """Return a block of the planned study if this study changes the space and the budget suffices; else return a block of
         the adaptive sampler."""
         changing = self._block_if_space_changes(planned) if planned is not None else None
-        return changing or self.adaptive(self.space)
+        return changing or self.adaptive_block(self.space)
 
     def _block_if_space_changes(self, planned: StudySpec) -> Block | None:
         """Return a block of the planned study; None if the study does not change the space, or if the budget is too small for its
@@ -225,47 +228,52 @@ class _SearchState:
         if same_space(spec, self.space):
             return None
         if not same_length_and_schedule(spec, self.space):
-            block = self.explore(spec, FIRST_BLOCKS * self.search.block)
+            block = self.quasi_random_block(spec, BLOCKS_BEFORE_ANALYSIS * self.search.trials_per_block)
         else:
-            block = self._extension_block(spec, self.search.block)
-        return block or self.adaptive(spec, kind="extend")
+            block = self._extension_block(spec, self.search.trials_per_block)
+        return block or self.adaptive_block(spec, kind="extend")
 
     def _is_worthwhile(self, spec: StudySpec) -> bool:
         """Return whether the study searches hyperparameters. If the study's training length differs from the current one, the
         budget must also suffice for one more block and the final repeats."""
         longer = not same_length_and_schedule(spec, self.space)
-        return bool(spec.searched) and (not longer or (FIRST_BLOCKS + 1) * self.search.block <= self._affordable(spec))
+        return bool(spec.searched) and (
+            not longer
+            or (BLOCKS_BEFORE_ANALYSIS + 1) * self.search.trials_per_block <= self._affordable_trials_of_space(spec)
+        )
 
     # --- blocks -----------------------------------------------------------------------------------------------------------------
 
-    def explore(self, spec: StudySpec, count: int) -> Block | None:
+    def quasi_random_block(self, spec: StudySpec, count: int) -> Block | None:
         """Return a block of at most `count` quasi-random trials of a space; None if the budget has no steps left for a trial."""
-        count = min(count, self.left // steps_per_trial(spec))
+        count = min(count, self.remaining_steps // steps_per_trial(spec))
         return Block("explore", spec.model_copy(update={"trials": count})) if count > 0 else None
 
     def _extension_block(self, spec: StudySpec, count: int) -> Block | None:
         """Return a block of at most `count` trials from the part of the study's space that lies outside the current space; None
         if the study adds no such part."""
-        count = min(count, self._affordable(spec))
-        points = sample(spec.model_copy(update={"settings": ()}), MAX_POINTS)
-        fresh = tuple(islice((p for p in points if not covers(self.space, spec, p)), count))
+        count = min(count, self._affordable_trials_of_space(spec))
+        points = draw_trials(spec.model_copy(update={"settings": ()}), MAX_POINTS)
+        fresh = tuple(islice((p for p in points if not earlier_space_covers(self.space, spec, p)), count))
         settings = tuple(_searched_values(spec, p) for p in fresh)
         return Block("extend", spec.model_copy(update={"trials": len(fresh), "settings": settings})) if fresh else None
 
-    def adaptive(self, space: StudySpec, *, kind: Literal["adaptive", "extend"] = "adaptive") -> Block | None:
+    def adaptive_block(self, space: StudySpec, *, kind: Literal["adaptive", "extend"] = "adaptive") -> Block | None:
         """Return a block of the adaptive sampler, in a wider space if the model expects more improvement beyond the end of a
         range; None at the end of the search.
         """
-        space = self.search.analyst.supported_study(widened(space, observations(space, self.done)), self.space)
-        count = min(self.search.block, self._affordable(space))
+        space = self.search.analyst.supported_study(
+            with_wider_ranges(space, sampler_observations(space, self.trained_trials)), self.space
+        )
+        count = min(self.search.trials_per_block, self._affordable_trials_of_space(space))
         update = {"sampler": Sampler(kind="adaptive", seed=self.search.seed), "trials": count, "settings": ()}
         return Block(kind, space.model_copy(update=update)) if count else None
 
     def repeat(self) -> Block | None:
         """Return a block of repeats of the setting with the best mean; None after the last repeat. The best setting may change
         after each block."""
-        leading = leader.leading(leader.settings(self.done))[0]
-        count = min(self.search.parallel, self.left // leading.steps, REPEATS - self.repeated)
+        leading = leader.lowest_cost_trials(leader.group_by_setting(self.trained_trials))[0]
+        count = min(self.search.parallel, self.remaining_steps // leading.steps, MAX_FINAL_REPEATS - self.repeat_count)
         if count < 1:
             return None
         origin = next(b.spec for b in self.blocks if leading in b.trained)
@@ -278,7 +286,7 @@ class _SearchState:
         return Block("repeat", origin.model_copy(update=update))
 
 
-def _searched_values(spec: StudySpec, params: Mapping[str, Value]) -> dict[str, Value]:
+def _searched_values(spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
     """Return the trial's values of the hyperparameters that the study searches; the study file fixes or computes all others."""
     return {name: value for name, value in params.items() if name in spec.searched}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import StudySpec
 from advisor.planning.blocks.model import Trained
 from advisor.planning.designs.exploit import with_reopened_parameters
@@ -40,10 +40,14 @@ def enclosing_space(before: StudySpec, after: StudySpec) -> StudySpec:
 
 def same_space(spec: StudySpec, other: StudySpec) -> bool:
     """Return whether both studies search the same values with the same length and schedule of training."""
-    return not changed(spec, other) and not changed(other, spec) and same_length_and_schedule(spec, other)
+    return (
+        not changed_hyperparameters(spec, other)
+        and not changed_hyperparameters(other, spec)
+        and same_length_and_schedule(spec, other)
+    )
 
 
-def changed(before: StudySpec, after: StudySpec) -> list[str]:
+def changed_hyperparameters(before: StudySpec, after: StudySpec) -> list[str]:
     """Return the hyperparameters that only the later study searches, and those that it searches with different range ends or
     choices."""
     old, new = _search_domains(before), _search_domains(after)
@@ -61,33 +65,38 @@ def same_length_and_schedule(spec: StudySpec, other: StudySpec) -> bool:
     return steps_per_trial(spec) == steps_per_trial(other) and dict(spec.schedule or {}) == dict(other.schedule or {})
 
 
-def comparable(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
+def trials_of_same_length(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
     """Return the trials with the study's number of steps and schedule, inside or outside its search space."""
     wanted = steps_per_trial(spec), dict(spec.schedule or {})
     return [t for t in trials if t.probe is None and (t.steps, dict(t.schedule)) == wanted]
 
 
-def within(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
+def trials_within_space(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
     """Return the trials that count as data of the study: they lie in its space and have its number of steps and schedule."""
-    return [t for t in comparable(spec, trials) if _space_contains(spec, spec.completed(t.params))]
+    return [
+        t for t in trials_of_same_length(spec, trials) if _space_contains(spec, spec.with_computed_values(t.params))
+    ]
 
 
-def covers(before: StudySpec, spec: StudySpec, params: Mapping[str, Value]) -> bool:
+def earlier_space_covers(before: StudySpec, spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> bool:
     """Return whether an earlier search space contains a trial of the study; False if that space lacks a hyperparameter that the
     study searches."""
-    return spec.searched.keys() <= before.parameters.keys() and _space_contains(before, spec.completed(params))
+    return spec.searched.keys() <= before.parameters.keys() and _space_contains(
+        before, spec.with_computed_values(params)
+    )
 
 
-def _space_contains(spec: StudySpec, params: Mapping[str, Value]) -> bool:
-    inside = all(p.allows(params[name]) for name, p in spec.searched.items() if name in params)
-    return inside and spec.forbids(params) is None
+def _space_contains(spec: StudySpec, params: Mapping[str, HyperparameterValue]) -> bool:
+    inside = all(p.allows_logged_value(params[name]) for name, p in spec.searched.items() if name in params)
+    return inside and spec.forbidden_region_of(params) is None
 
 
-def observations(spec: StudySpec, trials: Sequence[Trained]) -> list[Observation]:
+def sampler_observations(spec: StudySpec, trials: Sequence[Trained]) -> list[Observation]:
     """Return, for the adaptive sampler, all trials with the study's number of steps and schedule, inside or outside its search
     space.
     """
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
     return [
-        Observation(spec.completed(t.params), None if t.failed else sign * t.cost) for t in comparable(spec, trials)
+        Observation(spec.with_computed_values(t.params), None if t.failed else sign * t.cost)
+        for t in trials_of_same_length(spec, trials)
     ]

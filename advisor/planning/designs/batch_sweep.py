@@ -17,10 +17,10 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.planning.base import best_setting, fixed_parameters
+from advisor.planning.base import best_trial_setting, fixed_parameters
 
 SIZES = 8
-STEPS = 200
+STEPS_PER_BATCH_SIZE = 200
 """Number of steps per batch size. The first steps compile, fill caches and start data loaders, so shorter trials would be
 unreliable.
 """
@@ -28,7 +28,7 @@ PROBE = (
     "Measure the throughput of batch sizes with advisor_pytorch.probes.batch_size_sweep: it runs your own step function and stops "
     "at the first size that does not fit in memory."
 )
-COSTS = (
+TOTAL_COST_NOTE = (
     "Weigh the whole cost: the cost of a step times the number of steps, and the setup cost of a larger batch, such as more "
     "machines and distributed training code."
 )
@@ -39,13 +39,13 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     name = next((n for n in base.parameters if parameter_kinds.is_batch_size(n)), None)
     if name is None:
         return (Advise(text=PROBE),)
-    spec = sweep(base.objective, name, max(int(request.numbers.get("from", 1)), 1), study=base.study)
+    spec = batch_size_sweep_study(base.objective, name, max(int(request.numbers.get("from", 1)), 1), study=base.study)
     return spec.model_copy(
-        update={"parameters": fixed_parameters(best_setting(study, base), base) | dict(spec.parameters)}
+        update={"parameters": fixed_parameters(best_trial_setting(study, base), base) | dict(spec.parameters)}
     )
 
 
-def sweep(objective: Objective, name: str, smallest: int, *, study: str) -> StudySpec:
+def batch_size_sweep_study(objective: Objective, name: str, smallest: int, *, study: str) -> StudySpec:
     """Return a study of eight batch sizes: the first is `smallest`, and each further size is twice the previous one."""
     sizes = tuple(smallest * 2**i for i in range(SIZES))
     why = "powers of two until the device runs out of memory; use the largest size that still raises the throughput"
@@ -55,12 +55,12 @@ def sweep(objective: Objective, name: str, smallest: int, *, study: str) -> Stud
         objective=objective,
         parameters={name: Parameter(role="scientific", type="int", choices=sizes, why=why)},
         trials=SIZES,
-        max_train_steps=STEPS,
-        evaluate_every=STEPS,
+        max_train_steps=STEPS_PER_BATCH_SIZE,
+        evaluate_every=STEPS_PER_BATCH_SIZE,
         probe="batch-size",
         notes=(
             PROBE,
             "Or run this study and log train/examples_per_s in each trial, as the advisor's training hook does.",
-            COSTS,
+            TOTAL_COST_NOTE,
         ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from advisor.model.change import Change, PlanName, RunPlan
+from advisor.model.change import Change, RunPlan, StudyDesignName
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.planning.designs import (
@@ -27,7 +27,7 @@ class StudyDesign(Protocol):
         """Return the new study that the design creates, or its changes to `base`."""
 
 
-STUDY_DESIGNS: Mapping[PlanName, StudyDesign] = {
+STUDY_DESIGNS: Mapping[StudyDesignName, StudyDesign] = {
     "probe-early": probe_early.design,
     "warmup": warmup.design,
     "clip": clip.design,

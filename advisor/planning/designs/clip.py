@@ -29,10 +29,10 @@ from advisor.model.space import MAX_FINITE_VALUE
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 
-MIN_THRESHOLD_REACH = 1.5
+MIN_THRESHOLD_RANGE_RATIO = 1.5
 """Minimum ratio of the 90th percentile of norms to the low end of the threshold's range, and of the current threshold to the
 high end of this range."""
-REACH_BELOW_THRESHOLD = 3.0
+LOWER_THRESHOLD_RANGE_FACTOR = 3.0
 """Factor between the middle and each end of the threshold's range, if the range lies below the current threshold."""
 
 ROOM = 10.0
@@ -42,10 +42,13 @@ longest previous updates."""
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...]:
     """Return the changes that search the clipping threshold and, if the threshold is raised, move the learning-rate range down."""
-    return (_change_to_search_threshold(request.numbers, base), *_rate(request.numbers, rate_name(study), base))
+    return (
+        _change_to_search_threshold(request.numbers, base),
+        *_learning_rate_changes(request.numbers, rate_name(study), base),
+    )
 
 
-def _rate(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tuple[Change, ...]:
+def _learning_rate_changes(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tuple[Change, ...]:
     """If a threshold that clipped most updates is raised, return the change of the learning-rate range that keeps the length of
     updates the same."""
     old, raised_from = base.parameters.get(name or ""), numbers.get("raised_from")
@@ -64,13 +67,13 @@ def _rate(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tu
 def _change_to_search_threshold(numbers: Mapping[str, float], base: StudySpec) -> Change:
     p90, threshold = numbers.get("p90", math.inf), numbers.get("threshold")
     if threshold is not None:
-        middle = min(p90, threshold / REACH_BELOW_THRESHOLD)
-        low = round_significant(middle / REACH_BELOW_THRESHOLD, 3)
-        high = round_significant(min(REACH_BELOW_THRESHOLD * middle, threshold / MIN_THRESHOLD_REACH), 3)
+        middle = min(p90, threshold / LOWER_THRESHOLD_RANGE_FACTOR)
+        low = round_significant(middle / LOWER_THRESHOLD_RANGE_FACTOR, 3)
+        high = round_significant(min(LOWER_THRESHOLD_RANGE_FACTOR * middle, threshold / MIN_THRESHOLD_RANGE_RATIO), 3)
         why = f"Training was unstable with a clipping threshold of {threshold:.3g}, so search smaller ones"
     else:
         low = round_significant(
-            min(numbers["median"], p90 / MIN_THRESHOLD_REACH, MAX_FINITE_VALUE / MIN_THRESHOLD_REACH), 3
+            min(numbers["median"], p90 / MIN_THRESHOLD_RANGE_RATIO, MAX_FINITE_VALUE / MIN_THRESHOLD_RANGE_RATIO), 3
         )
         high = round_significant(min(p90 / low * p90, MAX_FINITE_VALUE), 3)
         why = (

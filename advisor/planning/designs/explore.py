@@ -9,8 +9,9 @@ values is best. Repeats of the best trial would measure a setting that may soon 
 all compared values equally often.
 
 *What.* The same study with more trials, enough to detect an effect of `MIN_EFFECT_IN_SEED_SD` standard deviations between seeds
-and to fit a quadratic response. The number of trials is at most doubled, or raised to `RATE_TRIALS` in total if that is more.
-The existing trials count as data of this study. The study's notes state the smallest effect that the trials can detect.
+and to fit a quadratic response. The number of trials is at most doubled, or raised to `TRIALS_FOR_RATE_ONLY` in total if that
+is more. The existing trials count as data of this study. The study's notes state the smallest effect that the trials can
+detect.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from collections.abc import Collection, Iterable
 from advisor.computed.space import settings
 from advisor.engine.rule import Rule
 from advisor.model.finding import Verdict
-from advisor.model.optimizers import RATE_TRIALS
+from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import plain_number
 from advisor.planning import price
 from advisor.planning.designs.exploit import best_trial_lies_inside
-from advisor.planning.states import Evidence, trials_needed
+from advisor.planning.states import ExplorationEvidence, trials_needed
 
 ADD_TRIALS_GOAL = "Add trials"
 """First words of the goal of a study that adds trials in the same space."""
 
 
 def explore(
-    study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], base: StudySpec, evidence: Evidence
+    study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], base: StudySpec, evidence: ExplorationEvidence
 ) -> StudySpec | None:
     """Return the study with more trials; None if more trials are not needed or would show nothing new."""
     if (
@@ -42,12 +43,15 @@ def explore(
         or not study.ranked()
     ):
         return None
-    trials = missing_trials(study, base, evidence, _may_improve_beyond(study, verdicts, rules))
+    trials = missing_trial_count(study, base, evidence, _may_improve_beyond_range(study, verdicts, rules))
     if trials <= 0:
         return None
     trials = max(trials, *(len(p.options) for p in base.searched.values()))
     more = base.model_copy(update={"trials": trials})
-    notes = (*base.notes, price.power_sentence(study, settings.read(study).successes, trials, len(base.searched)))
+    notes = (
+        *base.notes,
+        price.power_sentence(study, settings.read_settings(study).result_count, trials, len(base.searched)),
+    )
     return more.model_copy(update={"goal": goal(more), "notes": notes})
 
 
@@ -61,25 +65,29 @@ def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
     return f"{ADD_TRIALS_GOAL}: {spec.trials:,} {'with' if said else 'of'} {shown}"
 
 
-def missing_trials(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> int:
+def missing_trial_count(study: Study, base: StudySpec, evidence: ExplorationEvidence, at_end: bool) -> int:
     """Return the number of further trials that the open questions need, at most as many as were already run; 0 if none are
     needed.
     """
-    searched, tried, results = len(base.searched), len(settings.read(study)), settings.read(study).successes
+    searched, tried, results = (
+        len(base.searched),
+        len(settings.read_settings(study)),
+        settings.read_settings(study).result_count,
+    )
     needed = 0
     if evidence.effect != "fine" or evidence.variation != "fine" or at_end:
         needed = trials_needed(evidence.effect, searched)
-    if still_compares(study, base):
+    if still_compares_values(study, base):
         needed = max(needed, trials_needed("cannot be told", searched))
-    return min(max(needed - results, 0), max(int(study.ended.sum()), RATE_TRIALS - tried))
+    return min(max(needed - results, 0), max(int(study.ended.sum()), TRIALS_FOR_RATE_ONLY - tried))
 
 
-def still_compares(study: Study, spec: StudySpec) -> bool:
+def still_compares_values(study: Study, spec: StudySpec) -> bool:
     """Return whether the next study still compares the values of a hyperparameter, as the analysed study's file declares."""
     return any(p.role == "scientific" and name not in study.inferred for name, p in spec.searched.items())
 
 
-def _may_improve_beyond(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> bool:
+def _may_improve_beyond_range(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> bool:
     """Return whether the best trial is close to a movable end of a range while a rule checks if results improve towards this
     end."""
     edge_rules = {rule.rule_id() for rule in rules if rule.predicts == "best-beyond"}

@@ -21,15 +21,15 @@ from dataclasses import dataclass, field
 
 from advisor.model import parameter_kinds
 from advisor.model.errors import AdvisorError
-from advisor.model.optimizers import TUNABLE_BY_OPTIMIZER, TunableHyperparameter, denotes_hyperparameter
+from advisor.model.optimizers import HYPERPARAMETERS_BY_OPTIMIZER, TunableHyperparameter, denotes_hyperparameter
 from advisor.model.spec import Checkpoints, Objective, Parameter, Sampler, StudySpec
 from advisor.planning import roles
 from advisor.planning.designs.batch_sweep import PROBE
-from advisor.planning.designs.rounds import SHORT_RUN_SHARE
+from advisor.planning.designs.rounds import SHORT_RUN_LENGTH_SHARE
 
-EVALUATIONS = 50
+EVALUATIONS_PER_TRIAL = 50
 """Number of evaluations per trial: enough to show overfitting, saturation and instability in the curves."""
-BEST_CHECKPOINTS = 1
+BEST_CHECKPOINTS_KEPT = 1
 """Number of best checkpoints that each trial keeps, so that its best step can be selected."""
 REGULARISATION_NOTE = (
     "Add no regularisation yet unless the problem is known to need it. If the best trials overfit, the report adds dropout, label "
@@ -53,7 +53,9 @@ EVALUATION_NOTE = (
     "few examples with each evaluation, to see what changes behind the metric."
 )
 NONE = "Every trial uses {name}. To see whether it helps at all, list its values with 0 among them: --tune {name}=0,1e-5,1e-4,1e-3."
-MEASURE = "Measure the throughput again for each value: the feasible batch sizes depend on the model and the optimizer."
+MEASURE_PER_VALUE_NOTE = (
+    "Measure the throughput again for each value: the feasible batch sizes depend on the model and the optimizer."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,15 +72,15 @@ class FirstStudyRequest:
     """Additional hyperparameters, and ranges that replace the default ranges of the optimizer's hyperparameters."""
 
 
-def initial(wish: FirstStudyRequest) -> StudySpec:
+def first_study_of_project(wish: FirstStudyRequest) -> StudySpec:
     """Raises AdvisorError if there is nothing to tune or compare."""
     steps, final = wish.max_train_steps, wish.final_train_steps
     if steps is None and final is not None:
-        steps = max(round(SHORT_RUN_SHARE * final), 1)
+        steps = max(round(SHORT_RUN_LENGTH_SHARE * final), 1)
     trials = _trials_per_value(wish)
     ladder = {
-        r.name: _parameter(r, trials, wish)
-        for r in TUNABLE_BY_OPTIMIZER[wish.optimizer]
+        r.name: _tuned_or_fixed_parameter(r, trials, wish)
+        for r in HYPERPARAMETERS_BY_OPTIMIZER[wish.optimizer]
         if r.name in wish.parameters
         or not any(denotes_hyperparameter(r.name, name, wish.optimizer) for name in wish.parameters)
     }
@@ -102,8 +104,8 @@ def initial(wish: FirstStudyRequest) -> StudySpec:
         sampler=Sampler(seed=1),
         max_train_steps=steps,
         final_train_steps=final if final != steps else None,
-        evaluate_every=None if steps is None else max(steps // EVALUATIONS, 1),
-        checkpoints=Checkpoints(keep_best=BEST_CHECKPOINTS),
+        evaluate_every=None if steps is None else max(steps // EVALUATIONS_PER_TRIAL, 1),
+        checkpoints=Checkpoints(keep_best=BEST_CHECKPOINTS_KEPT),
         schedule={"kind": "constant"},
         notes=tuple(_notes(wish, steps)),
     )
@@ -115,7 +117,7 @@ def _trials_per_value(wish: FirstStudyRequest) -> int:
     return max(wish.trials // values, 1)
 
 
-def _parameter(rung: TunableHyperparameter, trials: int, wish: FirstStudyRequest) -> Parameter:
+def _tuned_or_fixed_parameter(rung: TunableHyperparameter, trials: int, wish: FirstStudyRequest) -> Parameter:
     if trials < rung.min_trials:
         per_value = "" if trials == wish.trials else " for each value"
         why = (
@@ -143,7 +145,7 @@ def _notes(wish: FirstStudyRequest, steps: int | None) -> list[str]:
     if compared:
         notes.append(FAIRNESS_NOTE)
     notes += [EQUAL_STEPS_NOTE for n in compared if parameter_kinds.is_batch_size(n)]
-    notes += [MEASURE for n in compared if parameter_kinds.is_architecture(n)]
+    notes += [MEASURE_PER_VALUE_NOTE for n in compared if parameter_kinds.is_architecture_size(n)]
     if not any(parameter_kinds.is_regulariser(n) for n in wish.parameters):
         notes.append(REGULARISATION_NOTE)
     notes.append(EVALUATION_NOTE)

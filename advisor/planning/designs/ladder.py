@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping
 from advisor.computed.space import importance, settings
 from advisor.model import parameter_kinds
 from advisor.model.change import FixParameter
-from advisor.model.optimizers import RATE_TRIALS
+from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
 from advisor.model.prediction import round_significant
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import StudySpec
@@ -29,37 +29,39 @@ from advisor.model.study import Study
 from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, count, listed
 from advisor.planning import price
-from advisor.planning.base import best_setting
+from advisor.planning.base import best_trial_setting
 from advisor.planning.states import settings_needed
 
 MIN_SEARCHED_PARAMETERS = 2
 """Minimum number of hyperparameters that the smaller search keeps, unless there are only enough trials for a learning rate."""
-DECADE = 10.0
+MAX_RATE_END_RATIO = 10.0
 """Maximum ratio between the best learning rate and each end of its range, in a search of only the learning rate."""
-UNPRUNED_NOTE = (
+TRAIN_WITHOUT_PRUNING_NOTE = (
     "Train these trials to their end, without pruning: early results selected the complete trials so far, so the best settings at "
     "full length may be among the pruned trials."
 )
 """Note for the trials that follow a study in which pruning by early results selected the complete trials."""
-MIN_CLEAR_IMPORTANCE = 0.2
+MIN_KEPT_IMPORTANCE = 0.2
 """Minimum importance at which a hyperparameter is kept in the search; importance is the share of the variation between settings
 that the hyperparameter explains. With so few trials, a smaller importance may be noise. Our choice."""
 
 
-def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySpec | None:
+def smaller_search(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySpec | None:
     """Return the study of fewer hyperparameters; None if there are enough trials to search all hyperparameters, or if there are
     no values at which to fix some of them.
 
     keep: hyperparameters that the study searches in any case.
     """
-    tried = settings.read(study)
-    if enough(tried.successes, base) or study.spec.sampler.kind == "adaptive":
+    tried = settings.read_settings(study)
+    if enough_trials_for_response(tried.result_count, base) or study.spec.sampler.kind == "adaptive":
         return None
-    rate_only = len(tried) < RATE_TRIALS and any(map(is_learning_rate, base.searched))
-    trials = RATE_TRIALS if rate_only else max(len(tried), settings_needed(MIN_SEARCHED_PARAMETERS))
-    number = "one trial is" if tried.successes == 1 else f"{tried.successes} trials are"
+    rate_only = len(tried) < TRIALS_FOR_RATE_ONLY and any(map(is_learning_rate, base.searched))
+    trials = TRIALS_FOR_RATE_ONLY if rate_only else max(len(tried), settings_needed(MIN_SEARCHED_PARAMETERS))
+    number = "one trial is" if tried.result_count == 1 else f"{tried.result_count} trials are"
     why = f"fixed for now: {number} too few to search {len(base.searched)} hyperparameters"
-    spec = narrowed(study, base, trials, why, keep, least=1 if rate_only else MIN_SEARCHED_PARAMETERS)
+    spec = search_fewer_hyperparameters(
+        study, base, trials, why, keep, least=1 if rate_only else MIN_SEARCHED_PARAMETERS
+    )
     if spec is None:
         return None
     spec = _with_range_below_failures(study, spec.model_copy(update={"trials": trials}))
@@ -67,23 +69,23 @@ def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySp
     every = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
-        *([UNPRUNED_NOTE] if settings.was_heavily_pruned(study) else []),
+        *([TRAIN_WITHOUT_PRUNING_NOTE] if settings.was_heavily_pruned(study) else []),
         price.power_sentence(study, 0, trials, len(spec.searched)),
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
     )
-    few = f"{count(tried.successes, 'trial')} cannot show the effects of {len(base.searched)} hyperparameters"
+    few = f"{count(tried.result_count, 'trial')} cannot show the effects of {len(base.searched)} hyperparameters"
     goal = f"Search only {listed(map(clean, spec.searched), limit=4)}: {few}"
     return spec.model_copy(update={"goal": goal, "notes": notes})
 
 
-def enough(trials: int, spec: StudySpec) -> bool:
+def enough_trials_for_response(trials: int, spec: StudySpec) -> bool:
     """Return whether `trials`, or at most twice as many, are enough to estimate a quadratic response to all searched
     hyperparameters.
     """
     return 2 * trials >= settings_needed(len(spec.searched))
 
 
-def narrowed(
+def search_fewer_hyperparameters(
     study: Study,
     spec: StudySpec,
     trials: int,
@@ -96,7 +98,7 @@ def narrowed(
 
     why: the reason to fix the other hyperparameters. keep: hyperparameters that the study searches in any case.
     """
-    setting = best_setting(study, spec)
+    setting = best_trial_setting(study, spec)
     names = [
         n
         for n, p in spec.searched.items()
@@ -107,7 +109,7 @@ def narrowed(
     if least == 1:
         number = 0
     rates = sum(is_learning_rate(n) for n in names)
-    fixed = _names_by_relevance(names, importance.shares(study))[max(number, least - others, rates) :]
+    fixed = _names_by_relevance(names, importance.mean_importances(study))[max(number, least - others, rates) :]
     for name in (n for n in names if n in fixed):
         reason = f"{why}; the best trial's value"
         spec = FixParameter(parameter=name, value=setting[name], why=reason, for_now=True).apply(spec)
@@ -159,13 +161,13 @@ def _with_range_beyond_best(study: Study, spec: StudySpec, keep: Collection[str]
     a decade beyond the best rate, unless early results selected the complete trials. keep: hyperparameters whose ranges must
     stay, because findings changed them.
     """
-    reach = math.inf if settings.was_heavily_pruned(study) else DECADE
+    reach = math.inf if settings.was_heavily_pruned(study) else MAX_RATE_END_RATIO
     for name in (n for n in spec.searched if is_learning_rate(n) and n not in keep):
         old, best = spec.parameters[name], as_number(study.ranked()[0].params.get(name))
         tried = [as_number(t.params[name]) for t in study.trials if study.ended[t.index] and name in t.params]
         if old.low is None or old.high is None or old.scale != "log" or not best > 0 or len(set(tried)) < 2:
             continue
-        least, most = old.reach
+        least, most = old.declared_limits
         near = round_significant(best / reach, 2), round_significant(best * reach, 2)
         low = (
             min(old.low, max(round_significant(best / HALF_DECADE, 2), least))
@@ -196,7 +198,7 @@ def _names_by_relevance(names: list[str], shares: Mapping[str, float]) -> list[s
         names,
         key=lambda n: (
             not is_learning_rate(n),
-            -shares.get(n, 0.0) if shares.get(n, 0.0) >= MIN_CLEAR_IMPORTANCE else 0.0,
+            -shares.get(n, 0.0) if shares.get(n, 0.0) >= MIN_KEPT_IMPORTANCE else 0.0,
             parameter_kinds.is_clipping_threshold(n),
             not parameter_kinds.belongs_to_optimizer(n),
             not parameter_kinds.is_regulariser(n),

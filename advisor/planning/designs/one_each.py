@@ -11,24 +11,24 @@ numeric range, all values share one study.
 
 from __future__ import annotations
 
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Parameter, StudySpec
 
-MAX_STUDIES = 3
+MAX_SEPARATE_STUDIES = 3
 """Maximum number of compared values at which each value gets a separate study. We chose this number for the playbook's "a large
 number"."""
 
 
-def one_each(spec: StudySpec, name: str, *, limit: int = MAX_STUDIES) -> tuple[StudySpec, ...]:
+def one_study_per_value(spec: StudySpec, name: str, *, limit: int = MAX_SEPARATE_STUDIES) -> tuple[StudySpec, ...]:
     """Return one study per value, each with an equal share of the trials; if there are more than `limit` values, return only
     the given study."""
     options = spec.parameters[name].options if name in spec.parameters else ()
     if not 1 < len(options) <= limit:
         return (spec,)
-    return tuple(_with_value(spec, name, value, len(options)) for value in options)
+    return tuple(_study_of_value(spec, name, value, len(options)) for value in options)
 
 
-def _with_value(spec: StudySpec, name: str, value: Value, count: int) -> StudySpec:
+def _study_of_value(spec: StudySpec, name: str, value: HyperparameterValue, count: int) -> StudySpec:
     why = f"one study for each of {count} values; compare their best trials"
     parameters = {name: Parameter(role="fixed", value=value, why=why)}
     for other, parameter in spec.parameters.items():

@@ -2,7 +2,7 @@
 
 Playbook: "How should Adam's hyperparameters be tuned?", "Identifying scientific, nuisance, and fixed hyperparameters".
 
-*When.* Only a learning rate was searched, and the best rate is known to within a factor of `MAX_RESOLVED_RATIO`, because
+*When.* Only a learning rate was searched, and the best rate is known to within a factor of `MAX_KNOWN_RATE_RATIO`, because
 results are worse or training fails on both sides of this rate; or all rates in a range at least that wide give the same result
 within noise. A further study of the learning rate alone would only narrow its range or add trials.
 
@@ -21,43 +21,43 @@ import numpy as np
 from scipy import special
 from scipy.stats import linregress
 
-from advisor.computed.pipeline.ties import tie
+from advisor.computed.pipeline.ties import reason_settings_tie
 from advisor.model import optimizers, parameter_kinds
-from advisor.model.optimizers import RATE_TRIALS, TUNABLE_BY_OPTIMIZER, TunableHyperparameter
+from advisor.model.optimizers import HYPERPARAMETERS_BY_OPTIMIZER, TRIALS_FOR_RATE_ONLY, TunableHyperparameter
 from advisor.model.prediction import round_significant
 from advisor.model.space import as_number, is_learning_rate, round_outwards
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, plain_number, setting
-from advisor.planning.base import validate
+from advisor.planning.base import validate_spec
 from advisor.planning.goals import domain
 from advisor.planning.states import settings_needed
 
-MAX_RESOLVED_RATIO = 10.0
+MAX_KNOWN_RATE_RATIO = 10.0
 """Maximum ratio at which the best learning rate counts as known: the ratio between the nearest worse or failed learning rate
 above the best one and the nearest such rate below it. Our choice."""
 DECADE = 10.0
 """For a new range of momentum or beta1: maximum ratio of 1 - value at the low end of the range to 1 - value in the earlier
 trials. Our choice."""
 
-_MAX_P_OF_TREND = 0.05
+_TREND_SIGNIFICANCE_LEVEL = 0.05
 """Significance level of the test for a trend between learning rate and result; a comparison of all results can miss such a
 trend."""
-_MAX_P_UNLEARNED = 0.01
+_LEARNING_SIGNIFICANCE_LEVEL = 0.01
 """Maximum probability with which a trial that learns nothing passes the test for learning."""
 
 
-def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
+def search_next_hyperparameter(study: Study, spec: StudySpec) -> StudySpec | None:
     """Return a search of the learning rate and one more hyperparameter, to run instead of `spec`; None if there is no further
     hyperparameter to search.
     """
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.scale == "log"]
     if len(spec.searched) != 1 or list(study.searched) != rates or study.spec.sampler.kind == "adaptive":
         return None
-    best, within = _best_rate(study, rates[0])
-    found, flat = next(_candidates(spec), None), _flat_range(study, rates[0])
-    if (within > MAX_RESOLVED_RATIO and flat is None) or found is None:
+    best, within = _best_rate_and_resolution(study, rates[0])
+    found, flat = next(_candidates(spec), None), _equal_result_rate_range(study, rates[0])
+    if (within > MAX_KNOWN_RATE_RATIO and flat is None) or found is None:
         return None
     name, rung = found
     old, fixed = spec.parameters[rates[0]], spec.parameters[name]
@@ -70,20 +70,20 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
     shifts = "" if rung.name != "momentum" else f". Lower {clean(name)} needs a higher {clean(rates[0])}"
     new = _new_parameter(rung, fixed, reason + shifts)
     low, high = (
-        round_significant(best * factor, 2) for factor in _range_factors(rung, new, as_number(fixed.value), within)
+        round_significant(best * factor, 2) for factor in _rate_range_factors(rung, new, as_number(fixed.value), within)
     )
     why = f"around the best rate, {plain_number(best)}; nearby rates are worse on both sides"
     if flat is not None:
         ends = round_outwards(flat[0], "low"), round_outwards(flat[1], "high")
         low, high = (min(low, ends[0]), max(high, ends[1])) if shifts else ends
         why = f"as before: no rate {equal} is better beyond noise"
-    low, high = max(low, old.reach[0]), min(high, old.reach[1])
+    low, high = max(low, old.declared_limits[0]), min(high, old.declared_limits[1])
     why += f"; the lower {clean(name)}, the higher the best rate" if shifts else ""
     rate = old.model_copy(update={"low": low, "high": high, "why": why})
     goal = f"Tune {clean(name)}: {domain(new)}"
-    trials = max(RATE_TRIALS, settings_needed(2))
+    trials = max(TRIALS_FOR_RATE_ONLY, settings_needed(2))
     opened = spec.with_parameter(rates[0], rate).with_parameter(name, new)
-    return validate(opened.model_copy(update={"goal": goal, "trials": trials}))
+    return validate_spec(opened.model_copy(update={"goal": goal, "trials": trials}))
 
 
 def _new_parameter(rung: TunableHyperparameter, fixed: Parameter, why: str) -> Parameter:
@@ -95,7 +95,7 @@ def _new_parameter(rung: TunableHyperparameter, fixed: Parameter, why: str) -> P
     return Parameter(type="float", low=low, high=high, scale=rung.scale, limits=fixed.limits, why=why)
 
 
-def _range_factors(rung: TunableHyperparameter, new: Parameter, now: float, within: float) -> tuple[float, float]:
+def _rate_range_factors(rung: TunableHyperparameter, new: Parameter, now: float, within: float) -> tuple[float, float]:
     """Return the ratios of the ends of the new learning-rate range to the best learning rate; each end is at least half a decade
     away.
 
@@ -110,7 +110,7 @@ def _range_factors(rung: TunableHyperparameter, new: Parameter, now: float, with
     return min(1 / HALF_DECADE, least), max(HALF_DECADE, most)
 
 
-def _best_rate(study: Study, rate: str) -> tuple[float, float]:
+def _best_rate_and_resolution(study: Study, rate: str) -> tuple[float, float]:
     """Return (best learning rate, ratio between the two nearest learning rates on both sides that are worse or failed). The
     ratio is infinite if one side has no such learning rate."""
     tried = [as_number(t.params.get(rate)) for t in study.trials if study.ended[t.index]]
@@ -119,23 +119,28 @@ def _best_rate(study: Study, rate: str) -> tuple[float, float]:
     return best, min(above) / max(below) if below and above else math.inf
 
 
-def _flat_range(study: Study, rate: str) -> tuple[float, float] | None:
+def _equal_result_rate_range(study: Study, rate: str) -> tuple[float, float] | None:
     """Return the lowest and the highest learning rate if the results of all settings tie although the best trial has learned, and
-    the rates differ by at least a factor of `MAX_RESOLVED_RATIO`; else None.
+    the rates differ by at least a factor of `MAX_KNOWN_RATE_RATIO`; else None.
     """
     trials = [t for t in study.ranked() if as_number(t.params.get(rate)) > 0]
     # If a learning rate failed, the results show no flat range, because the best learning rates may lie just below the failed
     # one.
-    if not trials or len(trials) != sum(bool(e) for e in study.ended) or not tie(study) or not _has_learned(study):
+    if (
+        not trials
+        or len(trials) != sum(bool(e) for e in study.ended)
+        or not reason_settings_tie(study)
+        or not _best_trial_has_learned(study)
+    ):
         return None
     rates = np.array([as_number(t.params[rate]) for t in trials])
-    if rates.max() < MAX_RESOLVED_RATIO * rates.min():
+    if rates.max() < MAX_KNOWN_RATE_RATIO * rates.min():
         return None
     trend = linregress(np.log(rates), [study.costs[t.index] for t in trials])
-    return None if trend.pvalue <= _MAX_P_OF_TREND else (float(rates.min()), float(rates.max()))
+    return None if trend.pvalue <= _TREND_SIGNIFICANCE_LEVEL else (float(rates.min()), float(rates.max()))
 
 
-def _has_learned(study: Study) -> bool:
+def _best_trial_has_learned(study: Study) -> bool:
     """Return True if a t-test shows that the first evaluation of the best trial is worse than the later half of its
     evaluations."""
     costs = study.cost_curve(study.ranked()[0]).finite.values
@@ -143,7 +148,7 @@ def _has_learned(study: Study) -> bool:
     if len(later) < 2:
         return False
     error = float(np.std(later, ddof=1)) * math.sqrt(1 + 1 / len(later))
-    return bool(costs[0] - later.mean() > error * special.stdtrit(len(later) - 1, 1 - _MAX_P_UNLEARNED))
+    return bool(costs[0] - later.mean() > error * special.stdtrit(len(later) - 1, 1 - _LEARNING_SIGNIFICANCE_LEVEL))
 
 
 def _candidates(spec: StudySpec) -> Iterator[tuple[str, TunableHyperparameter]]:
@@ -153,12 +158,15 @@ def _candidates(spec: StudySpec) -> Iterator[tuple[str, TunableHyperparameter]]:
     choosers = [
         p.value for n, p in spec.parameters.items() if parameter_kinds.chooses_optimizer(n) and p.value is not None
     ]
-    own = next(filter(None, map(optimizers.optimizer_of, choosers)), None)
-    for ladder in dict.fromkeys(rungs[1:] for name, rungs in TUNABLE_BY_OPTIMIZER.items() if own in (None, name)):
+    own = next(filter(None, map(optimizers.optimizer_in_value, choosers)), None)
+    for ladder in dict.fromkeys(
+        rungs[1:] for name, rungs in HYPERPARAMETERS_BY_OPTIMIZER.items() if own in (None, name)
+    ):
         for rung in (r for r in ladder if r.min_trials <= settings_needed(2)):
             for name, p in spec.parameters.items():
                 denoted = any(
-                    optimizers.denotes_hyperparameter(rung.name, name, optimizer) for optimizer in TUNABLE_BY_OPTIMIZER
+                    optimizers.denotes_hyperparameter(rung.name, name, optimizer)
+                    for optimizer in HYPERPARAMETERS_BY_OPTIMIZER
                 )
                 if p.role == "fixed" and denoted and 0 < as_number(p.value) < 1:
                     yield name, rung

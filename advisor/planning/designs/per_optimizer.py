@@ -8,7 +8,7 @@ optimizer=sgd,adam`. A good learning rate for SGD is about a hundred times as hi
 *What.* One study per optimizer, each with an equal share of the trials, but at least five. Each study tunes the hyperparameters
 that `advisor.model.optimizers` lists for this optimizer and number of trials. The learning-rate range is the usual one of this
 optimizer, or lower if the searched range is lower, as in fine-tuning; trials of this optimizer narrow it if there are at least
-`MIN_OWN_TRIALS`.
+`MIN_TRIALS_OF_OPTIMIZER`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from dataclasses import replace
 from advisor.model import optimizers
 from advisor.model.change import RunPlan
 from advisor.model.errors import AdvisorError
-from advisor.model.optimizers import TUNABLE_BY_OPTIMIZER, TunableHyperparameter
+from advisor.model.optimizers import HYPERPARAMETERS_BY_OPTIMIZER, TunableHyperparameter
 from advisor.model.prediction import round_significant
-from advisor.model.space import Value, as_number, is_learning_rate
+from advisor.model.space import HyperparameterValue, as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import listed
-from advisor.planning.base import MIN_TRIALS
-from advisor.planning.designs.initial import FAIRNESS_NOTE, FirstStudyRequest, initial, tuned
-from advisor.planning.designs.one_each import one_each
-from advisor.planning.draft import Part
+from advisor.planning.base import MIN_SEARCH_TRIALS
+from advisor.planning.designs.initial import FAIRNESS_NOTE, FirstStudyRequest, first_study_of_project, tuned
+from advisor.planning.designs.one_each import one_study_per_value
+from advisor.planning.draft import SpecPart
 
 PER_OPTIMIZER_GOAL = "Tune each optimizer in a separate study"
-MIN_OWN_TRIALS = 6
+MIN_TRIALS_OF_OPTIMIZER = 6
 """Minimum number of an optimizer's trials with a result at which these trials narrow the usual learning-rate range of the
 optimizer. Our choice."""
 MEASURE = "Measure the throughput again for this optimizer: memory and feasible batch sizes depend on its state."
@@ -50,32 +50,32 @@ def divide_by_optimizer(specs: Sequence[StudySpec]) -> list[StudySpec]:
     Drop all later studies, because they are based on the common learning-rate range.
     """
     for i, spec in enumerate(specs):
-        shared = optimizers.shared_rate(spec)
+        shared = optimizers.shared_learning_rate(spec)
         if shared is not None:
-            return [*specs[:i], *one_each_optimizer(spec, *shared)]
+            return [*specs[:i], *one_study_per_optimizer(spec, *shared)]
     return list(specs)
 
 
-def usual_rates(study: Study, whole: Sequence[StudySpec], own: StudySpec) -> set[Part]:
+def usual_rate_range_parts(study: Study, whole: Sequence[StudySpec], own: StudySpec) -> set[SpecPart]:
     """If the study `own` of one optimizer keeps the optimizer's usual learning-rate range, return both ends of this range as
     parts that must stay unchanged.
 
      Earlier trials narrow the learning-rate range if enough of them used this optimizer.
     """
-    shared = next(filter(None, map(optimizers.shared_rate, whole)), None)
+    shared = next(filter(None, map(optimizers.shared_learning_rate, whole)), None)
     if shared is None or shared[0] not in own.parameters:
         return set()
     chooser, rate = shared
     tried = [t for t in study.ranked() if t.params.get(chooser) == own.parameters[chooser].value]
-    return {(rate, "low"), (rate, "high")} if len(tried) < MIN_OWN_TRIALS else set()
+    return {(rate, "low"), (rate, "high")} if len(tried) < MIN_TRIALS_OF_OPTIMIZER else set()
 
 
 def first_studies(wish: FirstStudyRequest, chooser: str) -> list[StudySpec]:
     """Return the first study of each optimizer that `chooser` compares. Raises AdvisorError if an optimizer is unknown."""
     options = wish.parameters[chooser].options
-    unknown = [str(v) for v in options if optimizers.optimizer_of(v) is None]
+    unknown = [str(v) for v in options if optimizers.optimizer_in_value(v) is None]
     if unknown:
-        known = ", ".join(sorted(TUNABLE_BY_OPTIMIZER))
+        known = ", ".join(sorted(HYPERPARAMETERS_BY_OPTIMIZER))
         raise AdvisorError(
             f"no usual ranges are known for {', '.join(unknown)}; optimizers that can be compared: {known}"
         )
@@ -84,55 +84,60 @@ def first_studies(wish: FirstStudyRequest, chooser: str) -> list[StudySpec]:
         raise AdvisorError(
             f"one range of {rate} does not suit all optimizers; leave this option out, or write a separate study for each optimizer"
         )
-    return [_first_study(wish, chooser, value) for value in options]
+    return [_first_study_of_optimizer(wish, chooser, value) for value in options]
 
 
-def _first_study(wish: FirstStudyRequest, chooser: str, value: Value) -> StudySpec:
-    optimizer, count = optimizers.optimizer_of(value) or wish.optimizer, len(wish.parameters[chooser].options)
+def _first_study_of_optimizer(wish: FirstStudyRequest, chooser: str, value: HyperparameterValue) -> StudySpec:
+    optimizer, count = optimizers.optimizer_in_value(value) or wish.optimizer, len(wish.parameters[chooser].options)
     why = f"one study for each of {count} optimizers; compare their best trials"
-    foreign = _other_optimizers_parameters(wish.parameters, TUNABLE_BY_OPTIMIZER[optimizer])
+    foreign = _other_optimizers_parameters(wish.parameters, HYPERPARAMETERS_BY_OPTIMIZER[optimizer])
     others = {n: p for n, p in wish.parameters.items() if n != chooser and n not in foreign}
     parameters = {chooser: Parameter(role="fixed", value=value, why=why), **others}
-    spec = initial(
-        replace(wish, optimizer=optimizer, trials=max(wish.trials // count, MIN_TRIALS), parameters=parameters)
+    spec = first_study_of_project(
+        replace(wish, optimizer=optimizer, trials=max(wish.trials // count, MIN_SEARCH_TRIALS), parameters=parameters)
     )
     goal = _optimizer_goal(spec, value, wish.parameters[chooser].options)
     return spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIRNESS_NOTE, MEASURE)})
 
 
-def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySpec]:
+def one_study_per_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySpec]:
     """Return one study for each optimizer among the choices of `chooser`; rate: name of the learning rate that they share."""
     options = spec.parameters[chooser].options
     names = {value: _optimizer_slug(value, options) for value in options}
-    trials = spec.trials and max(spec.trials, MIN_TRIALS * len(options))
+    trials = spec.trials and max(spec.trials, MIN_SEARCH_TRIALS * len(options))
     spec = spec.model_copy(update={"trials": trials})
-    lowest = min((_optimizer_rate(v).low for v in options if optimizers.optimizer_of(v)), default=1.0)
-    studies = one_each(spec, chooser, limit=len(options))
+    lowest = min((_usual_learning_rate(v).low for v in options if optimizers.optimizer_in_value(v)), default=1.0)
+    studies = one_study_per_value(spec, chooser, limit=len(options))
     made = [
         (_study_of_optimizer(study, rate, value, lowest), value) for study, value in zip(studies, options, strict=True)
     ]
     return [
-        own.model_copy(update={"study": _name(spec.study, names[value]), "goal": _optimizer_goal(own, value, options)})
+        own.model_copy(
+            update={
+                "study": _optimizer_study_name(spec.study, names[value]),
+                "goal": _optimizer_goal(own, value, options),
+            }
+        )
         for own, value in made
     ]
 
 
-def _optimizer_goal(spec: StudySpec, value: Value, options: Sequence[Value]) -> str:
+def _optimizer_goal(spec: StudySpec, value: HyperparameterValue, options: Sequence[HyperparameterValue]) -> str:
     """Return the goal of one optimizer's study; the goal names the optimizers whose studies follow."""
     later = options[options.index(value) + 1 :]
     then = f"; then {listed(map(str, later))}" if later else ""
     return f"Tune {value} in a separate study: {', '.join(spec.searched)}{then}"
 
 
-def _study_of_optimizer(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
+def _study_of_optimizer(spec: StudySpec, rate: str, value: HyperparameterValue, lowest: float) -> StudySpec:
     """lowest: low end of the lowest usual learning-rate range."""
-    optimizer = optimizers.optimizer_of(value)
+    optimizer = optimizers.optimizer_in_value(value)
     parameters = dict(spec.parameters)
     if optimizer is not None:
-        own = [r for r in TUNABLE_BY_OPTIMIZER[optimizer] if not is_learning_rate(r.name)]
+        own = [r for r in HYPERPARAMETERS_BY_OPTIMIZER[optimizer] if not is_learning_rate(r.name)]
         for name in _other_optimizers_parameters(parameters, own):
             del parameters[name]
-        parameters[rate] = _shift_rate_range(parameters[rate], _optimizer_rate(value), lowest, value)
+        parameters[rate] = _shift_rate_range(parameters[rate], _usual_learning_rate(value), lowest, value)
         for rung in own:
             name = next(
                 (n for n in parameters if optimizers.denotes_hyperparameter(rung.name, n, optimizer)), rung.name
@@ -156,19 +161,19 @@ def _default_parameter(rung: TunableHyperparameter, trials: int, old: Parameter)
     outside the declared limits, use the nearest limit.
     """
     why = f"the usual default; tuning it takes {rung.min_trials} trials, there are {trials}"
-    value = min(max(rung.default, old.reach[0]), old.reach[1])
+    value = min(max(rung.default, old.declared_limits[0]), old.declared_limits[1])
     return Parameter(role="fixed", value=value, limits=old.limits, when=old.when, why=why)
 
 
-def _optimizer_rate(value: Value) -> TunableHyperparameter:
-    return TUNABLE_BY_OPTIMIZER[optimizers.optimizer_of(value) or "adam"][0]
+def _usual_learning_rate(value: HyperparameterValue) -> TunableHyperparameter:
+    return HYPERPARAMETERS_BY_OPTIMIZER[optimizers.optimizer_in_value(value) or "adam"][0]
 
 
 def _other_optimizers_parameters(
     parameters: Mapping[str, Parameter], own: Sequence[TunableHyperparameter]
 ) -> list[str]:
     """Return the searched hyperparameters that only other optimizers use and on which no further hyperparameter depends."""
-    rungs = {r.name for ladder in TUNABLE_BY_OPTIMIZER.values() for r in ladder if not is_learning_rate(r.name)}
+    rungs = {r.name for ladder in HYPERPARAMETERS_BY_OPTIMIZER.values() for r in ladder if not is_learning_rate(r.name)}
     rungs -= {r.name for r in own}
     used = {n for p in parameters.values() for n in (p.when or {})}
     texts = " ".join(p.formula or p.equals or "" for p in parameters.values())
@@ -176,18 +181,20 @@ def _other_optimizers_parameters(
     return [
         n
         for n in free
-        if any(optimizers.denotes_hyperparameter(rung, n, o) for rung in rungs for o in TUNABLE_BY_OPTIMIZER)
+        if any(optimizers.denotes_hyperparameter(rung, n, o) for rung in rungs for o in HYPERPARAMETERS_BY_OPTIMIZER)
     ]
 
 
-def _shift_rate_range(shared: Parameter, usual: TunableHyperparameter, lowest: float, value: Value) -> Parameter:
+def _shift_rate_range(
+    shared: Parameter, usual: TunableHyperparameter, lowest: float, value: HyperparameterValue
+) -> Parameter:
     """Return the learning rate with the optimizer's usual range, or with a lower range if the shared range lies below the usual
     ranges."""
     factor = usual.low / lowest
     numbers = [x for v in (shared.low, shared.high, *shared.options) if (x := as_number(v)) > 0]
     low = min([usual.low, *(x * factor for x in numbers)])
     high = min(usual.high, max(numbers) * factor) if shared.searched and numbers else usual.high
-    least, most = shared.reach
+    least, most = shared.declared_limits
     low, high = max(round_significant(low, 3), least), min(round_significant(high, 3), most)
     if not low < high:
         return shared
@@ -195,13 +202,13 @@ def _shift_rate_range(shared: Parameter, usual: TunableHyperparameter, lowest: f
     return Parameter(type="float", low=low, high=high, scale="log", limits=shared.limits, when=shared.when, why=why)
 
 
-def _optimizer_slug(value: Value, options: Sequence[Value]) -> str:
+def _optimizer_slug(value: HyperparameterValue, options: Sequence[HyperparameterValue]) -> str:
     """Return a short name of the optimizer for the study's name, unique among the options."""
     slug = re.sub(r"[^A-Za-z0-9]+", "-", str(value).rpartition(".")[2]).strip("-").lower() or "optimizer"
     alike = [v for v in options if str(v).rpartition(".")[2].lower() == str(value).rpartition(".")[2].lower()]
     return slug if len(alike) == 1 else f"{slug}-{alike.index(value) + 1}"
 
 
-def _name(study: str, slug: str) -> str:
+def _optimizer_study_name(study: str, slug: str) -> str:
     """Return the study's name with the optimizer inserted before the round number."""
     return re.sub(r"(-round-\d+)?$", lambda found: f"-{slug}{found[1] or ''}", study, count=1)

@@ -18,7 +18,7 @@ from advisor.model.prediction import round_significant
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.planning.base import best_setting, fixed_parameters, learning_rate
+from advisor.planning.base import best_trial_setting, fixed_parameters, learning_rate
 
 STEPS = 500
 TIMES = 2.0
@@ -27,7 +27,7 @@ TIMES = 2.0
 
 def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
     """Return the probe, or advice if the learning rate or the number of steps is unknown."""
-    rate, setting = learning_rate(base), best_setting(study, base)
+    rate, setting = learning_rate(base), best_trial_setting(study, base)
     best = as_number(setting.get(rate)) if rate is not None else float("nan")
     if rate is None or not best > 0 or targets.steps_are_epochs(study):
         return (

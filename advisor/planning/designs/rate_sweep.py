@@ -20,19 +20,19 @@ import numpy as np
 from advisor.computed.batch import targets
 from advisor.computed.stability.loss_blowups import is_unstable_early
 from advisor.model.change import SetField
-from advisor.model.optimizers import RATE_TRIALS
+from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
 from advisor.model.prediction import round_significant
-from advisor.model.space import MAX_FINITE_VALUE, as_number, is_learning_rate, round_up
+from advisor.model.space import MAX_FINITE_VALUE, as_number, is_learning_rate, round_up_steps
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import plain_number
-from advisor.planning.base import best_setting, fixed_parameters, trial_setting
-from advisor.planning.designs.reseed import reseed
-from advisor.planning.designs.rounds import SHORT_RUN_SHARE
+from advisor.planning.base import best_trial_setting, fixed_parameters, trial_setting
+from advisor.planning.designs.reseed import repeat_best_trial
+from advisor.planning.designs.rounds import SHORT_RUN_LENGTH_SHARE
 
 DECADE = 10.0
 """Factor between the learning rate that was used and each end of the sweep."""
-MIN_STEPS = 500
+MIN_SWEEP_TRIAL_STEPS = 500
 """Minimum length of a trial in optimizer steps, because a tenth of a short training shows too little. Each trial of the sweep
 still takes at most a fifth of the training."""
 EVALUATIONS = 20
@@ -43,7 +43,7 @@ LOG_RATE_ADVICE = (
 )
 
 
-def of_one_setting(study: Study) -> bool:
+def is_first_single_setting(study: Study) -> bool:
     """Return whether the study is the first of its lineage and trained a single setting, once or with several seeds."""
     first = study.spec.round == 1 and study.spec.parent is None and study.spec.baseline is None
     return first and study.probe is None and not study.searched and bool(study.ranked() or _all_diverged(study))
@@ -60,14 +60,14 @@ def _all_diverged(study: Study) -> bool:
     return bool(study.trials) and all(t.status == "diverged" for t in study.trials)
 
 
-def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
+def rate_sweep_study(study: Study, base: StudySpec) -> StudySpec | None:
     """Return a study that sweeps the learning rate. If no learning rate is known, return repeats of the setting with a note, or
     None if the setting was repeated already.
     """
-    setting = best_setting(study, base) or trial_setting(study.trials[0], base)
+    setting = best_trial_setting(study, base) or trial_setting(study.trials[0], base)
     rates = [n for n in setting if is_learning_rate(n) and 0 < as_number(setting[n]) < MAX_FINITE_VALUE]
     if not rates:
-        again = reseed(study, base, unnamed=True)
+        again = repeat_best_trial(study, base, unnamed=True)
         return None if again is None else again.model_copy(update={"notes": (LOG_RATE_ADVICE, *again.notes)})
     name, used = rates[0], as_number(setting[rates[0]])
     low, high, why = _rates_to_sweep(study, used)
@@ -79,7 +79,7 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
             role="derived", formula=f"{{{name}}} * {ratio!r}", why=f"keeps its ratio to {name}"
         )
     spec = _shorten_training(
-        base.model_copy(update={"parameters": parameters, "trials": RATE_TRIALS, "seeds": None}), study
+        base.model_copy(update={"parameters": parameters, "trials": TRIALS_FOR_RATE_ONLY, "seeds": None}), study
     )
     length = (
         f", {_steps_of_total_text(study, spec.max_train_steps, spec.final_train_steps)} each"
@@ -118,13 +118,14 @@ def _steps_of_total_text(study: Study, steps: int, final: int | None) -> str:
 
 def _shorten_training(spec: StudySpec, study: Study) -> StudySpec:
     """Return the spec with a tenth of the steps and `EVALUATIONS` evaluations; unchanged if no number of steps is known."""
-    length = spec.max_train_steps or _last_step(study)
+    length = spec.max_train_steps or _last_logged_step(study)
     if not length or study.unit in ("second", "millisecond"):
         return spec
     steps = max(
-        round_up(SHORT_RUN_SHARE * length), 1 if targets.steps_are_epochs(study) else min(MIN_STEPS, length // 5)
+        round_up_steps(SHORT_RUN_LENGTH_SHARE * length),
+        1 if targets.steps_are_epochs(study) else min(MIN_SWEEP_TRIAL_STEPS, length // 5),
     )
-    if (seen := min(round_up(2 * _early_best_step(study, length)), length)) > steps:
+    if (seen := min(round_up_steps(2 * _early_best_step(study, length)), length)) > steps:
         steps, why = seen, "twice the steps to the best result"
     else:
         why = "a tenth of the length"
@@ -156,6 +157,6 @@ def _early_best_step(study: Study, length: int) -> float:
     return best if best <= length / 2 else 0.0
 
 
-def _last_step(study: Study) -> int | None:
+def _last_logged_step(study: Study) -> int | None:
     ends = [int(c.steps[-1]) for t in study.ranked() if len(c := study.cost_curve(t))]
     return int(np.median(ends)) if ends and max(ends) > 0 else None

@@ -19,7 +19,7 @@ from advisor.model.study import Study
 from advisor.model.words import clean, listed, setting
 from advisor.planning.base import round_study_name
 
-SEEDS = 5
+DEFAULT_REPEAT_SEEDS = 5
 """Default number of seeds for the best trial. Fewer seeds would not show the variation between seeds."""
 
 REPEAT_GOAL = "Repeat the best setting"
@@ -37,7 +37,7 @@ def repeat_goal(spec: StudySpec) -> str:
     return f"Compare {len(spec.settings)} settings: {spec.seeds} seeds each"
 
 
-def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec | None:
+def repeat_best_trial(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec | None:
     """Return the study that repeats the best trial; None if there is no best trial, or if this trial has already been repeated.
 
     unnamed: True to also repeat a trial that logged no hyperparameters.
@@ -46,14 +46,14 @@ def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec
     if not ranked or not (ranked[0].params or unnamed):
         return None
     own = repeats.key(ranked[0])
-    tried = [s for s in repeats.settings(study) if repeats.key(s.trials[0]) == own]
-    rivals = [s for s in repeats.compared(study) if s not in tried]
-    if min((len(s.trials) for s in (*tried, *rivals)), default=0) >= SEEDS:
+    tried = [s for s in repeats.full_length_settings(study) if repeats.key(s.trials[0]) == own]
+    rivals = [s for s in repeats.compared_settings(study) if s not in tried]
+    if min((len(s.trials) for s in (*tried, *rivals)), default=0) >= DEFAULT_REPEAT_SEEDS:
         return None
     again = RepeatTrial(
         parameters=dict(ranked[0].params),
         rivals=tuple(dict(s.params) for s in rivals),
-        seeds=SEEDS,
+        seeds=DEFAULT_REPEAT_SEEDS,
         why="the variation between seeds is not known well",
     )
     spec = again.apply(base)

@@ -20,15 +20,15 @@ from advisor.computed.space import settings
 from advisor.computed.steps import schedules
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, RunPlan
-from advisor.model.space import Value, as_number
+from advisor.model.space import HyperparameterValue, as_number
 from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
-from advisor.planning.base import best_setting, computed_parameter
+from advisor.planning.base import best_trial_setting, parameter_with_formula
 
-SHORT_RUN_SHARE = 0.1
+SHORT_RUN_LENGTH_SHARE = 0.1
 """Training length of the short runs, as a share of the final training length."""
 MAX_LONG_RUNS = 3
-ALIKE = 0.02
+MAX_EQUAL_VALUE_DISTANCE = 0.02
 """Maximum distance between two values of a hyperparameter, as a share of the range on its scale, at which they count as equal. Our
 choice.
 """
@@ -40,14 +40,14 @@ FINAL_LENGTH_ADVICE = (
 def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
     """Return the study of long runs; if `base` does not state the final number of steps, return the advice to state it."""
     final, short = base.final_train_steps, study.spec.max_train_steps
-    setting = best_setting(study, base)
+    setting = best_trial_setting(study, base)
     if final is None:
         return (Advise(text=FINAL_LENGTH_ADVICE),)
     if short is None or not setting or final <= short:
         return ()
     budget = (study.spec.trials or base.trials or 1) * (study.spec.seeds or 1) * short
     best = _best_settings(study, base, setting, max(min(MAX_LONG_RUNS, budget // final), 1))
-    parameters = _transferred_parameters(best, base)
+    parameters = _long_run_parameters(best, base)
     schedule, schedule_note = _long_schedule(base, study, final)
     expensive = f"The {final:,} steps of this run exceed the {budget:,} of the whole last round: decide whether it is worth that."
     varied = [n for n, p in parameters.items() if p.searched]
@@ -75,12 +75,14 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
     )
 
 
-def _best_settings(study: Study, base: StudySpec, first: dict[str, Value], number: int) -> list[dict[str, Value]]:
+def _best_settings(
+    study: Study, base: StudySpec, first: dict[str, HyperparameterValue], number: int
+) -> list[dict[str, HyperparameterValue]]:
     """Return the values of the best settings: `first`, followed by the next best settings that differ from all earlier ones in
     the list."""
     best = [first]
-    for trials in settings.read(study).trials:
-        values = {n: v for n, v in base.completed(dict(trials[0].params)).items() if n in base.parameters}
+    for trials in settings.read_settings(study).trials:
+        values = {n: v for n, v in base.with_computed_values(dict(trials[0].params)).items() if n in base.parameters}
         if study.comparable[trials[0].index] and values.keys() == first.keys():
             best += [values] if all(_settings_differ(study, values, other) for other in best) else []
         if len(best) == number:
@@ -88,20 +90,20 @@ def _best_settings(study: Study, base: StudySpec, first: dict[str, Value], numbe
     return best
 
 
-def _settings_differ(study: Study, one: dict[str, Value], other: dict[str, Value]) -> bool:
+def _settings_differ(study: Study, one: dict[str, HyperparameterValue], other: dict[str, HyperparameterValue]) -> bool:
     """Return whether two settings differ by more than `MAX_EQUAL_VALUE_DISTANCE` in some searched hyperparameter."""
     for name, parameter in study.searched.items():
         if name in one and name in other:
-            here, there = parameter.to_unit([one[name], other[name]])
-            if one[name] != other[name] and not abs(here - there) <= ALIKE:
+            here, there = parameter.to_positions([one[name], other[name]])
+            if one[name] != other[name] and not abs(here - there) <= MAX_EQUAL_VALUE_DISTANCE:
                 return True
     return False
 
 
-def _long_schedule(base: StudySpec, study: Study, final: int) -> tuple[dict[str, Value], str]:
+def _long_schedule(base: StudySpec, study: Study, final: int) -> tuple[dict[str, HyperparameterValue], str]:
     """Return the schedule of the long runs, and a note that explains it to the user."""
     schedule = dict(base.schedule or {})
-    kind = str(schedule.get("kind") or schedules.read(study, study.ranked()[0]).noted or "")
+    kind = str(schedule.get("kind") or schedules.read_schedule(study, study.ranked()[0]).logged_kind or "")
     short = study.spec.max_train_steps or final
     if kind and kind != "constant" and "linear" not in kind:
         stretch = "Stretch the cosine" if "cosine" in kind else f"Stretch the {kind} schedule"
@@ -114,16 +116,16 @@ def _long_schedule(base: StudySpec, study: Study, final: int) -> tuple[dict[str,
     return schedule, f"Keep the base learning rate, then decay it over the last {decay:,} steps{same}."
 
 
-def _transferred_parameters(best: list[dict[str, Value]], base: StudySpec) -> dict[str, Parameter]:
+def _long_run_parameters(best: list[dict[str, HyperparameterValue]], base: StudySpec) -> dict[str, Parameter]:
     """Return the hyperparameters for the long runs: fixed if the settings agree, else a list of the settings' values."""
     parameters = {}
     for name, value in best[0].items():
         values = tuple(dict.fromkeys(s[name] for s in best))
         old = base.parameters[name]
-        if (derived := computed_parameter(name, best[0], base)) is not None:
+        if (derived := parameter_with_formula(name, best[0], base)) is not None:
             parameters[name] = derived
         elif len(values) == 1:
-            why = f"as in the best of the short runs{_transfer_likelihood(name)}"
+            why = f"as in the best of the short runs{_transfer_likelihood_text(name)}"
             parameters[name] = base.fix_value(name, value, why=why)
         else:
             parameters[name] = Parameter(
@@ -132,11 +134,11 @@ def _transferred_parameters(best: list[dict[str, Value]], base: StudySpec) -> di
     return parameters
 
 
-def _transfer_likelihood(name: str) -> str:
+def _transfer_likelihood_text(name: str) -> str:
     """Return a phrase that states how likely a value of this hyperparameter transfers to longer runs, according to the
     playbook; empty if the playbook does not state this."""
     if "warmup" in name.lower() or "init" in name.lower():
         return ": warmup and initialisation are very likely to transfer"
     if parameter_kinds.is_regulariser(name) or parameter_kinds.belongs_to_optimizer(name):
         return ": the optimizer and regularisation might transfer"
-    return ": the architecture is likely to transfer" if parameter_kinds.is_architecture(name) else ""
+    return ": the architecture is likely to transfer" if parameter_kinds.is_architecture_size(name) else ""

@@ -21,12 +21,12 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.errors import AdvisorError
 from advisor.model.prediction import round_significant
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.planning.base import learning_rate, validate
+from advisor.planning.base import learning_rate, validate_spec
 
-RATES = 8
+GRID_LEARNING_RATES = 8
 CONSTANT_RATE_ADVICE = (
     "Train at a constant learning rate without augmentation and regularisation. Log the loss on the training data."
 )
@@ -41,7 +41,7 @@ def design(request: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tupl
         return (
             Advise(text=f"Find how many steps it takes to fit the training data perfectly. {CONSTANT_RATE_ADVICE}"),
         )
-    return grid(base, rate, numbers["low"], numbers["high"], int(numbers["steps"]))
+    return learning_rate_grid(base, rate, numbers["low"], numbers["high"], int(numbers["steps"]))
 
 
 def initial_rate_sweep(base: StudySpec, steps: int) -> StudySpec:
@@ -54,13 +54,13 @@ def initial_rate_sweep(base: StudySpec, steps: int) -> StudySpec:
             f"--find-steps needs a range of learning rates that starts above 0: add --tune {rate}=1e-4..1:log"
         )
     before = base.model_copy(update={"max_train_steps": None, "evaluate_every": None})
-    return validate(grid(before, rate, searched.low, searched.high, steps))
+    return validate_spec(learning_rate_grid(before, rate, searched.low, searched.high, steps))
 
 
-def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> StudySpec:
+def learning_rate_grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> StudySpec:
     """Return a study that trains `steps` steps at each of several constant learning rates, to run before the study `base`."""
-    rates = _rates(low, high)
-    parameters = {name: _fixed(name, parameter) for name, parameter in base.parameters.items()}
+    rates = _log_spaced_rates(low, high)
+    parameters = {name: _fixed_in_grid(name, parameter) for name, parameter in base.parameters.items()}
     why = f"constant rates, log-spaced from {rates[0]:g} to {rates[-1]:g}; the fastest rate must not be the lowest or the highest"
     parameters[rate] = Parameter(role="scientific", type="float", choices=rates, why=why)
     return base.model_copy(
@@ -81,21 +81,25 @@ def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> Stu
     )
 
 
-def _rates(low: float, high: float) -> tuple[float, ...]:
+def _log_spaced_rates(low: float, high: float) -> tuple[float, ...]:
     """Return log-spaced learning rates from `low` to `high` without duplicates. The rates are rounded to two digits if they
     stay distinct after rounding."""
-    even = [float(r) for r in np.geomspace(low, high, RATES)]
+    even = [float(r) for r in np.geomspace(low, high, GRID_LEARNING_RATES)]
     short = tuple(round_significant(r, 2) for r in even)
-    return short if len(set(short)) == RATES else tuple(dict.fromkeys(round_significant(r, 12) for r in even))
+    return (
+        short
+        if len(set(short)) == GRID_LEARNING_RATES
+        else tuple(dict.fromkeys(round_significant(r, 12) for r in even))
+    )
 
 
-def _fixed(name: str, parameter: Parameter) -> Parameter:
+def _fixed_in_grid(name: str, parameter: Parameter) -> Parameter:
     """Return the hyperparameter as fixed in the grid: a regulariser is switched off, a numeric range is fixed at its middle."""
-    if parameter_kinds.is_regulariser(name) and (off := _off(parameter)) is not None:
+    if parameter_kinds.is_regulariser(name) and (off := _unregularised_value(parameter)) is not None:
         why = "no regularisation, so that the training data can be fitted"
         return Parameter(role="fixed", value=off, when=parameter.when, why=why)
     if parameter.numeric:
-        middle = parameter.from_unit(0.5)
+        middle = parameter.value_at_position(0.5)
         value = round_significant(middle, 2) if isinstance(middle, float) else middle
         return Parameter(role="fixed", value=value, when=parameter.when, why="the middle of its range; tuned later")
     if parameter.searched:
@@ -103,7 +107,7 @@ def _fixed(name: str, parameter: Parameter) -> Parameter:
     return parameter
 
 
-def _off(parameter: Parameter) -> Value | None:
+def _unregularised_value(parameter: Parameter) -> HyperparameterValue | None:
     """Return the value that switches the regulariser off; None if this value is unknown."""
     values = parameter.options or (parameter.value,)
     if parameter.type == "bool" or all(isinstance(v, bool) for v in values):

@@ -29,17 +29,17 @@ from advisor.model.space import as_number
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import listed
-from advisor.planning.base import best_setting, fixed_parameters, learning_rate
+from advisor.planning.base import best_trial_setting, fixed_parameters, learning_rate
 
-MAX_WARMUP = 0.1
+MAX_WARMUP_SHARE = 0.1
 """Maximum length of the warmup, as a share of `max_train_steps`."""
 MIN_WARMUP = 10
 """Minimum length of the warmup in steps."""
-TIMES = 10.0
+PEAK_TO_UNSTABLE_RATE = 10.0
 """Ratio of the peak learning rate to the unstable learning rate."""
-CONSTANT_STEPS_RATIO = 2
+CONSTANT_TO_WARMUP_STEPS = 2
 """Ratio of the number of constant steps after the warmup to the number of warmup steps."""
-WARMUP_LENGTHS = 4
+WARMUP_LENGTHS_TO_TRY = 4
 """Number of warmup lengths to try."""
 EVALUATIONS = 50
 """Number of evaluations in the longest trial; enough to show when training became unstable."""
@@ -50,10 +50,10 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     warmup in the next study; if the number of steps is unknown, return advice.
     """
     steps = base.max_train_steps
-    if steps is None or MAX_WARMUP * steps < 2 or targets.steps_are_epochs(study):
+    if steps is None or MAX_WARMUP_SHARE * steps < 2 or targets.steps_are_epochs(study):
         text = f"Warm the learning rate up from 0 over at least {MIN_WARMUP} optimizer steps, at most a tenth of the training."
         return (Advise(text=text),)
-    rate, setting = learning_rate(base), best_setting(study, base)
+    rate, setting = learning_rate(base), best_trial_setting(study, base)
     unstable = request.numbers.get("unstable_learning_rate", math.nan)
     name = warmups.parameter(base.parameters) or "warmup_steps"
     if rate is None or not setting or not math.isfinite(unstable) or warmups.is_warmup_share(base, name):
@@ -62,13 +62,13 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     # warmup.
     best = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
     unstable, which = _rate_to_exceed(best, unstable)
-    times = _limited_rate_ratio(study, rate, unstable, request.numbers.get("times", TIMES))
-    peak, lengths = round_significant(times * unstable, 3), candidates(steps)
+    times = _limited_rate_ratio(study, rate, unstable, request.numbers.get("times", PEAK_TO_UNSTABLE_RATE))
+    peak, lengths = round_significant(times * unstable, 3), warmup_candidates(steps)
     why = f"{times:.3g} times {unstable:.3g}, the {which} learning rate"
     parameters = {**fixed_parameters(setting, base), rate: Parameter(role="fixed", value=peak, why=why)}
     why = f"log-spaced from {lengths[0]} to {lengths[-1]:,}, a tenth of the {steps:,} training steps"
     parameters[name] = Parameter(role="scientific", type="int", choices=lengths, why=why)
-    longest = (1 + CONSTANT_STEPS_RATIO) * lengths[-1]
+    longest = (1 + CONSTANT_TO_WARMUP_STEPS) * lengths[-1]
     return base.model_copy(
         update={
             "goal": f"Find the shortest warmup for {rate} {peak:g}: {listed(map(str, lengths), limit=8)} steps",
@@ -97,7 +97,7 @@ def _rate_to_exceed(best: float, unstable: float) -> tuple[float, str]:
 def _schedule_note(name: str, peak: float) -> str:
     return (
         f"Raise the learning rate linearly from 0 to {peak:g} over {name} steps, then keep it constant for at least "
-        f"{CONSTANT_STEPS_RATIO} times as long."
+        f"{CONSTANT_TO_WARMUP_STEPS} times as long."
     )
 
 
@@ -105,26 +105,26 @@ def _limited_rate_ratio(study: Study, rate: str, unstable: float, times: float) 
     """Return the ratio of the peak learning rate to the unstable learning rate. The ratio is limited so that the peak does not
     exceed usual learning rates."""
     usual = extension.usual_rates(study, rate)
-    limit = math.inf if usual is None else max(usual.high, extension.MIN_FACTOR * unstable)
+    limit = math.inf if usual is None else max(usual.high, extension.MIN_EXTENSION_FACTOR * unstable)
     return times if times * unstable <= limit else round_significant(limit / unstable, 3)
 
 
-def candidates(steps: int) -> tuple[int, ...]:
+def warmup_candidates(steps: int) -> tuple[int, ...]:
     """Return log-spaced warmup lengths for a training of `steps` steps; the longest warmup takes a tenth of these steps."""
-    longest = int(MAX_WARMUP * steps)
+    longest = int(MAX_WARMUP_SHARE * steps)
     shortest = min(MIN_WARMUP, max(1, longest // 10))
-    even = np.geomspace(shortest, longest, WARMUP_LENGTHS)
+    even = np.geomspace(shortest, longest, WARMUP_LENGTHS_TO_TRY)
     return tuple(dict.fromkeys([*(int(round_significant(v, 1)) for v in even[:-1]), longest]))
 
 
 def _changes_to_search_warmup(base: StudySpec, name: str, steps: int) -> tuple[Change, ...]:
     """Return the change that searches the warmup in the next study, on a log scale."""
-    lengths = candidates(steps)
+    lengths = warmup_candidates(steps)
     why = f"Search for the shortest warmup that trains stably, up to {lengths[-1]:,} steps, a tenth of the training"
     low, high, kind = float(lengths[0]), float(max(lengths[-1], lengths[0] + 1)), "int"
     old = base.parameters.get(name)
     if warmups.is_warmup_share(base, name):
-        low, high, kind = round_significant(low / steps, 3), MAX_WARMUP, "float"
+        low, high, kind = round_significant(low / steps, 3), MAX_WARMUP_SHARE, "float"
     if old is not None and old.searched:
         return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)
     when = old.when if old is not None else None

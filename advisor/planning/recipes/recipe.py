@@ -9,17 +9,17 @@ from pathlib import Path
 
 from advisor.model.errors import AdvisorError
 from advisor.model.prediction import BestNear, Prediction
-from advisor.model.space import Value, is_learning_rate
+from advisor.model.space import HyperparameterValue, is_learning_rate
 from advisor.model.spec import Direction, Objective, Parameter, StudySpec
-from advisor.model.spec_yaml import loads
+from advisor.model.spec_yaml import parse_study_file
 from advisor.planning import roles
 from advisor.planning.recipes import step_law
 
-RECIPES = ("sft", "lora", "dpo", "grpo", "pretrain")
-TOKEN_RECIPES = ("sft", "lora", "pretrain")
+RECIPE_NAMES = ("sft", "lora", "dpo", "grpo", "pretrain")
+RECIPES_WITH_TOKEN_LENGTH = ("sft", "lora", "pretrain")
 """Recipes whose training length may be a number of tokens. A number of tokens does not suit DPO, which counts pairs, and GRPO,
 whose completions the model generates."""
-BATCH_TOKENS = 65_536
+DEFAULT_TOKENS_PER_BATCH = 65_536
 """Default number of tokens in a batch for fine-tuning: 32 sequences of 2,048 tokens."""
 MIN_STEPS = 10
 """Minimum number of optimizer steps of a study whose length is given in tokens."""
@@ -45,7 +45,7 @@ class RecipeRequest:
     """Additional hyperparameters, and ranges that replace the recipe's ranges."""
 
 
-def first_study(wish: RecipeRequest) -> tuple[str, StudySpec]:
+def first_study_of_recipe(wish: RecipeRequest) -> tuple[str, StudySpec]:
     """Return (comment, study): the leading comment of the study file, and the study.
 
     Raises AdvisorError if the length is too short or nothing is left to tune.
@@ -60,7 +60,7 @@ def first_study(wish: RecipeRequest) -> tuple[str, StudySpec]:
     else:
         spec = _with_steps(spec, wish.max_train_steps or spec.max_train_steps or 1)
         if wish.tokens is not None:
-            spec = _with_tokens(spec, wish.tokens, wish.batch_tokens or BATCH_TOKENS)
+            spec = _with_steps_from_tokens(spec, wish.tokens, wish.batch_tokens or DEFAULT_TOKENS_PER_BATCH)
     spec = _with_trials(_with_parameters(spec, wish.parameters), wish.trials)
     spec = _without_predictions_outside(spec)
     return comment.replace("{metric}", objective.metric), spec
@@ -69,7 +69,7 @@ def first_study(wish: RecipeRequest) -> tuple[str, StudySpec]:
 def read(recipe: str) -> tuple[str, StudySpec]:
     text = (_RECIPE_FOLDER / f"{recipe}.yaml").read_text("utf-8")
     comment = text[: text.index("\nstudy:") + 1]
-    return comment, loads(text, source=f"recipe {recipe}")
+    return comment, parse_study_file(text, source=f"recipe {recipe}")
 
 
 def _with_steps(spec: StudySpec, steps: int) -> StudySpec:
@@ -81,7 +81,7 @@ def _with_steps(spec: StudySpec, steps: int) -> StudySpec:
     return spec.model_copy(update={"max_train_steps": steps, "evaluate_every": every, "schedule": schedule})
 
 
-def _with_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> StudySpec:
+def _with_steps_from_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> StudySpec:
     """Return the study with its number of steps limited by the number of tokens, and with a note on how the tokens were counted."""
     steps = math.ceil(tokens / batch_tokens)
     if steps < MIN_STEPS:
@@ -106,22 +106,24 @@ def _with_step_law(spec: StudySpec, wish: RecipeRequest) -> StudySpec:
         raise AdvisorError(
             "--recipe pretrain needs the model's number of parameters without embeddings, such as --params 124M"
         )
-    tokens = wish.tokens or step_law.TOKENS_PER_PARAMETER * size
-    batch = wish.batch_tokens or step_law.practical_batch_tokens(tokens)
+    tokens = wish.tokens or step_law.DEFAULT_TOKENS_PER_PARAMETER * size
+    batch = wish.batch_tokens or step_law.batch_tokens_power_of_two(tokens)
     rate = step_law.learning_rate(size, tokens)
     why = (
         f"the first hyperparameter to tune; Step Law predicts {rate:.3g} for {_format_large_number(size)} parameters and "
         f"{_format_large_number(tokens)} tokens: 1.79 * N^-0.713 * D^0.307 (arXiv:2503.04715)"
     )
     old = spec.parameters["learning_rate"]
-    new = old.model_copy(update={"low": _times(old.low, rate), "high": _times(old.high, rate), "why": why})
-    settings = tuple({"learning_rate": _times(setting["learning_rate"], rate)} for setting in spec.settings)
+    new = old.model_copy(update={"low": _scaled_rate(old.low, rate), "high": _scaled_rate(old.high, rate), "why": why})
+    settings = tuple({"learning_rate": _scaled_rate(setting["learning_rate"], rate)} for setting in spec.settings)
     near = Prediction(
-        rule="step-law", subject="learning_rate", expects=BestNear(parameter="learning_rate", value=_times(1, rate))
+        rule="step-law",
+        subject="learning_rate",
+        expects=BestNear(parameter="learning_rate", value=_scaled_rate(1, rate)),
     )
     update = {"settings": settings, "predictions": (near,)}
     spec = spec.with_parameter("learning_rate", new).model_copy(update=update)
-    spec = _with_tokens(spec, tokens, batch)
+    spec = _with_steps_from_tokens(spec, tokens, batch)
     return spec.model_copy(update={"notes": (*spec.notes, _batch_note(tokens, wish))})
 
 
@@ -133,12 +135,12 @@ def _batch_note(tokens: int, wish: RecipeRequest) -> str:
     if wish.batch_tokens is not None:
         predicted += " Its learning rate suits this batch; a smaller batch needs a lower rate."
     if wish.tokens is None:
-        ratio = f"{step_law.TOKENS_PER_PARAMETER} tokens per parameter"
+        ratio = f"{step_law.DEFAULT_TOKENS_PER_PARAMETER} tokens per parameter"
         predicted += f" {ratio} are as in Chinchilla (arXiv:2203.15556); --tokens sets another number."
     return predicted
 
 
-def _times(factor: Value | None, rate: float) -> float:
+def _scaled_rate(factor: HyperparameterValue | None, rate: float) -> float:
     return float(f"{float(factor or 0) * rate:.3g}")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-TOKENS_PER_PARAMETER = 20
+DEFAULT_TOKENS_PER_PARAMETER = 20
 """Default number of training tokens per parameter. Chinchilla used 1.4 trillion tokens for 70 billion parameters (Hoffmann et
 al. 2022, arXiv:2203.15556)."""
 
@@ -25,6 +25,6 @@ def batch_tokens(tokens: float) -> float:
     return float(0.58 * tokens**0.571)
 
 
-def practical_batch_tokens(tokens: float) -> int:
+def batch_tokens_power_of_two(tokens: float) -> int:
     """Return the power of two that, on a logarithmic scale, is nearest to the predicted number of tokens in a batch."""
     return int(2 ** max(round(math.log2(batch_tokens(tokens))), 0))

@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor.model import formula
 from advisor.model.errors import AdvisorError
-from advisor.model.space import FloatArray, Value
+from advisor.model.space import FloatArray, HyperparameterValue
 from advisor.model.spec import StudySpec
 from advisor.stats.halton import Halton
 
@@ -26,7 +26,7 @@ _MAX_FORBIDDEN = 1000
 _POINTS_PER_BLOCK = 256
 
 
-def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, Value]]:
+def draw_trials(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, HyperparameterValue]]:
     """Yield `count` trials of the study after the first `skip` trials of its sequence, each as {parameter: value} with fixed
     and derived parameters.
 
@@ -53,18 +53,18 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
     return islice(_allowed_trials(spec, searched, first), allowed, allowed + count)
 
 
-def _complete_setting(spec: StudySpec, setting: Mapping[str, Value]) -> dict[str, Value]:
+def _complete_setting(spec: StudySpec, setting: Mapping[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
     """Return a setting that the study lists, completed with fixed and derived parameters."""
-    trial = spec.completed(_active_parameters(spec, {**spec.fixed_values, **setting}))
+    trial = spec.with_computed_values(_active_parameters(spec, {**spec.fixed_values, **setting}))
     return {name: trial[name] for name in spec.parameters if name in trial}
 
 
-def _allowed_trials(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[str, Value]]:
+def _allowed_trials(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[str, HyperparameterValue]]:
     """Yield the trials that lie in no forbidden region, starting at point number `first` of the sequence."""
     refused = 0
-    for position in _positions(spec, len(searched), first):
+    for position in _halton_points(spec, len(searched), first):
         trial = trial_at_position(spec, position)
-        if spec.forbids(trial) is None:
+        if spec.forbidden_region_of(trial) is None:
             refused = 0
             yield trial
         elif (refused := refused + 1) == _MAX_FORBIDDEN:
@@ -74,25 +74,25 @@ def _allowed_trials(spec: StudySpec, searched: list[str], first: int) -> Iterato
             )
 
 
-def trial_at_position(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[str, Value]:
+def trial_at_position(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[str, HyperparameterValue]:
     """Return the trial at a position in the unit cube. The position has one coordinate in [0, 1) per searched parameter;
     parameters are sorted by name."""
     searched = sorted(spec.searched)
     drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched, position, strict=True)}
     values = {**spec.fixed_values, **drawn}
     single = {n: p.options[0] for n, p in spec.parameters.items() if n not in values and p.options}
-    trial = spec.completed(_active_parameters(spec, {**values, **single}))
+    trial = spec.with_computed_values(_active_parameters(spec, {**values, **single}))
     for name, parameter in spec.parameters.items():
-        if parameter.formula is None or name in trial or not _exists(spec, name, trial):
+        if parameter.formula is None or name in trial or not _is_condition_met(spec, name, trial):
             continue
-        if formula.parse(parameter.formula).names <= trial.keys():
+        if formula.parse_formula(parameter.formula).names <= trial.keys():
             raise AdvisorError(
                 f"{name!r} has no finite value: its formula is {parameter.formula!r} and the trial is {json.dumps(trial)}"
             )
     return {name: trial[name] for name in spec.parameters if name in trial}
 
 
-def _positions(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatArray]:
+def _halton_points(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatArray]:
     """Yield the points of the infinite sequence, starting at number `first`; each has shape (dimensions,) and lies in [0, 1)."""
     rng = np.random.default_rng(spec.sampler.seed)
     if spec.sampler.kind == "random" or dimensions == 0:
@@ -110,15 +110,18 @@ def _positions(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatAr
         yield from (sequence.points(start, _POINTS_PER_BLOCK) + shift) % 1.0
 
 
-def _active_parameters(spec: StudySpec, values: dict[str, Value]) -> dict[str, Value]:
+def _active_parameters(spec: StudySpec, values: dict[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
     """Return the parameters whose condition is met in this trial, in the order of the study file."""
-    present: dict[str, Value] = {}
+    present: dict[str, HyperparameterValue] = {}
     for name in spec.parameters:
-        if name in values and _exists(spec, name, values):
+        if name in values and _is_condition_met(spec, name, values):
             present[name] = values[name]
     return present
 
 
-def _exists(spec: StudySpec, name: str, values: dict[str, Value]) -> bool:
+def _is_condition_met(spec: StudySpec, name: str, values: dict[str, HyperparameterValue]) -> bool:
     conditions = spec.parameters[name].when or {}
-    return all(values.get(parent) == wanted and _exists(spec, parent, values) for parent, wanted in conditions.items())
+    return all(
+        values.get(parent) == wanted and _is_condition_met(spec, parent, values)
+        for parent, wanted in conditions.items()
+    )

@@ -11,24 +11,24 @@ import numpy as np
 from scipy import stats
 from scipy.special import log_ndtr
 
-from advisor.model.space import BoolArray, FloatArray, Side, Value, equal_values
+from advisor.model.space import BoolArray, FloatArray, HyperparameterValue, RangeSide, equal_values
 from advisor.model.spec import StudySpec
 from advisor.planning.sampling import halton as quasirandom
 from advisor.stats.surface import ResponseSurface, compress_costs
 
 _ABSENT_POSITION = 0.5
 """Position of a trial on an axis if the trial lacks the hyperparameter of this axis."""
-_BEYOND_STEP_SD = 0.2
+_OUTSIDE_STEP_SD = 0.2
 """Standard deviation, as a share of the ranges, of the random steps along the other axes if a point lies outside its range on
 one axis."""
-_FAILURE_LEVEL = 0.5
+_PREDICTED_FAILURE_THRESHOLD = 0.5
 """A trial is predicted to fail if its predicted failure indicator (0 for a result, 1 for a failure) is above this level."""
 _MIN_FAILURE_SD = 0.05
 """Minimum standard deviation of the predicted failure indicator. A few trials without failures never prove that a setting
 cannot fail."""
 
 
-class Axes:
+class SearchAxes:
     """The search space of a study, with one axis per searched hyperparameter. Numeric axes come first, with positions from 0 to
     1 on their scale; choices are represented by their index.
     """
@@ -40,28 +40,28 @@ class Axes:
         self._counts = np.array([len(spec.parameters[n].options) for n in self.names])
         self._is_number = self._counts == 0
 
-    def comparable(self, params: Mapping[str, Value]) -> bool:
+    def comparable(self, params: Mapping[str, HyperparameterValue]) -> bool:
         """Return whether the trial's values of all fixed hyperparameters are those of this study."""
         return all(n not in params or equal_values(params[n], v) for n, v in self.spec.fixed_values.items())
 
-    def positions(self, trials: Sequence[Mapping[str, Value]]) -> FloatArray:
+    def positions(self, trials: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:
         """Return the positions of trials, shape (trials, axes)."""
         out = np.full((len(trials), len(self.names)), _ABSENT_POSITION)
         for j, name in enumerate(self.names):
             parameter = self.spec.parameters[name]
             for i, trial in enumerate(trials):
                 if name in trial and parameter.numeric:
-                    out[i, j] = np.nan_to_num(parameter.to_unit([trial[name]])[0], nan=_ABSENT_POSITION)
+                    out[i, j] = np.nan_to_num(parameter.to_positions([trial[name]])[0], nan=_ABSENT_POSITION)
                 elif name in trial:
                     out[i, j] = next((k for k, o in enumerate(parameter.options) if equal_values(o, trial[name])), -1)
         return out
 
-    def uniform(self, count: int, rng: np.random.Generator) -> FloatArray:
+    def uniform_points(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return random points of the space, shape (count, axes)."""
         drawn = rng.random((count, len(self.names)))
-        return self._rounded(np.where(self._is_number, drawn, np.floor(drawn * self._counts)))
+        return self._with_rounded_integers(np.where(self._is_number, drawn, np.floor(drawn * self._counts)))
 
-    def near(self, points: FloatArray, count: int, scale: float, rng: np.random.Generator) -> FloatArray:
+    def points_near(self, points: FloatArray, count: int, scale: float, rng: np.random.Generator) -> FloatArray:
         """Return `count` random points near each of the given points. Each new point differs from its original point on some of
         the axes only."""
         base = np.repeat(points, count, axis=0)
@@ -71,11 +71,11 @@ class Axes:
         moved = base + length * rng.standard_normal(base.shape)
         redrawn = np.floor(rng.random(base.shape) * self._counts)
         other = np.where(moves, np.where(self._is_number, moved, redrawn), base)
-        return self._rounded(np.clip(other, 0, np.where(self._is_number, 1, self._counts - 1)))
+        return self._with_rounded_integers(np.clip(other, 0, np.where(self._is_number, 1, self._counts - 1)))
 
-    def range_ends_near(self, point: FloatArray, edge: float) -> list[tuple[str, Side]]:
+    def range_ends_near(self, point: FloatArray, edge: float) -> list[tuple[str, RangeSide]]:
         """Return the ends of ranges to which the point is at most `edge` away, or beyond which it lies."""
-        ends: list[tuple[str, Side]] = []
+        ends: list[tuple[str, RangeSide]] = []
         for name, u in zip(self.numeric, point[: len(self.numeric)], strict=True):
             if u <= edge:
                 ends.append((name, "low"))
@@ -83,31 +83,31 @@ class Axes:
                 ends.append((name, "high"))
         return ends
 
-    def beyond(
+    def points_beyond_ranges(
         self,
         points: FloatArray,
         name: str,
-        side: Side,
+        side: RangeSide,
         wider: tuple[float, float],
         count: int,
         rng: np.random.Generator,
     ) -> FloatArray:
         """Return `count` random points near each of the given points. In each new point, one hyperparameter lies outside its
         current range but inside its range in `wider`."""
-        out = self.near(points, count, _BEYOND_STEP_SD, rng)
-        low, high = self.spec.parameters[name].to_unit(list(wider))
+        out = self.points_near(points, count, _OUTSIDE_STEP_SD, rng)
+        low, high = self.spec.parameters[name].to_positions(list(wider))
         ends = (1.0, float(high)) if side == "high" else (float(low), 0.0)
         out[:, self.names.index(name)] = rng.uniform(*ends, len(out))
         return out
 
-    def trial(self, point: FloatArray) -> dict[str, Value]:
+    def trial(self, point: FloatArray) -> dict[str, HyperparameterValue]:
         """Return the trial that a point of the space represents."""
         at = dict(
             zip(self.names, np.where(self._is_number, point, (point + 0.5) / np.maximum(self._counts, 1)), strict=True)
         )
         return quasirandom.trial_at_position(self.spec, [min(max(float(at[n]), 0.0), 1 - 1e-12) for n in sorted(at)])
 
-    def columns(self, points: FloatArray) -> list[FloatArray]:
+    def axis_columns(self, points: FloatArray) -> list[FloatArray]:
         """Return one column for each axis, with `_ABSENT_POSITION` if the hyperparameter's condition is not met."""
         out: dict[str, FloatArray] = {}
         for name, column in zip(self.names, points.T, strict=True):
@@ -119,21 +119,21 @@ class Axes:
             out[name] = np.where(absent, _ABSENT_POSITION, column)
         return list(out.values())
 
-    def _rounded(self, points: FloatArray) -> FloatArray:
+    def _with_rounded_integers(self, points: FloatArray) -> FloatArray:
         """Return the points, moved on the axes of integer hyperparameters to the nearest integer."""
         points = points.copy()
         for j, name in enumerate(self.names):
             parameter = self.spec.parameters[name]
             if parameter.numeric and parameter.type == "int":
                 values = [parameter.draw(u) for u in np.clip(points[:, j], 0, 1 - 1e-12)]
-                points[:, j] = parameter.to_unit(values)
+                points[:, j] = parameter.to_positions(values)
         return points
 
 
 class ResponseModel:
     """Predicts costs and failures from the results of earlier trials."""
 
-    def __init__(self, axes: Axes, positions: FloatArray, costs: FloatArray, running: BoolArray) -> None:
+    def __init__(self, axes: SearchAxes, positions: FloatArray, costs: FloatArray, running: BoolArray) -> None:
         """positions: (n, axes); costs: (n,), NaN for trials that failed or are running; running: (n,)."""
         self._axes, self._split = axes, len(axes.numeric)
         done = np.isfinite(costs)
@@ -151,10 +151,10 @@ class ResponseModel:
         """Return the points of the trials with the lowest expected costs, shape (at most count, axes)."""
         return np.asarray(self._points[np.argsort(self._expected, kind="stable")[:count]])
 
-    def merits(self, points: FloatArray) -> FloatArray:
+    def log_merits(self, points: FloatArray) -> FloatArray:
         """Return the merit of each point: the logarithm of the product of the expected improvement on the best expected cost so
         far and the probability of a result."""
-        columns = self._axes.columns(points)
+        columns = self._axes.axis_columns(points)
         merits = _log_improvement(*self._cost.predict(columns), float(self._expected.min()))
         return merits + self._log_success_probability(columns)
 
@@ -163,7 +163,7 @@ class ResponseModel:
         if self._failure is None:
             return np.zeros(len(columns[0]))
         indicator, spread = self._failure.predict(columns)
-        return np.asarray(log_ndtr((_FAILURE_LEVEL - indicator) / np.hypot(spread, _MIN_FAILURE_SD)))
+        return np.asarray(log_ndtr((_PREDICTED_FAILURE_THRESHOLD - indicator) / np.hypot(spread, _MIN_FAILURE_SD)))
 
     def _fit_surface(self, points: FloatArray, values: FloatArray) -> ResponseSurface:
         columns = list(points.T)

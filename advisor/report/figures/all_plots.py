@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 from advisor.model.evidence import AxisEvidence, CurveEvidence, HistogramEvidence, Line
 from advisor.model.message import Count, Message, Name, Number, Percent, Setting, say
-from advisor.model.words import count_best, number, setting
+from advisor.model.words import best_trials_phrase, number, setting
 from advisor.report.figures import Figure
-from advisor.report.figures.axis import MAX_AXES, axis_figure
-from advisor.report.figures.batch import speed_figure, target_figures
-from advisor.report.figures.best_of import best_of_figure
-from advisor.report.figures.close_up import close_up_figure
-from advisor.report.figures.curves import curve_figures
-from advisor.report.figures.histogram import best_step_figure, histogram_figure
+from advisor.report.figures.axis import MAX_AXIS_PLOTS, axis_plot_figure
+from advisor.report.figures.batch import throughput_figure, training_to_target_figures
+from advisor.report.figures.best_of import best_of_n_figure
+from advisor.report.figures.close_up import curve_close_up_figure
+from advisor.report.figures.curves import training_curve_figures
+from advisor.report.figures.histogram import best_step_histogram, histogram_figure
 from advisor.report.figures.importance import importance_figures
-from advisor.report.figures.isolation import isolation_figure
-from advisor.report.figures.parallel import parallel_figure
+from advisor.report.figures.isolation import isolation_plot_figure
+from advisor.report.figures.parallel import parallel_coordinates_figure
 from advisor.report.model import ReportData
-from advisor.report.plot_data.model import NormHistogram
-from advisor.report.text.best_value import best_positions
-from advisor.report.text.study_diff import describe
+from advisor.report.plot_data.model import GradientNormHistogram
+from advisor.report.text.best_value import best_step_positions
+from advisor.report.text.study_diff import describe_domain
 
 
 @dataclass(frozen=True)
@@ -33,33 +33,33 @@ class PlotGroup:
 
 def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
     """Return the groups of plots in the order of the page, without empty groups."""
-    figures, positions = report.figures, best_positions(report)
-    parallel = parallel_figure(report)
+    figures, positions = report.figures, best_step_positions(report)
+    parallel = parallel_coordinates_figure(report)
     made = (
-        _axis_plots(report),
+        _axis_plot_group(report),
         PlotGroup(
             "Best trial for each value (isolation plots)",
-            tuple(isolation_figure(report, s) for s in figures.isolations[:MAX_AXES]),
+            tuple(isolation_plot_figure(report, s) for s in figures.isolations[:MAX_AXIS_PLOTS]),
             note="The best trial for each value. The more trials a value has, the better its best trial shows the value's effect.",
         ),
         PlotGroup("Importance", tuple(importance_figures(figures.importances)) if figures.importances else ()),
         PlotGroup("All trials in parallel coordinates", (parallel,) if parallel else ()),
-        _training_plots(report),
-        PlotGroup("Curves just above the best learning rate", _just_above_plots(report)),
-        PlotGroup("Gradient norm", _gradient_plots(report)),
+        _training_curve_group(report),
+        PlotGroup("Curves just above the best learning rate", _higher_rate_figures(report)),
+        PlotGroup("Gradient norm", _gradient_norm_figures(report)),
         PlotGroup(
             "Close-ups of spikes",
-            tuple(close_up_figure(report, c) for c in figures.close_ups),
+            tuple(curve_close_up_figure(report, c) for c in figures.close_ups),
             note="Every logged point around the steps that findings about stability mark.",
         ),
-        PlotGroup("Best step", (best_step_figure(positions),) if positions else ()),
-        PlotGroup("More or fewer trials", (best_of_figure(report, figures.best_of),) if figures.best_of else ()),
-        PlotGroup("Batch size", _batch_size_plots(report)),
+        PlotGroup("Best step", (best_step_histogram(positions),) if positions else ()),
+        PlotGroup("More or fewer trials", (best_of_n_figure(report, figures.best_of),) if figures.best_of else ()),
+        PlotGroup("Batch size", _batch_size_figures(report)),
     )
     return tuple(g for g in made if g.figures)
 
 
-def missing_plots(report: ReportData) -> tuple[str, ...]:
+def missing_plot_sentences(report: ReportData) -> tuple[str, ...]:
     """Return one sentence for each plot that cannot be drawn, with the reason."""
     figures = report.figures
     importance = (
@@ -71,7 +71,7 @@ def missing_plots(report: ReportData) -> tuple[str, ...]:
         importance: figures.importances,
         "No curve is shown: no trial with a result logged a curve.": figures.curves,
         "No gradient norm is shown: none was logged. `TuningLogger` logs this metric.": figures.grad_norm,
-        "No best step is shown: no trial has more than one evaluation.": best_positions(report),
+        "No best step is shown: no trial has more than one evaluation.": best_step_positions(report),
         "The gain from more trials is not shown: too few settings ended.": figures.best_of,
         "Throughput is not shown: its value is known for fewer than two batch sizes.": figures.speeds,
         "Training to a target is not shown: fewer than two batch sizes have a tuned learning rate.": figures.to_target,
@@ -79,10 +79,14 @@ def missing_plots(report: ReportData) -> tuple[str, ...]:
     return tuple(reason for reason, data in reasons.items() if not data)
 
 
-def _axis_plots(report: ReportData) -> PlotGroup:
+def _axis_plot_group(report: ReportData) -> PlotGroup:
     names = list(report.spec.searched)
-    figures = tuple(axis_figure(report, _axis_evidence(report, n), own=True) for n in names[:MAX_AXES])
-    note = f"The first {MAX_AXES} of {len(names)} hyperparameters are drawn." if len(names) > MAX_AXES else None
+    figures = tuple(axis_plot_figure(report, _axis_evidence(report, n), own=True) for n in names[:MAX_AXIS_PLOTS])
+    note = (
+        f"The first {MAX_AXIS_PLOTS} of {len(names)} hyperparameters are drawn."
+        if len(names) > MAX_AXIS_PLOTS
+        else None
+    )
     return PlotGroup("Objective against each hyperparameter", figures, open=True, note=note)
 
 
@@ -97,33 +101,33 @@ def _axis_evidence(report: ReportData, name: str) -> AxisEvidence:
         lines = (Line(value=new.value, label=f"next: fixed at {setting(new.value)}"),)
     params = report.best.params if report.best is not None else {}
     at = say("; the best trial has {value}", value=Setting(params[name])) if name in params else ""
-    caption = say("{name}: {domain}{at}.", name=Name(name), domain=describe(old), at=at)
+    caption = say("{name}: {domain}{at}.", name=Name(name), domain=describe_domain(old), at=at)
     return AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high, lines=lines)
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------------------
 
 
-def _training_plots(report: ReportData) -> PlotGroup:
+def _training_curve_group(report: ReportData) -> PlotGroup:
     figures: list[Figure] = []
-    trials = count_best(len(report.figures.best_trials))
+    trials = best_trials_phrase(len(report.figures.best_trials))
     for s in report.figures.curves:
         if s.signal not in (None, "grad_norm"):
             caption = say("{metric} of the {trials}.", metric=Name(s.metric), trials=trials)
             # The training curves of the best trials differ only near their end. An axis that includes the first values would
             # flatten these differences.
-            figures += _best_trial_curves(report, s.metric, caption, late=s.signal == "objective")
+            figures += _best_trial_curve_figures(report, s.metric, caption, late=s.signal == "objective")
     return PlotGroup("Training curves of the best trials", tuple(figures))
 
 
-def _best_trial_curves(
+def _best_trial_curve_figures(
     report: ReportData, metric: str, caption: Message, lines: tuple[Line, ...] = (), *, late: bool = False
 ) -> list[Figure]:
     evidence = CurveEvidence(metrics=(metric,), caption=caption, trials=report.figures.best_trials, lines=lines)
-    return curve_figures(report, evidence, late=late)
+    return training_curve_figures(report, evidence, late=late)
 
 
-def _just_above_plots(report: ReportData) -> tuple[Figure, ...]:
+def _higher_rate_figures(report: ReportData) -> tuple[Figure, ...]:
     above = report.figures.just_above
     if above is None:
         return ()
@@ -134,12 +138,14 @@ def _just_above_plots(report: ReportData) -> tuple[Figure, ...]:
         name=Name(above.parameter),
         best=Number(above.best),
         rates=f"{low} to {high}" if low != high else low,
-        outcome=_outcome(above.failed, len(above.trials)),
+        outcome=_failure_count_clause(above.failed, len(above.trials)),
     )
-    return tuple(curve_figures(report, CurveEvidence(metrics=(above.metric,), caption=caption, trials=above.trials)))
+    return tuple(
+        training_curve_figures(report, CurveEvidence(metrics=(above.metric,), caption=caption, trials=above.trials))
+    )
 
 
-def _outcome(failed: int, total: int) -> str:
+def _failure_count_clause(failed: int, total: int) -> str:
     if total == 1:
         return "it failed" if failed else "it has a result"
     if 0 < failed < total:
@@ -148,20 +154,20 @@ def _outcome(failed: int, total: int) -> str:
     return f"{which} failed" if failed else f"{which} have a result"
 
 
-def _gradient_plots(report: ReportData) -> tuple[Figure, ...]:
+def _gradient_norm_figures(report: ReportData) -> tuple[Figure, ...]:
     histogram = report.figures.grad_norm
     if histogram is None:
         return ()
-    p90, trials = number(histogram.p90, 3), count_best(histogram.trials)
+    p90, trials = number(histogram.p90, 3), best_trials_phrase(histogram.trials)
     lines = [Line(value=histogram.p90, label=f"90th percentile {p90}")]
     if histogram.clip is not None:
         lines.append(Line(value=histogram.clip, label=f"clipped above {number(histogram.clip, 3)}"))
     figures: list[Figure] = []
-    clipping = _clipping_sentence(histogram)
+    clipping = _gradient_clipping_sentence(histogram)
     for s in report.figures.curves:
         if s.signal == "grad_norm":
             caption = say("Gradient norm of the {trials}.{clipping}", trials=trials, clipping=clipping)
-            figures += _best_trial_curves(report, s.metric, caption, tuple(lines))
+            figures += _best_trial_curve_figures(report, s.metric, caption, tuple(lines))
     omitted = f" {histogram.left_out:,} values that are zero or not finite are omitted." if histogram.left_out else ""
     evidence = HistogramEvidence(
         quantity="gradient norm",
@@ -181,16 +187,16 @@ def _gradient_plots(report: ReportData) -> tuple[Figure, ...]:
     return (*figures, *((drawn,) if drawn else ()))
 
 
-def _clipping_sentence(histogram: NormHistogram) -> str:
+def _gradient_clipping_sentence(histogram: GradientNormHistogram) -> str:
     if histogram.clip is None:
         return ""
     share = "" if histogram.clipped is None else f", which changes {Percent(histogram.clipped)} of their updates"
     return f" The trials clip at a norm of {number(histogram.clip, 3)}{share}."
 
 
-def _batch_size_plots(report: ReportData) -> tuple[Figure, ...]:
+def _batch_size_figures(report: ReportData) -> tuple[Figure, ...]:
     speeds, result = report.figures.speeds, report.figures.to_target
-    figures = [speed_figure(speeds)] if speeds else []
+    figures = [throughput_figure(speeds)] if speeds else []
     if result is not None and len(result.sizes) > 1:
-        figures += target_figures(result, report.spec.objective.metric)
+        figures += training_to_target_figures(result, report.spec.objective.metric)
     return tuple(figures)

@@ -15,25 +15,25 @@ from advisor.model.spec import Parameter
 from advisor.model.words import clean, count
 from advisor.report.figures.positions import (
     choice_labels,
-    is_numeric,
-    jitter_of_index,
-    position_in_columns,
-    position_on_scale,
-    value_limits,
+    column_position_function,
+    dot_jitter,
+    is_numeric_parameter,
+    parameter_axis_limits,
+    scale_position_function,
 )
-from advisor.report.figures.svg import TOP_MARGIN, Figure, Frame, Key, dots_path, indices_text
+from advisor.report.figures.svg import TOP_MARGIN, Figure, Frame, Key, dots_path_data, trial_indices_attribute
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.plot_data.scale import objective_limits
+from advisor.report.plot_data.scale import objective_axis_limits
 
-MAX_AXES = 24
+MAX_AXIS_PLOTS = 24
 """Maximum number of hyperparameters with a separate plot. The plot of a finding reuses the axes and dots of its hyperparameter's
 plot."""
 
-MAX_DOTS = 1500
+MAX_DRAWN_DOTS = 1500
 """Maximum number of dots in one figure. If a study has more trials, dots that other dots cover are omitted."""
 
-_FAILED_STRIP_HEIGHT = 24.0
+_FAILED_STRIP_HEIGHT_PX = 24.0
 """Height in pixels of the strip above the plot that shows failed trials."""
 
 
@@ -52,78 +52,89 @@ class _AxisPlot:
 
     frame: Frame
     domain: Parameter | None
-    choices: list[str] | None
+    column_labels: list[str] | None
     """Column labels if the hyperparameter is categorical; None if it is numeric."""
-    placed: list[_TrialPosition]
-    spots: dict[int, tuple[float, float]]
+    placed_trials: list[_TrialPosition]
+    dot_pixels: dict[int, tuple[float, float]]
     """Pixel coordinates (x, y) by trial index, only for trials whose result lies within the limits of the vertical axis."""
-    drawn: list[_TrialPosition]
+    drawn_trials: list[_TrialPosition]
     """The trials whose dots are drawn; dots that other dots cover are omitted."""
 
     @property
-    def outside_axis(self) -> list[_TrialPosition]:
+    def trials_outside_axis(self) -> list[_TrialPosition]:
         """The trials whose result lies outside the limits of the vertical axis."""
-        return [p for p in self.placed if p.row.feasible and p.row.best is not None and p.index not in self.spots]
+        return [
+            p
+            for p in self.placed_trials
+            if p.row.feasible and p.row.best is not None and p.index not in self.dot_pixels
+        ]
 
     @property
-    def failed(self) -> list[_TrialPosition]:
+    def failed_trials(self) -> list[_TrialPosition]:
         """The failed trials, which are drawn in the strip above the plot."""
-        return [p for p in self.placed if p.row.failed]
+        return [p for p in self.placed_trials if p.row.failed]
 
 
-def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False) -> Figure:
+def axis_plot_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False) -> Figure:
     """Draw the axis plot of `evidence`. own: whether this is the hyperparameter's own plot, whose axes and dots the plots of
     findings reuse."""
-    plot = _lay_out_plot(report, evidence)
-    frame, shared = plot.frame, _shared_id(report, evidence.parameter)
+    plot = _lay_out_axis_plot(report, evidence)
+    frame, shared = plot.frame, _shared_svg_id(report, evidence.parameter)
     named = set(evidence.trials)
-    hot = [p for p in plot.placed if p.index in plot.spots and p.row.id in named]
+    hot = [p for p in plot.placed_trials if p.index in plot.dot_pixels and p.row.id in named]
     _draw_next_range(plot, evidence)
     if shared is not None and not own:
-        frame.add("use", "", href=f"#{shared}-axes")
-        frame.add("use", "far" if hot else "", href=f"#{shared}-dots")
+        frame.add_element("use", "", href=f"#{shared}-axes")
+        frame.add_element("use", "far" if hot else "", href=f"#{shared}-dots")
     else:
-        start = len(frame.parts)
-        _draw_axes(plot, report, evidence.parameter)
+        start = len(frame.svg_elements)
+        _draw_both_axes(plot, report, evidence.parameter)
         if shared is not None:
-            frame.group(start, id=f"{shared}-axes")
-        start = len(frame.parts)
-        _draw_trials(plot, report)
+            frame.group_elements(start, id=f"{shared}-axes")
+        start = len(frame.svg_elements)
+        _draw_trial_dots(plot, report)
         if shared is not None:
-            frame.group(start, id=f"{shared}-dots")
+            frame.group_elements(start, id=f"{shared}-dots")
     if hot:
-        frame.add("path", "pts hot", d=dots_path(plot.spots[p.index] for p in hot), data_t=_indices_text(hot))
-    if plot.choices is None:
-        frame.vertical_labels([(frame.x(line.value), line.label) for line in evidence.lines if line.value in frame.x])
+        frame.add_element(
+            "path",
+            "pts hot",
+            d=dots_path_data(plot.dot_pixels[p.index] for p in hot),
+            data_t=_indices_of_positions(hot),
+        )
+    if plot.column_labels is None:
+        frame.add_vertical_labels(
+            [(frame.x(line.value), line.label) for line in evidence.lines if line.value in frame.x]
+        )
     title = f"{clean(report.spec.objective.metric)} against {clean(evidence.parameter)}"
-    notes = _plot_notes(plot, report, evidence.parameter)
-    legend = _plot_legend(report, evidence, plot, own)
-    return Figure(svg=frame.render(title), caption=evidence.caption, legend=legend, notes=notes)
+    notes = _axis_plot_notes(plot, report, evidence.parameter)
+    legend = _axis_plot_legend(report, evidence, plot, own)
+    return Figure(svg=frame.render_svg(title), caption=evidence.caption, legend=legend, notes=notes)
 
 
-def _shared_id(report: ReportData, name: str) -> str | None:
+def _shared_svg_id(report: ReportData, name: str) -> str | None:
     """Return the prefix of the SVG ids of the shared axes and dots; None if the hyperparameter has no separate plot."""
-    names = list(report.spec.searched)[:MAX_AXES]
+    names = list(report.spec.searched)[:MAX_AXIS_PLOTS]
     return f"axis-{names.index(name)}" if name in names else None
 
 
-def _lay_out_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
+def _lay_out_axis_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
     name, rows = evidence.parameter, report.figures.trials
     domain = report.spec.parameters.get(name)
     values = np.array([r.best if r.feasible and r.best is not None else math.nan for r in rows])
     failed = any(r.failed for r in rows)
-    frame = Frame(top=TOP_MARGIN + (_FAILED_STRIP_HEIGHT if failed else 0))
-    frame.fit_y(objective_limits(values, minimize=report.minimize), min_left=46.0 if failed else 0.0)
-    choices = None if is_numeric(domain, rows, name) else choice_labels(domain, rows, name)
+    frame = Frame(top_px=TOP_MARGIN + (_FAILED_STRIP_HEIGHT_PX if failed else 0))
+    frame.fit_y_axis(objective_axis_limits(values, minimize=report.minimize), min_left=46.0 if failed else 0.0)
+    choices = None if is_numeric_parameter(domain, rows, name) else choice_labels(domain, rows, name)
     if choices is None:
-        frame.fit_x(value_limits(domain, rows, name, _ends_of_next_ranges(report, evidence)))
-    position = position_on_scale(frame.x) if choices is None else position_in_columns(frame, choices)
+        frame.fit_x_axis(parameter_axis_limits(domain, rows, name, _ends_of_next_ranges(report, evidence)))
+    position = scale_position_function(frame.x) if choices is None else column_position_function(frame, choices)
     placed = [_TrialPosition(i, r, x) for i, r in enumerate(rows) if (x := position(i, r.params.get(name))) is not None]
     good = [p for p in placed if p.row.feasible and p.row.best is not None and p.row.best in frame.y]
-    spots = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in good}
+    dot_pixels = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in good}
     keep = report.best.trial if report.best is not None else None
-    drawn = _drop_covered_dots(good, spots, keep=keep, minimize=report.minimize)
-    return _AxisPlot(frame, domain, choices, placed, spots, drawn)
+    drawn = _drop_covered_dots(good, dot_pixels, keep=keep, minimize=report.minimize)
+    return _AxisPlot(frame, domain, choices, placed, dot_pixels, drawn)
 
 
 def _ends_of_next_ranges(report: ReportData, evidence: AxisEvidence) -> list[float]:
@@ -146,73 +157,86 @@ def _draw_next_range(plot: _AxisPlot, evidence: AxisEvidence) -> None:
     if domain is not None and domain.low is not None and domain.high is not None:
         low = domain.low if low is None and high is not None else low
         high = domain.high if high is None and low is not None else high
-    if plot.choices is not None or low is None or high is None:
+    if plot.column_labels is not None or low is None or high is None:
         return
     x = plot.frame.x
     if x.can_represent(low) and x.can_represent(high):
-        width, height = max(x(high) - x(low), 2), plot.frame.bottom - TOP_MARGIN
-        plot.frame.add("rect", "next", x=x(low), y=TOP_MARGIN, width=width, height=height)
+        width, height = max(x(high) - x(low), 2), plot.frame.bottom_px - TOP_MARGIN
+        plot.frame.add_element("rect", "next", x=x(low), y=TOP_MARGIN, width=width, height=height)
 
 
-def _draw_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:
+def _draw_both_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:
     """Draw both axes, and shade the areas outside the declared search range in grey."""
     frame, domain = plot.frame, plot.domain
-    if plot.choices is None and domain is not None and domain.low is not None and domain.high is not None:
+    if plot.column_labels is None and domain is not None and domain.low is not None and domain.high is not None:
         x = frame.x
         start, end = x(domain.low), x(domain.high)
         # A range that was inferred from the trials excludes no value, so no area is shaded.
         declared = name not in report.inferred
-        for a, b in ((x.start, start), (end, x.end)):
+        for a, b in ((x.start_px, start), (end, x.end_px)):
             if b - a > 0.5 and declared:
-                frame.add("rect", "outside", x=a, y=TOP_MARGIN, width=b - a, height=frame.bottom - TOP_MARGIN)
+                frame.add_element(
+                    "rect", "outside", x=a, y=TOP_MARGIN, width=b - a, height=frame.bottom_px - TOP_MARGIN
+                )
         for at in (start, end):
-            frame.line(at, TOP_MARGIN, at, frame.bottom, "bound")
+            frame.add_line(at, TOP_MARGIN, at, frame.bottom_px, "bound")
     extreme = "lowest" if report.minimize else "highest"
-    frame.y_axis(f"{extreme} {report.spec.objective.metric}")
-    if plot.choices is None:
-        frame.x_axis(name)
+    frame.add_y_axis(f"{extreme} {report.spec.objective.metric}")
+    if plot.column_labels is None:
+        frame.add_x_axis(name)
     else:
-        frame.x_columns(plot.choices, name)
+        frame.add_column_axis(plot.column_labels, name)
 
 
 # --- trials ---------------------------------------------------------------------------------------------------------------------
 
 
-def _draw_trials(plot: _AxisPlot, report: ReportData) -> None:
+def _draw_trial_dots(plot: _AxisPlot, report: ReportData) -> None:
     frame = plot.frame
     for cls, comparable in (("pts", True), ("pts cut", False)):
-        dots = [p for p in plot.drawn if p.row.comparable is comparable]
+        dots = [p for p in plot.drawn_trials if p.row.comparable is comparable]
         if dots:
-            frame.add("path", cls, d=dots_path(plot.spots[p.index] for p in dots), data_t=_indices_text(dots))
-    if plot.outside_axis:
-        edge, cls = (frame.y.end + 5, "over") if report.minimize else (frame.y.start - 5, "over low")
-        frame.add(
+            frame.add_element(
+                "path",
+                cls,
+                d=dots_path_data(plot.dot_pixels[p.index] for p in dots),
+                data_t=_indices_of_positions(dots),
+            )
+    if plot.trials_outside_axis:
+        edge, cls = (frame.y.end_px + 5, "over") if report.minimize else (frame.y.start_px - 5, "over low")
+        frame.add_element(
             "path",
             f"pts {cls}",
-            d=dots_path((p.x, edge) for p in plot.outside_axis),
-            data_t=_indices_text(plot.outside_axis),
+            d=dots_path_data((p.x, edge) for p in plot.trials_outside_axis),
+            data_t=_indices_of_positions(plot.trials_outside_axis),
         )
-    if plot.failed:
-        lane = [(p.x, TOP_MARGIN + 7 + jitter_of_index(p.index) * (_FAILED_STRIP_HEIGHT - 14)) for p in plot.failed]
-        frame.line(
-            frame.left, TOP_MARGIN + _FAILED_STRIP_HEIGHT, frame.right, TOP_MARGIN + _FAILED_STRIP_HEIGHT, "lane"
+    if plot.failed_trials:
+        lane = [
+            (p.x, TOP_MARGIN + 7 + dot_jitter(p.index) * (_FAILED_STRIP_HEIGHT_PX - 14)) for p in plot.failed_trials
+        ]
+        frame.add_line(
+            frame.left_px,
+            TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX,
+            frame.right_px,
+            TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX,
+            "lane",
         )
-        frame.text(frame.left - 6, TOP_MARGIN + _FAILED_STRIP_HEIGHT / 2 + 4, "failed", "bad", anchor="end")
-        frame.add("path", "bad pts", d=dots_path(lane), data_t=_indices_text(plot.failed))
-    for p in plot.drawn:
+        frame.add_label(frame.left_px - 6, TOP_MARGIN + _FAILED_STRIP_HEIGHT_PX / 2 + 4, "failed", "bad", anchor="end")
+        frame.add_element("path", "bad pts", d=dots_path_data(lane), data_t=_indices_of_positions(plot.failed_trials))
+    for p in plot.drawn_trials:
         if report.best is not None and p.row.id == report.best.trial:
-            frame.add("circle", "best", cx=plot.spots[p.index][0], cy=plot.spots[p.index][1], r=6.5)
+            frame.add_element("circle", "best", cx=plot.dot_pixels[p.index][0], cy=plot.dot_pixels[p.index][1], r=6.5)
 
 
-def _indices_text(placed: Sequence[_TrialPosition]) -> str:
-    return indices_text([p.index for p in placed])
+def _indices_of_positions(placed: Sequence[_TrialPosition]) -> str:
+    return trial_indices_attribute([p.index for p in placed])
 
 
 def _drop_covered_dots(
-    placed: Sequence[_TrialPosition], spots: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
+    placed: Sequence[_TrialPosition], dot_pixels: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
 ) -> list[_TrialPosition]:
-    """Return at most MAX_DOTS trials to draw: the trial `keep` and, in each cell of a grid over the plot, the best trial."""
-    if len(placed) <= MAX_DOTS:
+    """Return at most MAX_DRAWN_DOTS trials to draw: the trial `keep` and, in each cell of a grid over the plot, the best trial."""
+    if len(placed) <= MAX_DRAWN_DOTS:
         return list(placed)
     sign = 1 if minimize else -1
     ordered = sorted(placed, key=lambda p: (p.row.id != keep, sign * (p.row.best or 0.0), p.index))
@@ -220,9 +244,9 @@ def _drop_covered_dots(
     while True:
         cells: dict[tuple[int, int], _TrialPosition] = {}
         for p in ordered:
-            x, y = spots[p.index]
+            x, y = dot_pixels[p.index]
             cells.setdefault((int(x / size), int(y / size)), p)
-        if len(cells) <= MAX_DOTS:
+        if len(cells) <= MAX_DRAWN_DOTS:
             return sorted(cells.values(), key=lambda p: p.index)
         size *= 1.2
 
@@ -230,19 +254,19 @@ def _drop_covered_dots(
 # --- notes and legend -----------------------------------------------------------------------------------------------------------
 
 
-def _plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Message | str, ...]:
+def _axis_plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Message | str, ...]:
     """Return one sentence for each kind of data that the plot clips or omits."""
     notes: list[Message | str] = []
-    if plot.outside_axis:
-        lie = count(len(plot.outside_axis), "trial lies", "trials lie")
+    if plot.trials_outside_axis:
+        lie = count(len(plot.trials_outside_axis), "trial lies", "trials lie")
         notes.append(
-            f"{lie} outside the vertical axis and {'is' if len(plot.outside_axis) == 1 else 'are'} drawn at its edge."
+            f"{lie} outside the vertical axis and {'is' if len(plot.trials_outside_axis) == 1 else 'are'} drawn at its edge."
         )
-    if len(plot.drawn) < len(plot.spots):
+    if len(plot.drawn_trials) < len(plot.dot_pixels):
         notes.append(
-            f"{len(plot.drawn):,} of {count(len(plot.spots), 'dot')} are drawn; the other dots lie under these."
+            f"{len(plot.drawn_trials):,} of {count(len(plot.dot_pixels), 'dot')} are drawn; the other dots lie under these."
         )
-    shown = {p.index for p in plot.placed}
+    shown = {p.index for p in plot.placed_trials}
     ended = [i for i, r in enumerate(report.figures.trials) if r.feasible or r.failed]
     if missing := sum(i not in shown for i in ended):
         have = count(missing, "trial has", "trials have")
@@ -250,26 +274,26 @@ def _plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Message
     return tuple(notes)
 
 
-def _plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlot, own: bool) -> tuple[Key, ...]:
-    keys, rows, named = [], [p.row for p in plot.placed], set(evidence.trials)
+def _axis_plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlot, own: bool) -> tuple[Key, ...]:
+    keys, rows, named = [], [p.row for p in plot.placed_trials], set(evidence.trials)
     if any(r.feasible and r.comparable for r in rows):
         keys.append(Key("k-dot", "trial"))
-    if any(not p.row.comparable for p in plot.drawn):
+    if any(not p.row.comparable for p in plot.drawn_trials):
         keys.append(Key("k-cut", "stopped early: its result at full length is unknown"))
     if any(r.id in named and r.feasible for r in rows):
         keys.append(Key("k-hot", "trials that the finding is about"))
     if any(report.best is not None and r.id == report.best.trial for r in rows):
         keys.append(Key("k-best", "best trial"))
-    if plot.outside_axis:
+    if plot.trials_outside_axis:
         keys.append(Key("k-over", "outside the axis"))
-    if plot.failed:
+    if plot.failed_trials:
         keys.append(Key("k-bad", "failed"))
-    if plot.choices is None and plot.domain is not None and plot.domain.numeric:
+    if plot.column_labels is None and plot.domain is not None and plot.domain.numeric:
         inferred = evidence.parameter in report.inferred
         keys.append(Key("k-bound", "range of the trials (none declared)" if inferred else "searched range"))
         if not inferred:
             keys.append(Key("k-outside", "not searched"))
-    if plot.choices is None and (evidence.next_low is not None or evidence.next_high is not None):
+    if plot.column_labels is None and (evidence.next_low is not None or evidence.next_high is not None):
         # The next study may search another range than the finding proposes: the proposal may be deferred, or merged with that
         # of another finding.
         keys.append(Key("k-next", "next range" if own else "proposed range"))

@@ -14,26 +14,26 @@ from advisor.model.evidence import CurveEvidence, Line, Mark
 from advisor.model.message import Message, Name, say
 from advisor.model.space import FloatArray
 from advisor.model.words import clean, count, number, shorten
-from advisor.report.figures.svg import RIGHT_EDGE, TOP_MARGIN, Figure, Frame, Key, px_text, text_width
+from advisor.report.figures.svg import PLOT_RIGHT_EDGE, TOP_MARGIN, Figure, Frame, Key, label_width_px, px_text
 from advisor.report.model import ReportData
-from advisor.report.plot_data.model import CurveSet, TrialCurve
-from advisor.report.plot_data.scale import Limits, Scale, curve_axis_limits, widened_if_near
+from advisor.report.plot_data.model import MetricCurveSet, TrialCurve
+from advisor.report.plot_data.scale import AxisLimits, Scale, curve_axis_limits, limits_widened_if_near
 
-MAX_COLOURS = 5
+MAX_CURVE_COLOURS = 5
 """Maximum number of curve colours; readers could not tell more colours apart. Further curves reuse these colours with dashed
 lines."""
 
-MAX_CURVES = 10
+MAX_TRIALS_PER_PLOT = 10
 
-_MAX_LINE_ERROR_PX = 0.25
+_MAX_CURVE_ERROR_PX = 0.25
 """Maximum distance in pixels between a point that the path omits and the drawn line."""
-_MIN_ROUGH_JUMP_PX = 1.0
+_MIN_ROUGH_CURVE_JUMP_PX = 1.0
 """A curve counts as rough if the median vertical jump between successive points is at least this many pixels. If a rough curve
 also has more points than pixel columns, only its peaks are drawn."""
-_COLUMN_WIDTH_PX = 6.0
+_ROUGH_CURVE_COLUMN_PX = 6.0
 """Width in pixels of the columns in which only the minimum and maximum of a rough curve are drawn; four times the line width."""
 
-_MetricCurves = tuple[CurveSet, list[TrialCurve]]
+_MetricCurves = tuple[MetricCurveSet, list[TrialCurve]]
 """A metric's curves of all shown trials, and the curves to draw in one figure."""
 
 
@@ -42,30 +42,30 @@ class _DrawnCurve:
     """A drawn curve with its colour and dash pattern."""
 
     curve: TrialCurve
-    colour: int
-    dash: int
+    colour_index: int
+    dash_index: int
     values: FloatArray
 
 
-def curve_figures(report: ReportData, evidence: CurveEvidence, *, late: bool = False) -> list[Figure]:
+def training_curve_figures(report: ReportData, evidence: CurveEvidence, *, late: bool = False) -> list[Figure]:
     """Draw the curves of `evidence` in one plot, or in one plot per metric if the metrics cannot share an axis.
 
     late: whether to fit the vertical axis only to the last three quarters of each curve.
     """
     sets = [s for m in evidence.metrics for s in report.figures.curves if s.metric == m]
-    trials = list(dict.fromkeys(evidence.trials))[:MAX_CURVES]
+    trials = list(dict.fromkeys(evidence.trials))[:MAX_TRIALS_PER_PLOT]
     panels = [(s, [c for t in trials for c in s.curves if c.trial == t]) for s in sets]
     panels = [(s, curves) for s, curves in panels if curves]
-    together = len(panels) == 2 and len(trials) <= MAX_COLOURS and _can_share_axis(panels)
+    together = len(panels) == 2 and len(trials) <= MAX_CURVE_COLOURS and _can_share_vertical_axis(panels)
     groups = [panels] if together else [[panel] for panel in panels]
     figures = []
     for i, group in enumerate(groups):
         same = say("{metric} of the same trials.", metric=Name(group[0][0].metric))
-        figures.append(_draw_figure(report, group, evidence, trials, evidence.caption if i == 0 else same, late))
+        figures.append(_draw_curve_plot(report, group, evidence, trials, evidence.caption if i == 0 else same, late))
     return figures
 
 
-def _can_share_axis(panels: Sequence[_MetricCurves]) -> bool:
+def _can_share_vertical_axis(panels: Sequence[_MetricCurves]) -> bool:
     """Return whether the metrics can share one vertical axis: the names denote the same quantity, and no curve would look flat
     on this axis."""
     if len({re.split(r"[^a-z0-9]+", s.metric.lower())[-1] for s, _ in panels}) > 1:
@@ -86,7 +86,7 @@ def _values_with_nan(curve: TrialCurve) -> FloatArray:
     return np.array([math.nan if v is None else v for v in curve.values], dtype=np.float64)
 
 
-def _draw_figure(
+def _draw_curve_plot(
     report: ReportData,
     group: Sequence[_MetricCurves],
     evidence: CurveEvidence,
@@ -96,39 +96,42 @@ def _draw_figure(
 ) -> Figure:
     rows = report.figures.by_id
     order = {t: i for i, t in enumerate(t for t in trials if any(c.trial == t for _, curves in group for c in curves))}
-    drawn = _drawn_curves(group, order)
+    drawn = _assign_curve_styles(group, order)
     steady = [d.values for d in drawn if d.curve.trial in rows and rows[d.curve.trial].feasible]
     if late:
         steady = [values[len(values) // 4 :] for values in steady]
-    limits = widened_if_near(
+    limits = limits_widened_if_near(
         curve_axis_limits(steady, [d.values for d in drawn]), [line.value for line in evidence.lines]
     )
     if evidence.shares:
-        limits = Limits(0.0, 1.0, log=False)
+        limits = AxisLimits(0.0, 1.0, log=False)
     frame = Frame()
-    frame.fit_y(limits)
-    frame.x = _step_scale([d.curve for d in drawn], group[0][0].scale, frame.left)
-    frame.y_axis(" and ".join(s.metric for s, _ in group))
-    frame.x_axis("step")
+    frame.fit_y_axis(limits)
+    frame.x = _step_axis_scale([d.curve for d in drawn], group[0][0].scale, frame.left_px)
+    frame.add_y_axis(" and ".join(s.metric for s, _ in group))
+    frame.add_x_axis("step")
     for d in reversed(drawn):
-        path = curve_path(d.curve.steps, d.curve.values, frame.x, frame.y)
+        path = curve_path_data(d.curve.steps, d.curve.values, frame.x, frame.y)
         index = str(report.figures.index.get(d.curve.trial, ""))
-        frame.add("path", f"crv s{d.colour} d{d.dash}", d=path, data_t=index)
-    _draw_lines(frame, evidence.lines)
-    _draw_marks(frame, evidence.marks, drawn)
+        frame.add_element("path", f"crv s{d.colour_index} d{d.dash_index}", d=path, data_t=index)
+    _draw_reference_lines(frame, evidence.lines)
+    _draw_curve_marks(frame, evidence.marks, drawn)
     metrics = " and ".join(clean(s.metric) for s, _ in group)
-    svg = frame.render(f"{metrics} over training steps of {count(len(order), 'trial')}")
-    notes: tuple[Message | str, ...] = (*_clipping_notes(limits, drawn), *_omission_notes(group, evidence, trials))
+    svg = frame.render_svg(f"{metrics} over training steps of {count(len(order), 'trial')}")
+    notes: tuple[Message | str, ...] = (
+        *_clipped_value_notes(limits, drawn),
+        *_omitted_curve_notes(group, evidence, trials),
+    )
     return Figure(svg=svg, caption=caption, legend=_curve_legend(report, group, order), notes=notes)
 
 
-def _drawn_curves(group: Sequence[_MetricCurves], order: Mapping[str, int]) -> list[_DrawnCurve]:
+def _assign_curve_styles(group: Sequence[_MetricCurves], order: Mapping[str, int]) -> list[_DrawnCurve]:
     """Return the curves with their colours and dash patterns. order: each trial's position in the legend."""
     return [
         _DrawnCurve(
             c,
-            order[c.trial] % MAX_COLOURS,
-            panel if len(group) > 1 else order[c.trial] // MAX_COLOURS,
+            order[c.trial] % MAX_CURVE_COLOURS,
+            panel if len(group) > 1 else order[c.trial] // MAX_CURVE_COLOURS,
             _values_with_nan(c),
         )
         for panel, (_, curves) in enumerate(group)
@@ -143,14 +146,20 @@ def _curve_legend(report: ReportData, group: Sequence[_MetricCurves], order: dic
     dashes = [clean(s.metric) for s, _ in group] if two else []
     return (
         *(
-            Key(f"k-crv s{i % MAX_COLOURS} d{0 if two else i // MAX_COLOURS}", shorten(names[t], 28), names[t])
+            Key(
+                f"k-crv s{i % MAX_CURVE_COLOURS} d{0 if two else i // MAX_CURVE_COLOURS}",
+                shorten(names[t], 28),
+                names[t],
+            )
             for t, i in order.items()
         ),
         *(Key(f"k-crv d{i}", shorten(metric, 28), metric) for i, metric in enumerate(dashes)),
     )
 
 
-def _omission_notes(group: Sequence[_MetricCurves], evidence: CurveEvidence, trials: Sequence[str]) -> list[Message]:
+def _omitted_curve_notes(
+    group: Sequence[_MetricCurves], evidence: CurveEvidence, trials: Sequence[str]
+) -> list[Message]:
     notes = []
     if (total := len(set(evidence.trials))) > len(trials):
         notes.append(say("The first {drawn} of {total} trials are drawn.", drawn=len(trials), total=total))
@@ -161,46 +170,46 @@ def _omission_notes(group: Sequence[_MetricCurves], evidence: CurveEvidence, tri
     return notes
 
 
-def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
+def _step_axis_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
     last = max(c.steps[-1] for c in curves)
     if kind == "log":
         first = min((s for c in curves for s in c.steps[:8] if s > 0), default=1)
-        return Scale(float(first), float(max(last, first + 1)), left, RIGHT_EDGE, log=True)
+        return Scale(float(first), float(max(last, first + 1)), left, PLOT_RIGHT_EDGE, log=True)
     first = min(c.steps[0] for c in curves)
     # The step axis starts at step 0 unless the first logged step would then lie in the second half of the axis.
     low = 0.0 if first <= last / 2 else float(first)
     room = max(1.0, 1e-6 * abs(low))  # the margin is relative, because adding 1 to a huge float has no effect
-    return Scale(low, max(float(last), low + room), left, RIGHT_EDGE)
+    return Scale(low, max(float(last), low + room), left, PLOT_RIGHT_EDGE)
 
 
-def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
+def curve_path_data(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
     """Return SVG path data of the curve. The path has gaps at non-finite values and while the curve stays outside the plot.
 
     Points on the line between their neighbours are omitted, so a smooth curve needs few points. Peaks of the drawn curve are
-    lower by at most `_MAX_LINE_ERROR_PX`.
+    lower by at most `_MAX_CURVE_ERROR_PX`.
     """
     parts: list[str] = []
-    for piece in _split_at_gaps(steps, values, x, y):
-        rough = _is_rough(piece)
+    for piece in _split_curve_at_gaps(steps, values, x, y):
+        rough = _is_rough_curve(piece)
         # In a rough curve, tenths of a pixel and the points between the peaks are invisible.
         unit = 1 if rough else 10
-        points = _without_points_on_lines(_column_extremes(piece) if rough else piece)
+        points = _drop_points_on_lines(_pixel_column_extremes(piece) if rough else piece)
         places = [(round(px * unit), round(py * unit)) for px, py in points]
         parts.append(f"M{px_text(places[0][0] / unit)} {px_text(places[0][1] / unit)}")
         moves = [(bx - ax, by - ay) for (ax, ay), (bx, by) in pairwise(places) if (ax, ay) != (bx, by)]
         for dx, dy in moves:
             if dx == 0:
-                parts.append(f"v{_pixel_text(dy / unit)}")
+                parts.append(f"v{_pixel_offset_text(dy / unit)}")
             elif dy == 0:
-                parts.append(f"h{_pixel_text(dx / unit)}")
+                parts.append(f"h{_pixel_offset_text(dx / unit)}")
             else:
-                parts.append(f"l{_pixel_text(dx / unit)}{'' if dy < 0 else ' '}{_pixel_text(dy / unit)}")
+                parts.append(f"l{_pixel_offset_text(dx / unit)}{'' if dy < 0 else ' '}{_pixel_offset_text(dy / unit)}")
         if not moves:  # draw an isolated point as a dot
             parts.append("h0")
     return "".join(parts)
 
 
-def _split_at_gaps(
+def _split_curve_at_gaps(
     steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
 ) -> Iterator[list[tuple[float, float]]]:
     """Yield the pixel coordinates of each part of the curve between two gaps. A part may cross the edge of the plot but never
@@ -221,24 +230,24 @@ def _split_at_gaps(
         yield piece
 
 
-def _is_rough(piece: Sequence[tuple[float, float]]) -> bool:
+def _is_rough_curve(piece: Sequence[tuple[float, float]]) -> bool:
     """Return whether the curve is rough: it has more points than pixel columns, and large jumps between points."""
-    dense = piece[-1][0] - piece[0][0] < _COLUMN_WIDTH_PX * (len(piece) - 1)
-    return dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _MIN_ROUGH_JUMP_PX
+    dense = piece[-1][0] - piece[0][0] < _ROUGH_CURVE_COLUMN_PX * (len(piece) - 1)
+    return dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _MIN_ROUGH_CURVE_JUMP_PX
 
 
-def _column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _pixel_column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the curve's first point, its last point, and the highest and lowest point in each pixel column."""
     peaks = {0, len(piece) - 1}
-    columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _COLUMN_WIDTH_PX)
+    columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _ROUGH_CURVE_COLUMN_PX)
     for _, column in columns:
         inside = list(column)
         peaks |= {min(inside, key=lambda i: piece[i][1]), max(inside, key=lambda i: piece[i][1])}
     return [piece[i] for i in sorted(peaks)]
 
 
-def _without_points_on_lines(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the curve without the points within `_MAX_LINE_ERROR_PX` of the line between their neighbours.
+def _drop_points_on_lines(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the curve without the points within `_MAX_CURVE_ERROR_PX` of the line between their neighbours.
 
     The x coordinates of the points must not decrease.
     """
@@ -252,53 +261,53 @@ def _without_points_on_lines(piece: Sequence[tuple[float, float]]) -> list[tuple
                 points.append(last)
             gap, low, high = x - points[-1][0], -math.inf, math.inf
         if gap > 0:
-            low = max(low, (y - _MAX_LINE_ERROR_PX - points[-1][1]) / gap)
-            high = min(high, (y + _MAX_LINE_ERROR_PX - points[-1][1]) / gap)
+            low = max(low, (y - _MAX_CURVE_ERROR_PX - points[-1][1]) / gap)
+            high = min(high, (y + _MAX_CURVE_ERROR_PX - points[-1][1]) / gap)
         last = (x, y)
     return [*points, last] if last != points[-1] else points
 
 
-def _pixel_text(pixels: float) -> str:
+def _pixel_offset_text(pixels: float) -> str:
     text = px_text(pixels)
     return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
 
 
-def _draw_lines(frame: Frame, lines: Sequence[Line]) -> None:
+def _draw_reference_lines(frame: Frame, lines: Sequence[Line]) -> None:
     edge = math.inf
     for line in sorted(lines, key=lambda line: line.value):
         if line.value in frame.y:
             at = frame.y(line.value)
-            frame.line(frame.left, at, frame.right, at, "mark")
+            frame.add_line(frame.left_px, at, frame.right_px, at, "mark")
             edge = min(at - 4, edge - 13) if at - 4 > TOP_MARGIN + 8 else at + 13
-            frame.text(frame.left + 4, edge, shorten(line.label, 60), "halo", title=line.label)
+            frame.add_label(frame.left_px + 4, edge, shorten(line.label, 60), "halo", title=line.label)
 
 
-def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_DrawnCurve]) -> None:
+def _draw_curve_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_DrawnCurve]) -> None:
     """For each mark, draw a ring on the curve, and the mark's label if it does not overlap others. If several marks have the
     same label, the label is drawn once."""
     written: set[str] = set()
     boxes: list[tuple[float, float]] = []  # (left end, baseline) of each label that was drawn already
     for mark in marks:
-        spot = _mark_position(frame, mark, drawn)
+        spot = _position_of_mark(frame, mark, drawn)
         if spot is None:
             continue
         (x, y), colour = spot
         label = shorten(mark.label, 40)
-        frame.add("circle", f"spot s{colour}", cx=x, cy=y, r=5)
+        frame.add_element("circle", f"spot s{colour}", cx=x, cy=y, r=5)
         if label in written:
             continue
-        width = text_width(label)
-        right = x + 8 + width > RIGHT_EDGE
+        width = label_width_px(label)
+        right = x + 8 + width > PLOT_RIGHT_EDGE
         left = x - 8 - width if right else x + 8
         rows = [row for row in (y - 8, y + 16, y - 22, y + 30) if row > TOP_MARGIN + 8]
         free = [row for row in rows if all(abs(row - r) > 12 or abs(left - at) > width + 6 for at, r in boxes)]
         if free:
             written.add(label)
             boxes.append((left, free[0]))
-            frame.text(x - 8 if right else x + 8, free[0], label, "halo", "end" if right else "start", mark.label)
+            frame.add_label(x - 8 if right else x + 8, free[0], label, "halo", "end" if right else "start", mark.label)
 
 
-def _mark_position(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) -> tuple[tuple[float, float], int] | None:
+def _position_of_mark(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) -> tuple[tuple[float, float], int] | None:
     """Return the pixel of a mark on the first drawn curve of its trial, and the index of that curve's colour. Return None if
     the mark lies on no drawn curve."""
     for d in drawn:
@@ -310,11 +319,11 @@ def _mark_position(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) -> tu
         if visible:
             i = min(visible, key=lambda i: abs(d.curve.steps[i] - mark.step))
             step = mark.step if frame.x.can_represent(mark.step) else frame.x.low
-            return (frame.x(step), frame.y(float(d.values[i]))), d.colour
+            return (frame.x(step), frame.y(float(d.values[i]))), d.colour_index
     return None
 
 
-def _clipping_notes(limits: Limits, drawn: Sequence[_DrawnCurve]) -> list[str]:
+def _clipped_value_notes(limits: AxisLimits, drawn: Sequence[_DrawnCurve]) -> list[str]:
     values = np.concatenate([d.values for d in drawn])
     finite = values[np.isfinite(values)]
     notes = []

@@ -8,25 +8,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advisor.model.message import Message, Name, Objective, listed, p_value, say
+from advisor.model.message import Message, Name, Objective, list_message, p_value_text, say
 from advisor.model.words import clean
-from advisor.report.figures.positions import position_in_columns, position_on_scale
-from advisor.report.figures.svg import Figure, Frame, Key, bar_path, dots_path, px_text
+from advisor.report.figures.positions import column_position_function, scale_position_function
+from advisor.report.figures.svg import Figure, Frame, Key, bar_path_data, dots_path_data, px_text
 from advisor.report.model import ReportData
-from advisor.report.plot_data.model import Isolation, Slice
-from advisor.report.plot_data.scale import limits_of_values, objective_limits, widened_limits
+from advisor.report.plot_data.model import IsolationPlot, IsolationSlice
+from advisor.report.plot_data.scale import axis_limits_of_values, objective_axis_limits, widened_axis_limits
 
-MAX_RARE_P = 0.05
+MAX_SLICE_P_VALUE = 0.05
 """Maximum p-value at which a difference between slices of a hyperparameter's values counts as more than chance. The p-value is
 adjusted for the number of hyperparameters."""
-_MIN_SLICE_WIDTH = 8.0
+_MIN_SLICE_WIDTH_PX = 8.0
 """Minimum width in pixels of a drawn slice of the hyperparameter's range."""
-_MAX_BOX_WIDTH = 10.0
+_MAX_BOX_WIDTH_PX = 10.0
 """Maximum width in pixels of the box that shows how much a slice's best result varies by chance. A narrow box leaves the trials
 visible."""
 
 
-def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
+def isolation_plot_figure(report: ReportData, isolation: IsolationPlot) -> Figure:
     """Draw all trials as faint dots and the best trial of each slice as a strong dot.
 
     A line across each slice shows the median of the best result of n random trials, and a narrow box shows how much this best
@@ -36,37 +36,39 @@ def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
     known = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
     visible = [v for s in isolation.slices for v in (s.value, s.quantiles[1]) if v is not None]
     frame = Frame()
-    frame.fit_y(widened_limits(objective_limits(known, minimize=report.minimize), visible))
+    frame.fit_y_axis(widened_axis_limits(objective_axis_limits(known, minimize=report.minimize), visible))
     better = "lower" if objective.direction == "minimize" else "higher"
-    frame.y_axis(f"best {objective.metric}, {better} is better")
-    numeric = _draw_x_axis(frame, report, isolation)
-    place = _trial_positions(frame, report, isolation, numeric=numeric)
+    frame.add_y_axis(f"best {objective.metric}, {better} is better")
+    numeric = _draw_horizontal_axis(frame, report, isolation)
+    place = _trial_pixel_positions(frame, report, isolation, numeric=numeric)
     best = [report.figures.index[s.best] for s in isolation.slices if s.best is not None and s.value is not None]
     others = [spot for index, spot in place.items() if index not in best]
     if others:
-        frame.add("path", "all", d=dots_path(others))
+        frame.add_element("path", "all", d=dots_path_data(others))
     ranges = isolation.drawn > 1  # the result of a single trial per slice is no evidence about the slice
     if ranges:
-        _draw_ranges(frame, report, isolation, numeric=numeric)
+        _draw_slice_results(frame, report, isolation, numeric=numeric)
     leaders = {index: place[index] for index in best if index in place}
     if leaders:
-        frame.add("path", "pts lead", d=dots_path(leaders.values()), data_t=" ".join(map(str, leaders)))
+        frame.add_element("path", "pts lead", d=dots_path_data(leaders.values()), data_t=" ".join(map(str, leaders)))
     legend = (
         Key("k-lead", "best trial"),
         *((Key("k-all", "other trials"),) if others else ()),
         *((Key("k-iso", f"median best of {isolation.drawn:,}"), Key("k-box", "5 to 95 % by chance")) if ranges else ()),
     )
-    svg = frame.render(f"Best {clean(objective.metric)} for each {clean(isolation.parameter)}")
-    return Figure(svg=svg, caption=_isolation_caption(isolation, minimize=report.minimize), legend=legend)
+    svg = frame.render_svg(f"Best {clean(objective.metric)} for each {clean(isolation.parameter)}")
+    return Figure(svg=svg, caption=_isolation_plot_caption(isolation, minimize=report.minimize), legend=legend)
 
 
-def _trial_positions(
-    frame: Frame, report: ReportData, isolation: Isolation, *, numeric: bool
+def _trial_pixel_positions(
+    frame: Frame, report: ReportData, isolation: IsolationPlot, *, numeric: bool
 ) -> dict[int, tuple[float, float]]:
     """Return the pixel position, by trial index, of each trial whose result lies within the vertical axis."""
     rows, name = report.figures.trials, isolation.parameter
     position = (
-        position_on_scale(frame.x) if numeric else position_in_columns(frame, [s.label for s in isolation.slices])
+        scale_position_function(frame.x)
+        if numeric
+        else column_position_function(frame, [s.label for s in isolation.slices])
     )
     visible = (
         (i, r) for i, r in enumerate(rows) if r.feasible and r.comparable and r.best is not None and r.best in frame.y
@@ -74,34 +76,36 @@ def _trial_positions(
     return {i: (x, frame.y(r.best or 0.0)) for i, r in visible if (x := position(i, r.params.get(name))) is not None}
 
 
-def _draw_ranges(frame: Frame, report: ReportData, isolation: Isolation, *, numeric: bool) -> None:
+def _draw_slice_results(frame: Frame, report: ReportData, isolation: IsolationPlot, *, numeric: bool) -> None:
     """For each slice, draw the median best result as a line, and the range from 5 to 95 % of the best result over random draws
     as a narrow box."""
-    bad = frame.y.end if report.minimize else frame.y.start
+    bad = frame.y.end_px if report.minimize else frame.y.start_px
     boxes, medians = "", ""
     for i, part in enumerate(isolation.slices):
-        start, end = _slice_ends(frame, part, i, len(isolation.slices), numeric=numeric)
+        start, end = _slice_ends_px(frame, part, i, len(isolation.slices), numeric=numeric)
         five, half, ninety_five = (bad if v is None else frame.y(v) for v in part.quantiles)
-        width = min(end - start, _MAX_BOX_WIDTH)
-        boxes += bar_path((start + end - width) / 2, min(five, ninety_five), width, max(abs(ninety_five - five), 1))
+        width = min(end - start, _MAX_BOX_WIDTH_PX)
+        boxes += bar_path_data(
+            (start + end - width) / 2, min(five, ninety_five), width, max(abs(ninety_five - five), 1)
+        )
         medians += f"M{px_text(start)} {px_text(half)}h{px_text(end - start)}"
-    frame.add("path", "box", d=boxes)
-    frame.add("path", "iso", d=medians)
+    frame.add_element("path", "box", d=boxes)
+    frame.add_element("path", "iso", d=medians)
 
 
-def _draw_x_axis(frame: Frame, report: ReportData, isolation: Isolation) -> bool:
+def _draw_horizontal_axis(frame: Frame, report: ReportData, isolation: IsolationPlot) -> bool:
     """Draw the horizontal axis: a scale for numbers, columns for choices. Return True if the axis is a scale for numbers."""
     parameter = report.spec.parameters.get(isolation.parameter)
     ends = [v for s in isolation.slices for v in (s.low, s.high) if v is not None]
     if ends and parameter is not None:
-        frame.fit_x(limits_of_values(ends, parameter.scale))
-        frame.x_axis(isolation.parameter)
+        frame.fit_x_axis(axis_limits_of_values(ends, parameter.scale))
+        frame.add_x_axis(isolation.parameter)
         return True
-    frame.x_columns([s.label for s in isolation.slices], isolation.parameter)
+    frame.add_column_axis([s.label for s in isolation.slices], isolation.parameter)
     return False
 
 
-def _slice_ends(frame: Frame, part: Slice, i: int, total: int, *, numeric: bool) -> tuple[float, float]:
+def _slice_ends_px(frame: Frame, part: IsolationSlice, i: int, total: int, *, numeric: bool) -> tuple[float, float]:
     """Return the left and right end of the slice in pixels."""
     if (
         numeric
@@ -110,16 +114,16 @@ def _slice_ends(frame: Frame, part: Slice, i: int, total: int, *, numeric: bool)
         and all(map(frame.x.can_represent, (part.low, part.high)))
     ):
         start, end = frame.x(part.low), frame.x(part.high)
-        if end - start >= _MIN_SLICE_WIDTH:
+        if end - start >= _MIN_SLICE_WIDTH_PX:
             return start, end
-        middle, half = (start + end) / 2, _MIN_SLICE_WIDTH / 2
+        middle, half = (start + end) / 2, _MIN_SLICE_WIDTH_PX / 2
     else:
         width = frame.column_width(total)
-        middle, half = frame.left + (i + 0.5) * width, min(0.3 * width, 30)
+        middle, half = frame.left_px + (i + 0.5) * width, min(0.3 * width, 30)
     return middle - half, middle + half
 
 
-def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
+def _isolation_plot_caption(isolation: IsolationPlot, *, minimize: bool) -> Message:
     """Return a caption that compares the best and the worst slice and states whether chance explains the difference."""
     name, sign = Name(isolation.parameter), 1 if minimize else -1
     medians = [(s, s.quantiles[1]) for s in isolation.slices]
@@ -154,12 +158,12 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
         best_label=Name(best_label),
         worst=Objective(worst),
         worst_label=Name(worst_label),
-        chance=_chance(isolation),
+        chance=_chance_sentence(isolation),
         failing=failing,
     )
 
 
-def _failing_slice_sentence(failed: Sequence[Slice]) -> Message | str:
+def _failing_slice_sentence(failed: Sequence[IsolationSlice]) -> Message | str:
     """Return a sentence about the first slice with mostly failed trials; "" if there is no such slice."""
     if not failed:
         return ""
@@ -167,16 +171,16 @@ def _failing_slice_sentence(failed: Sequence[Slice]) -> Message | str:
     return say(f" {whole}", label=Name(failed[0].label))
 
 
-def _chance(isolation: Isolation) -> Message:
+def _chance_sentence(isolation: IsolationPlot) -> Message:
     """Return a sentence on whether chance or other hyperparameters can explain the difference between the best and the worst
     slice."""
-    p = p_value(isolation.p)
-    if isolation.p > MAX_RARE_P:
+    p = p_value_text(isolation.p)
+    if isolation.p > MAX_SLICE_P_VALUE:
         return say("Chance alone can explain such a difference ({p}).", p=p)
     if not isolation.differ:
         return say("A difference this large is rare by chance ({p}).", p=p)
     return say(
         "A difference this large is rare by chance ({p}), but the two groups also differ in {others}.",
         p=p,
-        others=listed([Name(n) for n in isolation.differ]),
+        others=list_message([Name(n) for n in isolation.differ]),
     )

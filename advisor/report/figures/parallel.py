@@ -11,85 +11,88 @@ import numpy as np
 from advisor.model.message import Message, Name, say
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter
-from advisor.model.words import count, count_best, setting, shorten
-from advisor.report.figures.positions import choice_labels, position_on_scale
+from advisor.model.words import best_trials_phrase, count, setting, shorten
+from advisor.report.figures.positions import choice_labels, scale_position_function
 from advisor.report.figures.svg import FIGURE_WIDTH, Figure, Frame, Key, px_text
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.plot_data.scale import Limits, limits_of_values, objective_limits
+from advisor.report.plot_data.scale import AxisLimits, axis_limits_of_values, objective_axis_limits
 
-MAX_AXES = 9
+MAX_PARAMETER_AXES = 9
 """Maximum number of hyperparameters in the figure; the least important ones are omitted."""
-MAX_AGREEMENT_CHANCE = 0.05
-"""Maximum probability of agreement by chance at which the caption names the hyperparameter on which the best trials agree most."""
-MAX_LINES = 300
+MAX_AGREEMENT_P_VALUE = 0.05
+"""Maximum probability that chance alone lets the best trials agree as closely on any hyperparameter, at which the caption names
+the hyperparameter on which they agree most."""
+MAX_TRIAL_LINES = 300
 """Maximum number of lines in the figure.
 
 If a study has more trials, at most 1/8 of the lines show the best tenth of the trials, 1/4 show failed trials and 1/2 show all
 other trials. Within each of these groups, the drawn trials are evenly spaced by rank.
 """
-BEST_SHARE = 0.1
+BEST_TRIALS_FRACTION = 0.1
 """Fraction of trials that are highlighted as the best, among the trials with a result."""
 MIN_ENDED_TRIALS = 3
 
 _TOP_MARGIN, _BOTTOM_MARGIN = 44.0, 22.0
 _LEFT_EDGE, _RIGHT_EDGE = 34.0, FIGURE_WIDTH - 34.0
 
-_HeightOnAxis = Callable[[TrialRow], float | None]
+_AxisHeightFunction = Callable[[TrialRow], float | None]
 """Function from a trial to the pixel height at which its line crosses the axis; None if the trial has no value on this axis."""
 
 
-def parallel_figure(report: ReportData) -> Figure | None:
+def parallel_coordinates_figure(report: ReportData) -> Figure | None:
     """Draw the parallel coordinates of all trials. Return None if there are fewer than two hyperparameters or fewer than
     MIN_ENDED_TRIALS ended trials."""
-    names = _drawn_parameters(report)
+    names = _parameters_to_draw(report)
     ranked, failed = report.ranked, [(i, r) for i, r in enumerate(report.figures.trials) if r.failed]
     total = len(ranked) + len(failed)
     if len(names) < 2 or total < MIN_ENDED_TRIALS:
         return None
     frame = Frame()
     places = [float(round(_LEFT_EDGE + i * (_RIGHT_EDGE - _LEFT_EDGE) / len(names))) for i in range(len(names) + 1)]
-    axes = [_parameter_axis(frame, report, n, places[i], raised=i % 2 == 1) for i, n in enumerate(names)]
-    axes.append(_objective_axis(frame, report, ranked, places[-1], raised=len(names) % 2 == 1))
+    axes = [_draw_parameter_axis(frame, report, n, places[i], raised=i % 2 == 1) for i, n in enumerate(names)]
+    axes.append(_draw_objective_axis(frame, report, ranked, places[-1], raised=len(names) % 2 == 1))
     # The trials' lines are drawn first, so that the axes and their labels cover these lines.
-    above, frame.parts = frame.parts, []
-    top = max(math.ceil(BEST_SHARE * len(ranked)), 1)
+    above, frame.svg_elements = frame.svg_elements, []
+    top = max(math.ceil(BEST_TRIALS_FRACTION * len(ranked)), 1)
     kinds = (("pc bad", failed, 4), ("pc", ranked[top:][::-1], 2), ("pc top", ranked[:top][::-1], 8))
     shown = 0
     for cls, rows, part in kinds:
-        chosen = _evenly_spaced_rows(rows, len(rows) if total <= MAX_LINES else MAX_LINES // part)
+        chosen = _evenly_spaced_trials(rows, len(rows) if total <= MAX_TRIAL_LINES else MAX_TRIAL_LINES // part)
         shown += len(chosen)
-        lines = {i: _line_path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)]) for i, row in chosen}
-        start = len(frame.parts)
+        lines = {
+            i: _trial_line_path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)]) for i, row in chosen
+        }
+        start = len(frame.svg_elements)
         for line in filter(None, lines.values()):
-            frame.add("path", "", d=line)
+            frame.add_element("path", "", d=line)
         if any(lines.values()):
-            frame.group(start, data_t=" ".join(str(i) for i, line in lines.items() if line), **{"class": cls})
-    frame.parts += above
+            frame.group_elements(start, data_t=" ".join(str(i) for i, line in lines.items() if line), **{"class": cls})
+    frame.svg_elements += above
     notes = [f"{shown:,} of {count(total, 'trial')} are drawn, evenly spaced by rank."] if shown < total else []
     if len(report.spec.searched) > len(names):
         which = f"{len(names)}" if report.figures.importances is None else f"The {len(names)} most important"
         notes.append(f"{which} of {len(report.spec.searched)} hyperparameters are drawn.")
-    legend = [Key("k-pc top", count_best(top)), Key("k-pc", "other trials")]
+    legend = [Key("k-pc top", best_trials_phrase(top)), Key("k-pc", "other trials")]
     legend += [Key("k-pc bad", "failed")] if failed else []
-    svg = frame.render("The hyperparameters and the result of every trial")
-    return Figure(svg, _parallel_caption(report, ranked[:top], names), tuple(legend), tuple(notes))
+    svg = frame.render_svg("The hyperparameters and the result of every trial")
+    return Figure(svg, _parallel_coordinates_caption(report, ranked[:top], names), tuple(legend), tuple(notes))
 
 
 _IndexedTrial = tuple[int, TrialRow]
 
 
-def _drawn_parameters(report: ReportData) -> list[str]:
+def _parameters_to_draw(report: ReportData) -> list[str]:
     """Return the names of the hyperparameters to draw, in the same order as in the study's spec."""
     names = list(report.spec.searched)
-    if len(names) <= MAX_AXES or report.figures.importances is None:
-        return names[:MAX_AXES]
+    if len(names) <= MAX_PARAMETER_AXES or report.figures.importances is None:
+        return names[:MAX_PARAMETER_AXES]
     share = {s.parameters[0]: s.share for s in report.figures.importances.each}
-    top = sorted(names, key=lambda n: -share.get(n, 0.0))[:MAX_AXES]
+    top = sorted(names, key=lambda n: -share.get(n, 0.0))[:MAX_PARAMETER_AXES]
     return [n for n in names if n in top]
 
 
-def _evenly_spaced_rows(rows: Sequence[_IndexedTrial], limit: int) -> Sequence[_IndexedTrial]:
+def _evenly_spaced_trials(rows: Sequence[_IndexedTrial], limit: int) -> Sequence[_IndexedTrial]:
     """Return at most `limit` evenly spaced rows, including the first and the last row."""
     if len(rows) <= limit:
         return rows
@@ -99,52 +102,54 @@ def _evenly_spaced_rows(rows: Sequence[_IndexedTrial], limit: int) -> Sequence[_
 # --- axes -----------------------------------------------------------------------------------------------------------------------
 
 
-def _draw_axis(frame: Frame, name: str, at: float, ends: tuple[str, str], *, raised: bool) -> None:
+def _draw_vertical_axis(frame: Frame, name: str, at: float, ends: tuple[str, str], *, raised: bool) -> None:
     """Draw a vertical axis with its name and the labels of both ends. raised: whether to draw the name higher, to avoid an
     overlap with adjacent names."""
-    frame.line(at, _TOP_MARGIN, at, frame.height - _BOTTOM_MARGIN, "axis")
+    frame.add_line(at, _TOP_MARGIN, at, frame.height_px - _BOTTOM_MARGIN, "axis")
     anchor = "start" if at <= _LEFT_EDGE else "end" if at >= _RIGHT_EDGE else "middle"
     edge = {"start": 2.0, "end": FIGURE_WIDTH - 2.0}.get(anchor, at)
-    frame.text(edge, 12 if raised else 26, shorten(name, 22), "name", anchor, title=name)
-    for label, y in ((ends[1], _TOP_MARGIN - 5), (ends[0], frame.height - _BOTTOM_MARGIN + 13)):
-        frame.text(edge, y, shorten(label, 10), "", anchor, title=label)
+    frame.add_label(edge, 12 if raised else 26, shorten(name, 22), "name", anchor, title=name)
+    for label, y in ((ends[1], _TOP_MARGIN - 5), (ends[0], frame.height_px - _BOTTOM_MARGIN + 13)):
+        frame.add_label(edge, y, shorten(label, 10), "", anchor, title=label)
 
 
-def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, raised: bool) -> _HeightOnAxis:
-    domain, rows, bottom = report.spec.parameters[name], report.figures.trials, frame.height - _BOTTOM_MARGIN
+def _draw_parameter_axis(
+    frame: Frame, report: ReportData, name: str, at: float, *, raised: bool
+) -> _AxisHeightFunction:
+    domain, rows, bottom = report.spec.parameters[name], report.figures.trials, frame.height_px - _BOTTOM_MARGIN
     if domain.numeric:
-        scale = _limits_without_margin(domain, [as_number(r.params[name]) for r in rows if name in r.params]).scale(
-            bottom, _TOP_MARGIN
-        )
-        _draw_axis(frame, name, at, (setting(scale.low, 2), setting(scale.high, 2)), raised=raised)
-        position = position_on_scale(scale)
+        scale = _axis_limits_without_margin(
+            domain, [as_number(r.params[name]) for r in rows if name in r.params]
+        ).scale(bottom, _TOP_MARGIN)
+        _draw_vertical_axis(frame, name, at, (setting(scale.low, 2), setting(scale.high, 2)), raised=raised)
+        position = scale_position_function(scale)
         return lambda row: position(0, row.params.get(name))
     labels = choice_labels(domain, rows, name)
     gap = (bottom - _TOP_MARGIN) / max(len(labels) - 1, 1)
-    _draw_axis(frame, name, at, (labels[0], labels[-1]) if labels else ("", ""), raised=raised)
+    _draw_vertical_axis(frame, name, at, (labels[0], labels[-1]) if labels else ("", ""), raised=raised)
     heights = {label: bottom - i * gap for i, label in enumerate(labels)}
     for label in labels[1:-1] if len(labels) <= 8 else ():
-        frame.text(at + 5, heights[label] + 4, shorten(label, 9), "halo", title=label)
+        frame.add_label(at + 5, heights[label] + 4, shorten(label, 9), "halo", title=label)
     return lambda row: heights[setting(row.params[name])] if name in row.params else None
 
 
-def _limits_without_margin(domain: Parameter, values: Sequence[float]) -> Limits:
+def _axis_limits_without_margin(domain: Parameter, values: Sequence[float]) -> AxisLimits:
     """Return axis limits from the smallest to the largest value. There is no margin, so an axis that ends at round values has
     round labels."""
     ends = [*(v for v in (domain.low, domain.high) if v is not None), *values]
-    padded = limits_of_values(ends, domain.scale)
+    padded = axis_limits_of_values(ends, domain.scale)
     usable = [v for v in ends if padded.low <= v <= padded.high]
     low, high = min(usable, default=padded.low), max(usable, default=padded.high)
     return replace(padded, low=low, high=high) if low < high else padded
 
 
-def _objective_axis(
+def _draw_objective_axis(
     frame: Frame, report: ReportData, ranked: Sequence[_IndexedTrial], at: float, *, raised: bool
-) -> _HeightOnAxis:
+) -> _AxisHeightFunction:
     """Draw the axis of the objective, with better values at the top. The lines of failed trials end at the bottom of this axis."""
-    minimize, bottom = report.minimize, frame.height - _BOTTOM_MARGIN
+    minimize, bottom = report.minimize, frame.height_px - _BOTTOM_MARGIN
     values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
-    limits = objective_limits(values, minimize=minimize)
+    limits = objective_axis_limits(values, minimize=minimize)
     inside = values[(values >= limits.low) & (values <= limits.high)]
     if (
         len(inside) and inside.min() < inside.max()
@@ -152,11 +157,13 @@ def _objective_axis(
         limits = replace(limits, low=float(inside.min()), high=float(inside.max()))
     scale = limits.scale(_TOP_MARGIN, bottom) if minimize else limits.scale(bottom, _TOP_MARGIN)
     ends = (limits.high, limits.low) if minimize else (limits.low, limits.high)
-    _draw_axis(frame, report.spec.objective.metric, at, (setting(ends[0], 3), setting(ends[1], 3)), raised=raised)
+    _draw_vertical_axis(
+        frame, report.spec.objective.metric, at, (setting(ends[0], 3), setting(ends[1], 3)), raised=raised
+    )
     return lambda row: bottom if not row.feasible or row.best is None else scale(row.best)
 
 
-def _line_path(points: Sequence[tuple[float, float | None]]) -> str:
+def _trial_line_path(points: Sequence[tuple[float, float | None]]) -> str:
     """Return path data of a trial's line. The line has a gap at each axis on which the trial has no value."""
     parts: list[str] = []
     last: tuple[float, float] | None = None
@@ -174,26 +181,26 @@ def _line_path(points: Sequence[tuple[float, float | None]]) -> str:
     return "".join(parts) if any(p.startswith("l") for p in parts) else ""
 
 
-def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: Sequence[str]) -> Message:
+def _parallel_coordinates_caption(report: ReportData, best: Sequence[_IndexedTrial], names: Sequence[str]) -> Message:
     """Return a caption that names the hyperparameter on which the best trials agree more closely than random trials would."""
     spans = []
     for name in names:
         domain = report.spec.parameters[name]
         values = [r.params[name] for _, r in best if name in r.params]
         if domain.numeric and len(values) > 2 and domain.low is not None:
-            tried = domain.to_unit([r.params[name] for r in report.figures.trials if name in r.params])
-            places = domain.to_unit(values)
+            tried = domain.to_positions([r.params[name] for r in report.figures.trials if name in r.params])
+            places = domain.to_positions(values)
             low, high = float(np.nanmin(places)), float(np.nanmax(places))
             between = float(np.mean((tried >= low) & (tried <= high)))
             spans.append((between, high - low, name, sorted(as_number(v) for v in values)))
-    trials = count_best(len(best))
+    trials = best_trials_phrase(len(best))
     if not spans:
         metric = Name(report.spec.objective.metric)
         return say(
             "Each line is a trial: its hyperparameters and, at the end, its {metric}, better upwards.", metric=metric
         )
     between, _, name, numbers = min(spans, key=lambda s: s[:3])
-    if len(spans) * _chance_of_span(len(numbers), between) > MAX_AGREEMENT_CHANCE:
+    if len(spans) * _chance_of_agreement(len(numbers), between) > MAX_AGREEMENT_P_VALUE:
         return say("The {trials} agree on no hyperparameter more closely than by chance.", trials=trials)
     return say(
         "The {trials} agree most on {name}: {low} to {high}.",
@@ -204,7 +211,7 @@ def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: 
     )
 
 
-def _chance_of_span(count: int, share: float) -> float:
+def _chance_of_agreement(count: int, share: float) -> float:
     """Return the probability that `count` random trials all lie in one interval that contains the fraction `share` of all
     trials."""
     return count * share ** (count - 1) - (count - 1) * share**count

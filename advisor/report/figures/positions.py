@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from advisor.model.space import Domain, Value, as_number
+from advisor.model.space import Domain, HyperparameterValue, as_number
 from advisor.model.spec import Parameter
 from advisor.model.words import setting
 from advisor.report.figures.svg import Frame
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.plot_data.scale import Limits, Scale, limits_of_values
+from advisor.report.plot_data.scale import AxisLimits, Scale, axis_limits_of_values
 
-Position = Callable[[int, Value | None], float | None]
+PositionFunction = Callable[[int, HyperparameterValue | None], float | None]
 """Function from a trial's index and hyperparameter value to a pixel; None if the axis cannot show the value."""
 
 GOLDEN_RATIO = 0.6180339887498949
 
 
-def jitter_of_index(index: int) -> float:
+def dot_jitter(index: int) -> float:
     """Return a number in [0, 1) that depends only on the index. The numbers of consecutive indices are evenly distributed."""
     return (index * GOLDEN_RATIO) % 1
 
 
-def is_numeric(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bool:
+def is_numeric_parameter(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bool:
     """Return whether a hyperparameter is numeric. The declared domain decides this or, without a declared domain, the trials'
     values."""
     if domain is not None and domain.numeric:
@@ -34,19 +34,21 @@ def is_numeric(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bo
     return bool(values) and all(math.isfinite(as_number(v)) and not isinstance(v, bool) for v in values)
 
 
-def value_limits(domain: Domain | None, rows: Sequence[TrialRow], name: str, others: Sequence[float]) -> Limits:
+def parameter_axis_limits(
+    domain: Domain | None, rows: Sequence[TrialRow], name: str, others: Sequence[float]
+) -> AxisLimits:
     """Return axis limits that include the hyperparameter's declared range, its values in the trials and the values in `others`."""
     ends = [as_number(r.params[name]) for r in rows if name in r.params]
     ends += others
     if domain is not None and domain.low is not None and domain.high is not None:
         ends += [domain.low, domain.high]
-    return limits_of_values(ends, domain.scale if domain is not None else "linear")
+    return axis_limits_of_values(ends, domain.scale if domain is not None else "linear")
 
 
-def position_on_scale(scale: Scale) -> Position:
+def scale_position_function(scale: Scale) -> PositionFunction:
     """Return a function that converts a number to its pixel position on the scale."""
 
-    def position(_: int, value: Value | None) -> float | None:
+    def position(_: int, value: HyperparameterValue | None) -> float | None:
         number = math.nan if value is None else as_number(value)
         return scale(number) if scale.can_represent(number) else None
 
@@ -62,15 +64,15 @@ def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) ->
     return list(dict.fromkeys(setting(v) for v in (*declared, *logged)))
 
 
-def position_in_columns(frame: Frame, labels: Sequence[str]) -> Position:
+def column_position_function(frame: Frame, labels: Sequence[str]) -> PositionFunction:
     """Return a function that places each choice in a separate column. Within a column, trials with consecutive indices are far
     apart."""
     width = frame.column_width(len(labels))
-    middle = {label: frame.left + (i + 0.5) * width for i, label in enumerate(labels)}
+    middle = {label: frame.left_px + (i + 0.5) * width for i, label in enumerate(labels)}
 
-    def position(index: int, value: Value | None) -> float | None:
+    def position(index: int, value: HyperparameterValue | None) -> float | None:
         if value is None or setting(value) not in middle:
             return None
-        return middle[setting(value)] + (jitter_of_index(index) - 0.5) * min(0.55 * width, 60)
+        return middle[setting(value)] + (dot_jitter(index) - 0.5) * min(0.55 * width, 60)
 
     return position

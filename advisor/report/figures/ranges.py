@@ -11,22 +11,22 @@ from advisor.model.spec import Parameter
 from advisor.model.words import capitalise, clean, plain_number, shorten, spelled
 from advisor.report.figures.svg import FIGURE_WIDTH, Frame, Key, px_text
 from advisor.report.model import ReportData
-from advisor.report.plot_data.scale import Scale, limits_of_values
-from advisor.report.text.headline import names_in_goal
-from advisor.report.text.study_diff import as_run, describe, same_domain
+from advisor.report.plot_data.scale import Scale, axis_limits_of_values
+from advisor.report.text.headline import parameters_in_goal
+from advisor.report.text.study_diff import completed_spec, describe_domain, is_same_domain
 
-BEST_TRIALS = 5
+MARKED_BEST_TRIALS = 5
 """Number of best trials that are marked on each range."""
 
-_ROW_HEIGHT = 21.0
+_ROW_HEIGHT_PX = 21.0
 _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 8.0
-MAX_VALUES = 3
+MAX_LISTED_VALUES = 3
 """Maximum number of choices that the text of a row lists; if there are more choices, the text states only their number."""
-MAX_ROWS = 12
+MAX_RANGE_ROWS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class RangeRow:
+class RangeChangeRow:
     """A hyperparameter's current and next range as bars, and the change in words, because some bars are too narrow to compare."""
 
     name: str
@@ -35,86 +35,90 @@ class RangeRow:
 
 
 @dataclass(frozen=True, slots=True)
-class RangeRows:
+class RangeComparison:
     """The rows of the plot of ranges, and its caption."""
 
-    rows: tuple[RangeRow, ...]
+    rows: tuple[RangeChangeRow, ...]
     caption: str
     legend: tuple[Key, ...]
     notes: tuple[str, ...]
 
 
-def range_rows(report: ReportData) -> RangeRows | None:
+def range_comparison(report: ReportData) -> RangeComparison | None:
     """Return the ranges of numeric hyperparameters, changed ones first.
 
     Return None if there is no next study or the next study changes no range.
     """
     if not report.next_studies:
         return None
-    old, new = as_run(report).parameters, report.next_studies[0].spec.parameters
+    old, new = completed_spec(report).parameters, report.next_studies[0].spec.parameters
     pairs = [(n, old.get(n), new.get(n)) for n in dict.fromkeys([*old, *new])]
     numeric = [(n, a, b) for n, a, b in pairs if any(p is not None and p.numeric and p.searched for p in (a, b))]
-    named = names_in_goal(report.next_studies[0].spec)
-    numeric.sort(key=lambda row: (same_domain(row[1], row[2]), clean(row[0]) not in named))
-    rows = numeric[:MAX_ROWS]
-    if all(same_domain(a, b) for _, a, b in rows):
+    named = parameters_in_goal(report.next_studies[0].spec)
+    numeric.sort(key=lambda row: (is_same_domain(row[1], row[2]), clean(row[0]) not in named))
+    rows = numeric[:MAX_RANGE_ROWS]
+    if all(is_same_domain(a, b) for _, a, b in rows):
         return None
-    changed = sum(not same_domain(a, b) for _, a, b in pairs)
+    changed = sum(not is_same_domain(a, b) for _, a, b in pairs)
     caption = capitalise(f"{spelled(changed, 'hyperparameter changes', 'hyperparameters change')} in the next study.")
     notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(rows) < len(numeric) else ()
     declared = any(n not in report.inferred for n, before, _ in rows if before is not None)
     searched = "searched range" if declared else "range of the trials (none declared)"
-    marked_count = min(BEST_TRIALS, len(report.ranked))
+    marked_count = min(MARKED_BEST_TRIALS, len(report.ranked))
     legend = [Key("k-old", searched), Key("k-new", "next range")]
-    if any(same_domain(a, b) for _, a, b in rows):
+    if any(is_same_domain(a, b) for _, a, b in rows):
         legend.append(Key("k-same", "unchanged"))
     if marked_count:
         legend.append(Key("k-top", "best trial"))
     if marked_count > 1:
         legend.append(Key("k-tick", spelled(marked_count - 1, "next best trial", "next best trials")))
-    drawn = tuple(RangeRow(n, _change_text(a, b), _draw_bars(report, n, a, b)) for n, a, b in rows)
-    return RangeRows(drawn, caption, tuple(legend), notes)
+    drawn = tuple(RangeChangeRow(n, _range_change_text(a, b), _draw_range_bars(report, n, a, b)) for n, a, b in rows)
+    return RangeComparison(drawn, caption, tuple(legend), notes)
 
 
-def _draw_bars(report: ReportData, name: str, before: Parameter | None, after: Parameter | None) -> Markup:
+def _draw_range_bars(report: ReportData, name: str, before: Parameter | None, after: Parameter | None) -> Markup:
     numeric = [p for p in (after, before) if p is not None and p.numeric]
     ends = [v for p in (before, after) if p is not None for v in (p.low, p.high, as_number(p.value))]
-    scale = limits_of_values([v for v in ends if v is not None], numeric[0].scale, by=0.01).scale(
+    scale = axis_limits_of_values([v for v in ends if v is not None], numeric[0].scale, by=0.01).scale(
         _LEFT_EDGE, _RIGHT_EDGE
     )
-    frame = Frame(height=_ROW_HEIGHT)
-    _draw_bar(frame, scale, before, 3, 6, "old")
-    _draw_bar(frame, scale, after, 10, 8, "new same" if same_domain(before, after) else "new")
-    values = [as_number(row.params.get(name, "")) for _, row in report.ranked[:BEST_TRIALS]]
+    frame = Frame(height_px=_ROW_HEIGHT_PX)
+    _draw_range_bar(frame, scale, before, 3, 6, "old")
+    _draw_range_bar(frame, scale, after, 10, 8, "new same" if is_same_domain(before, after) else "new")
+    values = [as_number(row.params.get(name, "")) for _, row in report.ranked[:MARKED_BEST_TRIALS]]
     for i, value in reversed(list(enumerate(values))):  # in reverse order, so that the best trial's mark is on top
         if scale.can_represent(value):
-            frame.add("path", "tick" if i else "tick best", d=f"M{px_text(scale(value))} 0v21")
-    return frame.render(f"{shorten(name, 40)}: {_change_text(before, after)}")
+            frame.add_element("path", "tick" if i else "tick best", d=f"M{px_text(scale(value))} 0v21")
+    return frame.render_svg(f"{shorten(name, 40)}: {_range_change_text(before, after)}")
 
 
-def _change_text(before: Parameter | None, after: Parameter | None) -> str:
-    if same_domain(before, after):
-        return f"{_domain_text(before)}, unchanged"
+def _range_change_text(before: Parameter | None, after: Parameter | None) -> str:
+    if is_same_domain(before, after):
+        return f"{_search_domain_text(before)}, unchanged"
     if after is None:
         return "no longer searched"
-    return f"{_domain_text(before)} → {_domain_text(after)}" if before is not None else f"new: {_domain_text(after)}"
+    return (
+        f"{_search_domain_text(before)} → {_search_domain_text(after)}"
+        if before is not None
+        else f"new: {_search_domain_text(after)}"
+    )
 
 
-def _domain_text(parameter: Parameter | None) -> str:
+def _search_domain_text(parameter: Parameter | None) -> str:
     if parameter is None:
         return ""
     if parameter.low is not None and parameter.high is not None:
         return f"{plain_number(parameter.low)} … {plain_number(parameter.high)}"
-    if len(parameter.options) > MAX_VALUES:
+    if len(parameter.options) > MAX_LISTED_VALUES:
         return f"{len(parameter.options)} values"
-    return shorten(describe(parameter), 30)
+    return shorten(describe_domain(parameter), 30)
 
 
-def _draw_bar(frame: Frame, scale: Scale, parameter: Parameter | None, y: float, height: float, cls: str) -> None:
+def _draw_range_bar(frame: Frame, scale: Scale, parameter: Parameter | None, y: float, height: float, cls: str) -> None:
     if parameter is None:
         return
     if parameter.low is not None and parameter.high is not None and scale.can_represent(parameter.low):
         start, end = scale(parameter.low), scale(parameter.high)
-        frame.add("rect", cls, x=start, y=y, width=max(end - start, 2), height=height, rx=2)
+        frame.add_element("rect", cls, x=start, y=y, width=max(end - start, 2), height=height, rx=2)
     elif parameter.role == "fixed" and scale.can_represent(value := as_number(parameter.value)):
-        frame.add("rect", cls, x=scale(value) - 3, y=y, width=6, height=height, rx=2)
+        frame.add_element("rect", cls, x=scale(value) - 3, y=y, width=6, height=height, rx=2)

@@ -10,10 +10,10 @@ from advisor.history.model import History, Round
 from advisor.model.message import Count, Name, Objective, say
 from advisor.model.prediction import BestReaches
 from advisor.model.words import number, shorten
-from advisor.report.figures.svg import FIGURE_WIDTH, Figure, Frame, Key, dots_path, px_text
-from advisor.report.plot_data.scale import Limits, objective_limits
+from advisor.report.figures.svg import FIGURE_WIDTH, Figure, Frame, Key, dots_path_data, px_text
+from advisor.report.plot_data.scale import AxisLimits, objective_axis_limits
 
-MAX_ROUNDS = 24
+MAX_DRAWN_ROUNDS = 24
 """Maximum number of rounds in the figure; earlier rounds are omitted."""
 
 
@@ -21,27 +21,27 @@ MAX_ROUNDS = 24
 class _Forecast:
     """The predicted best objective value of a round."""
 
-    place: int
-    bound: float
-    likely: float
+    round_index: int
+    predicted_bound: float
+    most_likely_value: float
 
 
-def rounds_figure(history: History) -> Figure | None:
+def round_history_figure(history: History) -> Figure | None:
     """Draw one point per round of the study, in order. Return None if fewer than two rounds have a result."""
-    rounds = history.rounds[-MAX_ROUNDS:]
+    rounds = history.rounds[-MAX_DRAWN_ROUNDS:]
     results = [r.best for r in rounds if r.best is not None]
     if len(results) < 2:
         return None
-    forecasts = [f for i, r in enumerate(rounds) if (f := _round_forecast(i, r)) is not None]
+    forecasts = [f for i, r in enumerate(rounds) if (f := _forecast_of_round(i, r)) is not None]
     values = [v for r in rounds for v in (r.best, r.incumbent) if v is not None]
-    values += [v for f in forecasts for v in (f.bound, f.likely)]
+    values += [v for f in forecasts for v in (f.predicted_bound, f.most_likely_value)]
     objective = history.objective
-    frame = Frame(height=200.0, right=FIGURE_WIDTH - 16.0)
-    frame.fit_y(objective_limits(np.array(values), minimize=objective.direction == "minimize"))
-    frame.fit_x(Limits(-0.5, len(rounds) - 0.5, log=False))
-    frame.y_axis(objective.metric)
-    _draw_axis(frame, rounds)
-    _draw_points(frame, rounds, forecasts)
+    frame = Frame(height_px=200.0, right_px=FIGURE_WIDTH - 16.0)
+    frame.fit_y_axis(objective_axis_limits(np.array(values), minimize=objective.direction == "minimize"))
+    frame.fit_x_axis(AxisLimits(-0.5, len(rounds) - 0.5, log=False))
+    frame.add_y_axis(objective.metric)
+    _draw_round_axis(frame, rounds)
+    _draw_round_results(frame, rounds, forecasts)
     caption = say(
         "The best {metric} over {rounds}: {first} in the first round, {now} now.",
         metric=Name(objective.metric),
@@ -57,10 +57,10 @@ def rounds_figure(history: History) -> Figure | None:
         else ()
     )
     title = f"The best value of each round; in the last round {number(results[-1])}"
-    return Figure(svg=frame.render(title), caption=caption, legend=tuple(legend), notes=notes)
+    return Figure(svg=frame.render_svg(title), caption=caption, legend=tuple(legend), notes=notes)
 
 
-def _round_forecast(place: int, round: Round) -> _Forecast | None:
+def _forecast_of_round(place: int, round: Round) -> _Forecast | None:
     for outcome in round.outcomes:
         expects = outcome.prediction.expects
         if isinstance(expects, BestReaches):
@@ -68,25 +68,27 @@ def _round_forecast(place: int, round: Round) -> _Forecast | None:
     return None
 
 
-def _draw_axis(frame: Frame, rounds: tuple[Round, ...]) -> None:
-    marks = "".join(f"M{px_text(frame.x(i))} {px_text(frame.bottom)}v4" for i in range(len(rounds)))
-    frame.add("path", "axis", d=f"M{px_text(frame.left)} {px_text(frame.bottom)}H{px_text(frame.right)}{marks}")
+def _draw_round_axis(frame: Frame, rounds: tuple[Round, ...]) -> None:
+    marks = "".join(f"M{px_text(frame.x(i))} {px_text(frame.bottom_px)}v4" for i in range(len(rounds)))
+    frame.add_element(
+        "path", "axis", d=f"M{px_text(frame.left_px)} {px_text(frame.bottom_px)}H{px_text(frame.right_px)}{marks}"
+    )
     for i, r in enumerate(rounds):
-        frame.text(frame.x(i), frame.bottom + 17, str(r.number), anchor="middle", title=shorten(r.study, 80))
-    frame.x_axis_name("round", (frame.left + frame.right) / 2)
+        frame.add_label(frame.x(i), frame.bottom_px + 17, str(r.number), anchor="middle", title=shorten(r.study, 80))
+    frame.add_x_axis_name("round", (frame.left_px + frame.right_px) / 2)
 
 
-def _draw_points(frame: Frame, rounds: tuple[Round, ...], forecasts: list[_Forecast]) -> None:
+def _draw_round_results(frame: Frame, rounds: tuple[Round, ...], forecasts: list[_Forecast]) -> None:
     x, y = frame.x, frame.y
     for f in forecasts:
-        if y.can_represent(f.bound) and y.can_represent(f.likely):
-            at, bound, likely = x(f.place), y(f.bound), y(f.likely)
-            frame.add(
+        if y.can_represent(f.predicted_bound) and y.can_represent(f.most_likely_value):
+            at, bound, likely = x(f.round_index), y(f.predicted_bound), y(f.most_likely_value)
+            frame.add_element(
                 "path",
                 "whisker",
                 d=f"M{px_text(at)} {px_text(bound)}V{px_text(likely)}M{px_text(at - 6)} {px_text(bound)}h12",
             )
-            frame.add("path", "whisker", d=f"M{px_text(at - 9)} {px_text(likely)}h18")
+            frame.add_element("path", "whisker", d=f"M{px_text(at - 9)} {px_text(likely)}h18")
     steps = [
         (x(i), y(r.incumbent)) for i, r in enumerate(rounds) if r.incumbent is not None and y.can_represent(r.incumbent)
     ]
@@ -94,6 +96,6 @@ def _draw_points(frame: Frame, rounds: tuple[Round, ...], forecasts: list[_Forec
         path = f"M{px_text(steps[0][0])} {px_text(steps[0][1])}" + "".join(
             f"H{px_text(a)}V{px_text(b)}" for a, b in steps[1:]
         )
-        frame.add("path", "iso", d=path)
+        frame.add_element("path", "iso", d=path)
     points = [(x(i), y(r.best)) for i, r in enumerate(rounds) if r.best is not None and y.can_represent(r.best)]
-    frame.add("path", "pts", d=dots_path(points))
+    frame.add_element("path", "pts", d=dots_path_data(points))

@@ -12,17 +12,17 @@ from markupsafe import Markup
 
 from advisor.model.message import Message
 from advisor.model.words import clean, shorten
-from advisor.report.plot_data.scale import Limits, Scale
+from advisor.report.plot_data.scale import AxisLimits, Scale
 
 FIGURE_WIDTH = 560
 FIGURE_HEIGHT = 292.0
 TOP_MARGIN, BOTTOM_MARGIN = 22.0, 40.0
 """Height in pixels of the margins above and below the plot area."""
-RIGHT_EDGE = FIGURE_WIDTH - 12.0
-_CHARACTER_WIDTH = 6.1
+PLOT_RIGHT_EDGE = FIGURE_WIDTH - 12.0
+_CHARACTER_WIDTH_PX = 6.1
 """Estimated width in pixels of one character of a label. This estimate is too large on purpose, so that labels fit."""
 
-Ticks = Sequence[tuple[float, str]]
+AxisTicks = Sequence[tuple[float, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,176 +57,184 @@ def px_text(value: float) -> str:
     return text[:-2] if text.endswith(".0") else text
 
 
-def _scale_suffix(scale: Scale) -> str:
+def _axis_scale_suffix(scale: Scale) -> str:
     """Return the suffix of an axis label that names the kind of scale; "" for a linear scale."""
     return " (log of 1 - value)" if scale.reverse else " (log)" if scale.log else ""
 
 
-def text_width(text: str) -> float:
+def label_width_px(text: str) -> float:
     """Return the approximate width in pixels of a label."""
-    return len(text) * _CHARACTER_WIDTH
+    return len(text) * _CHARACTER_WIDTH_PX
 
 
 @dataclass
 class Frame:
     """A plot area with axes. SVG parts that are added later cover parts that were added earlier."""
 
-    height: float = FIGURE_HEIGHT
-    top: float = TOP_MARGIN
-    right: float = RIGHT_EDGE
-    left: float = 0.0
-    parts: list[str] = field(default_factory=list)
-    _x: Scale | None = None
-    _y: Scale | None = None
-    _y_ticks: Ticks = ()
+    height_px: float = FIGURE_HEIGHT
+    top_px: float = TOP_MARGIN
+    right_px: float = PLOT_RIGHT_EDGE
+    left_px: float = 0.0
+    svg_elements: list[str] = field(default_factory=list)
+    _x_scale: Scale | None = None
+    _y_scale: Scale | None = None
+    _y_ticks: AxisTicks = ()
 
     @property
-    def bottom(self) -> float:
+    def bottom_px(self) -> float:
         """Vertical pixel position of the horizontal axis."""
-        return self.height - BOTTOM_MARGIN
+        return self.height_px - BOTTOM_MARGIN
 
     @property
     def x(self) -> Scale:
-        """The horizontal scale; available after `fit_x` has set it."""
-        assert self._x is not None
-        return self._x
+        """The horizontal scale; available after `fit_x_axis` has set it."""
+        assert self._x_scale is not None
+        return self._x_scale
 
     @x.setter
     def x(self, scale: Scale) -> None:
-        self._x = scale
+        self._x_scale = scale
 
     @property
     def y(self) -> Scale:
-        """The vertical scale; available after `fit_y` has set it."""
-        assert self._y is not None
-        return self._y
+        """The vertical scale; available after `fit_y_axis` has set it."""
+        assert self._y_scale is not None
+        return self._y_scale
 
-    def fit_y(self, limits: Limits, ticks: Ticks | None = None, min_left: float = 0.0) -> None:
+    def fit_y_axis(self, limits: AxisLimits, ticks: AxisTicks | None = None, min_left: float = 0.0) -> None:
         """Set the vertical scale, and move the plot's left edge so that the tick labels fit. By default, ticks are at round
         values."""
-        self._y = limits.scale(self.bottom, self.top)
+        self._y_scale = limits.scale(self.bottom_px, self.top_px)
         self._y_ticks = self.y.ticks(5) if ticks is None else ticks
-        labels = max((text_width(label) for _, label in self._y_ticks), default=0.0) + 14
-        self.left = max(labels, min_left)
+        labels = max((label_width_px(label) for _, label in self._y_ticks), default=0.0) + 14
+        self.left_px = max(labels, min_left)
 
-    def fit_x(self, limits: Limits) -> None:
+    def fit_x_axis(self, limits: AxisLimits) -> None:
         """Set the horizontal scale from the left edge to the right edge of the plot."""
-        self.x = limits.scale(self.left, self.right)
+        self.x = limits.scale(self.left_px, self.right_px)
 
-    def add(self, tag: str, cls: str, body: str | None = None, **attributes: float | str) -> None:
+    def add_element(self, tag: str, cls: str, body: str | None = None, **attributes: float | str) -> None:
         """Add an SVG element; underscores in attribute names become hyphens, and numbers are rounded."""
         quoted = "".join(
             f' {k.replace("_", "-")}="{px_text(v) if isinstance(v, int | float) else html.escape(v, quote=True)}"'
             for k, v in attributes.items()
         )
         cls = f' class="{cls}"' if cls else ""
-        self.parts.append(f"<{tag}{cls}{quoted}/>" if body is None else f"<{tag}{cls}{quoted}>{body}</{tag}>")
+        self.svg_elements.append(f"<{tag}{cls}{quoted}/>" if body is None else f"<{tag}{cls}{quoted}>{body}</{tag}>")
 
-    def text(
+    def add_label(
         self, x: float, y: float, text: str, cls: str = "", anchor: str = "start", title: str | None = None
     ) -> None:
         """Add a text label at coordinates that are rounded to whole pixels; `title` is the label's tooltip."""
         tip = f"<title>{escape(title)}</title>" if title is not None and title != text else ""
         place = "" if anchor == "start" else {"middle": "m", "end": "e"}[anchor]
-        self.add("text", " ".join(c for c in (cls, place) if c), tip + escape(text), x=round(x), y=round(y))
+        self.add_element("text", " ".join(c for c in (cls, place) if c), tip + escape(text), x=round(x), y=round(y))
 
-    def line(self, x1: float, y1: float, x2: float, y2: float, cls: str) -> None:
-        self.add("path", cls, d=f"M{px_text(x1)} {px_text(y1)}L{px_text(x2)} {px_text(y2)}")
+    def add_line(self, x1: float, y1: float, x2: float, y2: float, cls: str) -> None:
+        self.add_element("path", cls, d=f"M{px_text(x1)} {px_text(y1)}L{px_text(x2)} {px_text(y2)}")
 
-    def y_axis(self, label: str) -> None:
+    def add_y_axis(self, label: str) -> None:
         """Add horizontal grid lines with tick labels, and the axis name above them."""
-        grid = "".join(f"M{px_text(self.left)} {px_text(self.y(v))}H{px_text(self.right)}" for v, _ in self._y_ticks)
-        self.add("path", "gridline", d=grid)
+        grid = "".join(
+            f"M{px_text(self.left_px)} {px_text(self.y(v))}H{px_text(self.right_px)}" for v, _ in self._y_ticks
+        )
+        self.add_element("path", "gridline", d=grid)
         for value, tick in self._y_ticks:
-            self.text(self.left - 6, self.y(value) + 4, tick, anchor="end")
-        self.text(2, 12, shorten(clean(label) + _scale_suffix(self.y), 70), "name", title=label)
+            self.add_label(self.left_px - 6, self.y(value) + 4, tick, anchor="end")
+        self.add_label(2, 12, shorten(clean(label) + _axis_scale_suffix(self.y), 70), "name", title=label)
 
-    def x_axis(self, label: str, ticks: Ticks | None = None, at: float | None = None) -> None:
+    def add_x_axis(self, label: str, ticks: AxisTicks | None = None, at: float | None = None) -> None:
         """Add the horizontal axis with its ticks, tick labels and name. By default, ticks are at round values."""
-        bottom = self.bottom if at is None else at
-        low, high = sorted((self.x.start, self.x.end))
+        bottom = self.bottom_px if at is None else at
+        low, high = sorted((self.x.start_px, self.x.end_px))
         ticks = self.x.ticks(6) if ticks is None else ticks
         marks = "".join(f"M{px_text(self.x(v))} {px_text(bottom)}v4" for v, _ in ticks)
-        self.add("path", "axis", d=f"M{px_text(low)} {px_text(bottom)}H{px_text(high)}{marks}")
+        self.add_element("path", "axis", d=f"M{px_text(low)} {px_text(bottom)}H{px_text(high)}{marks}")
         edge = -1e9
         for value, tick in ticks:
-            middle, half = self.x(value), text_width(tick) / 2
+            middle, half = self.x(value), label_width_px(tick) / 2
             if middle - half < edge + 4:
                 continue
             edge = middle + half
-            self.text(min(middle, FIGURE_WIDTH - half - 1), bottom + 17, tick, anchor="middle")
-        kind = _scale_suffix(self.x)
-        self.x_axis_name(label + kind, (low + high) / 2)
+            self.add_label(min(middle, FIGURE_WIDTH - half - 1), bottom + 17, tick, anchor="middle")
+        kind = _axis_scale_suffix(self.x)
+        self.add_x_axis_name(label + kind, (low + high) / 2)
 
-    def x_columns(self, labels: Sequence[str], name: str) -> None:
+    def add_column_axis(self, labels: Sequence[str], name: str) -> None:
         """Add a horizontal axis with a column for each label. Labels that would overlap are skipped or shortened."""
-        self.line(self.left, self.bottom, self.right, self.bottom, "axis")
+        self.add_line(self.left_px, self.bottom_px, self.right_px, self.bottom_px, "axis")
         width = self.column_width(len(labels))
         every = max(1, math.ceil(30 / width))
         for i, label in enumerate(labels):
             if i % every == 0:
-                short = shorten(label, max(int(every * width / _CHARACTER_WIDTH) - 1, 4))
-                self.text(self.left + (i + 0.5) * width, self.bottom + 17, short, anchor="middle", title=label)
-        self.x_axis_name(name, (self.left + self.right) / 2)
+                short = shorten(label, max(int(every * width / _CHARACTER_WIDTH_PX) - 1, 4))
+                self.add_label(
+                    self.left_px + (i + 0.5) * width, self.bottom_px + 17, short, anchor="middle", title=label
+                )
+        self.add_x_axis_name(name, (self.left_px + self.right_px) / 2)
 
     def column_width(self, columns: int) -> float:
         """Return the width in pixels of one of `columns` equal columns."""
-        return (self.right - self.left) / max(columns, 1)
+        return (self.right_px - self.left_px) / max(columns, 1)
 
-    def x_axis_name(self, label: str, middle: float) -> None:
+    def add_x_axis_name(self, label: str, middle: float) -> None:
         """Add the name of the horizontal axis, centred at `middle`."""
-        self.text(middle, self.height - 5, shorten(label, 60), "name", anchor="middle", title=label)
+        self.add_label(middle, self.height_px - 5, shorten(label, 60), "name", anchor="middle", title=label)
 
-    def vertical_labels(self, marks: Sequence[tuple[float, str]]) -> None:
+    def add_vertical_labels(self, marks: Sequence[tuple[float, str]]) -> None:
         """Add dashed vertical lines at the given horizontal pixels, with labels that do not overlap."""
         rows: list[float] = []
         for at, label in sorted(marks):
-            self.line(at, self.top, at, self.bottom, "mark")
+            self.add_line(at, self.top_px, at, self.bottom_px, "mark")
             short = shorten(label, 34)
-            width = text_width(short)
+            width = label_width_px(short)
             left = at + 4 if at + 4 + width < FIGURE_WIDTH else at - 4 - width
             row = next((i for i, edge in enumerate(rows) if left > edge + 6), len(rows))
             rows[row : row + 1] = [left + width]
             x, anchor = (at - 4, "end") if left < at else (at + 4, "start")
-            self.text(x, self.top + 12 + 13 * row, short, "halo", anchor, label)
+            self.add_label(x, self.top_px + 12 + 13 * row, short, "halo", anchor, label)
 
-    def group(self, start: int, **attributes: str) -> None:
+    def group_elements(self, start: int, **attributes: str) -> None:
         """Wrap all parts from index `start` in one SVG group."""
-        parts, self.parts[start:] = self.parts[start:], []
-        self.add("g", "", "".join(parts), **attributes)
+        parts, self.svg_elements[start:] = self.svg_elements[start:], []
+        self.add_element("g", "", "".join(parts), **attributes)
 
-    def render(self, title: str) -> Markup:
+    def render_svg(self, title: str) -> Markup:
         """Return the picture as markup, with `title` as its accessible title."""
-        scales = "".join(f' data-{n}="{_scale_text(s)}"' for n, s in (("x", self._x), ("y", self._y)) if s is not None)
-        head = f'<svg viewBox="0 0 {FIGURE_WIDTH} {px_text(self.height)}" role="img"{scales}><title>{escape(title)}</title>'
+        scales = "".join(
+            f' data-{n}="{_scale_attribute_text(s)}"'
+            for n, s in (("x", self._x_scale), ("y", self._y_scale))
+            if s is not None
+        )
+        head = f'<svg viewBox="0 0 {FIGURE_WIDTH} {px_text(self.height_px)}" role="img"{scales}><title>{escape(title)}</title>'
         # Safe: all text in `parts` went through `escape`, and all attributes through `html.escape`.
-        return Markup(head + "".join(self.parts) + "</svg>")  # noqa: S704
+        return Markup(head + "".join(self.svg_elements) + "</svg>")  # noqa: S704
 
 
-def _scale_text(scale: Scale) -> str:
+def _scale_attribute_text(scale: Scale) -> str:
     kind = "rev" if scale.reverse else "log" if scale.log else "lin"
-    low, high = _scale_end_text(scale.low, scale), _scale_end_text(scale.high, scale)
-    return f"{kind} {low} {high} {px_text(scale.start)} {px_text(scale.end)}"
+    low, high = _scale_end_attribute(scale.low, scale), _scale_end_attribute(scale.high, scale)
+    return f"{kind} {low} {high} {px_text(scale.start_px)} {px_text(scale.end_px)}"
 
 
-def _scale_end_text(value: float, scale: Scale) -> str:
+def _scale_end_attribute(value: float, scale: Scale) -> str:
     """Return one end of the scale as text, with enough digits that pixel positions computed from it are off by less than 0.001."""
     span = min(abs(value), 1 - value) if scale.reverse else abs(value) if scale.log else scale.high - scale.low
     digits = 7 if span <= 0 else 7 + max(0, math.ceil(math.log10(max(abs(value), span) / span)))
     return f"{value:.{min(digits, 17)}g}"
 
 
-def dots_path(points: Iterable[tuple[float, float]]) -> str:
+def dots_path_data(points: Iterable[tuple[float, float]]) -> str:
     """Return path data of marks at the points: empty strokes that the style sheet turns into dots or crosses."""
     return "".join(f"M{x:.0f} {y:.0f}z" for x, y in points)
 
 
-def bar_path(x: float, y: float, width: float, height: float) -> str:
+def bar_path_data(x: float, y: float, width: float, height: float) -> str:
     """Return SVG path data of a rectangle."""
     return f"M{px_text(x)} {px_text(y)}h{px_text(width)}v{px_text(height)}h{px_text(-width)}z"
 
 
-def indices_text(trials: Sequence[int]) -> str:
+def trial_indices_attribute(trials: Sequence[int]) -> str:
     """Return trial indices as the text of an attribute: `3 7-12`."""
     runs: list[list[int]] = []
     for i in trials:

@@ -14,7 +14,7 @@ from advisor.report.formats.terminal import render_terminal
 from advisor.report.model import ReportData
 
 
-class Render(Protocol):
+class ReportRenderer(Protocol):
     """A function that renders a report as text."""
 
     def __call__(self, report: ReportData, /) -> str:
@@ -22,18 +22,18 @@ class Render(Protocol):
 
 
 @dataclass(frozen=True)
-class Format:
+class ReportFormat:
     """A report format and its file name."""
 
-    render: Render
+    render: ReportRenderer
     file: str | None = None
     """File name that `Report.save` writes; None for a format that is only displayed."""
 
 
-FORMATS: Mapping[str, Format] = {
-    "html": Format(render_html, "report.html"),
-    "json": Format(render_json, "findings.json"),
-    "sarif": Format(render_sarif, "findings.sarif"),
-    "markdown": Format(render_markdown),
-    "terminal": Format(render_terminal),
+FORMATS: Mapping[str, ReportFormat] = {
+    "html": ReportFormat(render_html, "report.html"),
+    "json": ReportFormat(render_json, "findings.json"),
+    "sarif": ReportFormat(render_sarif, "findings.sarif"),
+    "markdown": ReportFormat(render_markdown),
+    "terminal": ReportFormat(render_terminal),
 }

@@ -10,10 +10,10 @@ from advisor.report.model import ReportData
 from advisor.report.plot_data import compact_curves
 
 
-def embedded_data(report: ReportData) -> dict[str, Any]:
+def page_data_block(report: ReportData) -> dict[str, Any]:
     """Return JSON-compatible values. Names are cleaned and shortened; curves are encoded as in `compact_curves.py`."""
     figures, names = report.figures, list(report.spec.searched)
-    listed = {index for index, _ in view.trials_to_list(report)}
+    listed = {index for index, _ in view.trials_in_table(report)}
     unlisted = {i: t for i, t in enumerate(figures.trials) if i not in listed}
     return {
         "metric": clean(report.spec.objective.metric),
@@ -30,7 +30,7 @@ def embedded_data(report: ReportData) -> dict[str, Any]:
         "order": [i for i, _ in view.ranked_trials(report)] if unlisted else None,
         "runs": report.runs_url,
         "ids": {str(i): t.id for i, t in unlisted.items() if report.runs_url},
-        "levels": compact_curves.LEVEL_CHARACTERS,
+        "levels": compact_curves.CURVE_HEIGHT_CHARACTERS,
         "curves": [{"metric": clean(c.metric), "columns": c.columns, "of": c.curves} for c in figures.compact_curves],
         "best": [figures.index[t] for t in figures.best_trials],
     }

@@ -6,54 +6,54 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from advisor.history.model import History, HitRate, Round
-from advisor.model.words import clean, columns, count, number, sentence, shorten
+from advisor.model.words import align_columns, clean, count, number, sentence, shorten
 from advisor.report.formats.markdown import escape_markdown
-from advisor.report.text.history import JUDGEMENTS, hit_rate, row
+from advisor.report.text.history import JUDGEMENTS, hit_rate_text, row
 
-_COLUMN_NAMES = ("round", "study", "trials", "best", "best so far")
-_NO_LINEAGES = (
+_ROUND_COLUMN_NAMES = ("round", "study", "trials", "best", "best so far")
+_NO_LINEAGES_TEXT = (
     "No study of this store continues another study. Run a study from next/ with `advisor run`, then analyze it."
 )
 
 
-def render_plain(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
+def render_plain_history(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
     """Yield the lines of the output for a terminal."""
     if not histories:
-        yield _NO_LINEAGES
+        yield _NO_LINEAGES_TEXT
     for history in histories:
         yield clean(_lineage_title(history))
-        rows = [_COLUMN_NAMES, *(tuple(shorten(cell, 48) for cell in row(r)) for r in history.rounds)]
-        yield from (f"  {line}" for line in columns(rows))
-        for indent, line in (part for r in history.rounds for part in _round_details(r)):
+        rows = [_ROUND_COLUMN_NAMES, *(tuple(shorten(cell, 48) for cell in row(r)) for r in history.rounds)]
+        yield from (f"  {line}" for line in align_columns(rows))
+        for indent, line in (part for r in history.rounds for part in _round_detail_lines(r)):
             yield "  " * (1 + indent) + clean(line)
-        yield from (f"  {clean(sentence(line))}" for line in _lineage_remarks(history))
+        yield from (f"  {clean(sentence(line))}" for line in _lineage_remark_sentences(history))
         yield ""
     if rates:
-        yield f"{_rates_title(lineages)}:"
-        yield from (f"  {clean(hit_rate(r))}" for r in rates)
+        yield f"{_hit_rates_title(lineages)}:"
+        yield from (f"  {clean(hit_rate_text(r))}" for r in rates)
 
 
-def render_markdown(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
+def render_markdown_history(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
     """Yield the lines of the output as Markdown."""
     if not histories:
-        yield escape_markdown(_NO_LINEAGES)
+        yield escape_markdown(_NO_LINEAGES_TEXT)
     for history in histories:
         yield f"## {escape_markdown(_lineage_title(history))}"
         yield ""
-        yield f"| {' | '.join(_COLUMN_NAMES)} |"
+        yield f"| {' | '.join(_ROUND_COLUMN_NAMES)} |"
         yield "|---|---|---|---|---|"
         yield from (f"| {' | '.join(escape_markdown(cell) for cell in row(r))} |" for r in history.rounds)
         yield ""
-        details = [line for r in history.rounds for _, line in _round_details(r)]
-        yield from (f"- {escape_markdown(line)}" for line in (*details, *_lineage_remarks(history)))
+        details = [line for r in history.rounds for _, line in _round_detail_lines(r)]
+        yield from (f"- {escape_markdown(line)}" for line in (*details, *_lineage_remark_sentences(history)))
         yield ""
     if rates:
-        yield f"## {_rates_title(lineages)}"
+        yield f"## {_hit_rates_title(lineages)}"
         yield ""
-        yield from (f"- {escape_markdown(hit_rate(r))}" for r in rates)
+        yield from (f"- {escape_markdown(hit_rate_text(r))}" for r in rates)
 
 
-def _rates_title(lineages: int) -> str:
+def _hit_rates_title(lineages: int) -> str:
     return f"How often predictions came true, over {count(lineages, 'lineage')}"
 
 
@@ -63,11 +63,11 @@ def _lineage_title(history: History) -> str:
     return f"{first.study}: {count(len(history.rounds), 'round')}, {objective.direction} {objective.metric}: {progress}"
 
 
-def _lineage_remarks(history: History) -> tuple[str, ...]:
+def _lineage_remark_sentences(history: History) -> tuple[str, ...]:
     return (*history.said, *((history.stop,) if history.stop else ()))
 
 
-def _round_details(round: Round) -> Iterator[tuple[int, str]]:
+def _round_detail_lines(round: Round) -> Iterator[tuple[int, str]]:
     """Yield (indentation level, line) pairs with the round's changes, the reasons for these changes, and the round's
     predictions."""
     if not round.changed and not round.outcomes:

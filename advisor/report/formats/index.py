@@ -16,11 +16,11 @@ from advisor.report.formats.view import SEVERITY_LABELS
 from advisor.report.model import ReportData
 from advisor.report.text import headline
 
-State = Literal["critical", "warning", "note", "passed", "broken", "unknown"]
+ExperimentState = Literal["critical", "warning", "note", "passed", "broken", "unknown"]
 """State of an experiment: the severity of its worst finding, or passed (no finding), broken (the analysis failed) or unknown
 (no trial to judge)."""
 
-STATE_LABELS: dict[State, str] = {
+EXPERIMENT_STATE_LABELS: dict[ExperimentState, str] = {
     **SEVERITY_LABELS,  # type: ignore[dict-item]
     "passed": "Nothing found",
     "broken": "Not analysed",
@@ -28,7 +28,7 @@ STATE_LABELS: dict[State, str] = {
 }
 """Label of each state of an experiment, from the worst state to the best state."""
 
-_STATE_SIGNS: dict[State, str] = {
+_EXPERIMENT_STATE_SIGNS: dict[ExperimentState, str] = {
     "critical": "!!",
     "warning": "! ",
     "note": "i ",
@@ -36,15 +36,20 @@ _STATE_SIGNS: dict[State, str] = {
     "broken": "x ",
     "unknown": "- ",
 }
-_STATE_STYLES: dict[State, str] = {"critical": "bold red", "warning": "yellow", "broken": "red", "unknown": "dim"}
+_EXPERIMENT_STATE_STYLES: dict[ExperimentState, str] = {
+    "critical": "bold red",
+    "warning": "yellow",
+    "broken": "red",
+    "unknown": "dim",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AnalysisOutcome:
     """The result of analysing one experiment."""
 
     experiment: str
-    state: State
+    state: ExperimentState
     verdict: str
     """Headline of the experiment's report or, without a report, the reason for its absence."""
     folder: str | None = None
@@ -56,10 +61,10 @@ class Outcome:
     """Highest severity among all findings, including the findings that another finding explains."""
 
 
-def make_outcome(experiment: str, folder: str, report: ReportData) -> Outcome:
+def make_analysis_outcome(experiment: str, folder: str, report: ReportData) -> AnalysisOutcome:
     """Return the summary entry for the report of one experiment."""
     state = _highest_severity(report.heads)
-    return Outcome(
+    return AnalysisOutcome(
         experiment,
         state=state or "passed",
         verdict=str(headline.headline(report)),
@@ -75,24 +80,26 @@ def _highest_severity(findings: Sequence[Finding]) -> Severity | None:
     return next((severity for severity in order if any(f.severity == severity for f in findings)), None)
 
 
-def sort_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def sort_worst_first(outcomes: Sequence[AnalysisOutcome]) -> list[AnalysisOutcome]:
     """Return the outcomes sorted by state, worst first, then by experiment name."""
-    return sorted(outcomes, key=lambda o: (list(STATE_LABELS).index(o.state), o.experiment))
+    return sorted(outcomes, key=lambda o: (list(EXPERIMENT_STATE_LABELS).index(o.state), o.experiment))
 
 
-def count_states(outcomes: Sequence[Outcome]) -> list[tuple[State, int]]:
+def count_experiment_states(outcomes: Sequence[AnalysisOutcome]) -> list[tuple[ExperimentState, int]]:
     """Return (state, number of experiments in this state) pairs for the states that occur."""
-    counts = [(state, sum(o.state == state for o in outcomes)) for state in STATE_LABELS]
+    counts = [(state, sum(o.state == state for o in outcomes)) for state in EXPERIMENT_STATE_LABELS]
     return [(state, n) for state, n in counts if n]
 
 
-def print_index(outcomes: Sequence[Outcome], console: Console) -> None:
+def print_experiment_list(outcomes: Sequence[AnalysisOutcome], console: Console) -> None:
     """Print one line per experiment, worst experiments first."""
     out = Printer(console)
-    rows = [(o, out.encodable(shorten(o.experiment, 40))) for o in sort_outcomes(outcomes)]
+    rows = [(o, out.replace_unencodable(shorten(o.experiment, 40))) for o in sort_worst_first(outcomes)]
     width = max((len(name) for _, name in rows), default=0)
     for o, name in rows:
-        line = Text(f"{_STATE_SIGNS[o.state]} {name:{width}}  ", style=_STATE_STYLES.get(o.state, ""))
-        out.line(line.append(out.encodable(sentence(o.verdict))))
-    states = [f"{STATE_LABELS[state].lower()}: {n:,}" for state, n in count_states(outcomes)]
+        line = Text(
+            f"{_EXPERIMENT_STATE_SIGNS[o.state]} {name:{width}}  ", style=_EXPERIMENT_STATE_STYLES.get(o.state, "")
+        )
+        out.print_line(line.append(out.replace_unencodable(sentence(o.verdict))))
+    states = [f"{EXPERIMENT_STATE_LABELS[state].lower()}: {n:,}" for state, n in count_experiment_states(outcomes)]
     out(f"{count(len(outcomes), 'experiment')}; {', '.join(states)}.")

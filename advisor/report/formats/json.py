@@ -16,7 +16,7 @@ from advisor.model.finding import Verdict
 from advisor.model.frozen import FrozenModel
 from advisor.model.reading import Decision
 from advisor.model.spec import Objective
-from advisor.model.words import encodable
+from advisor.model.words import replace_surrogates
 from advisor.planning import Deferred
 from advisor.report.model import Best, Provenance, ReportData, RunningTrial, StoppedTrials, TrialCounts, Unlock
 
@@ -59,7 +59,7 @@ class FindingsFile(BaseModel):
     """Effects that early stopping would have had in this study; None if the study's trials have no curves."""
 
 
-def findings_file(report: ReportData) -> FindingsFile:
+def make_findings_file(report: ReportData) -> FindingsFile:
     return FindingsFile(
         study=report.spec.study,
         objective=report.spec.objective,
@@ -82,15 +82,18 @@ def findings_file(report: ReportData) -> FindingsFile:
 
 def render_json(report: ReportData) -> str:
     """Return findings.json for the report. The JSON is strict: NaN and infinite numbers become null."""
-    plain = findings_file(report).model_dump(mode="json", by_alias=True)
-    return encodable(json.dumps(_with_null_for_nonfinite(plain), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
+    plain = make_findings_file(report).model_dump(mode="json", by_alias=True)
+    return (
+        replace_surrogates(json.dumps(_replace_nonfinite_by_null(plain), ensure_ascii=False, indent=1, allow_nan=False))
+        + "\n"
+    )
 
 
-def _with_null_for_nonfinite(value: Any) -> Any:
+def _replace_nonfinite_by_null(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _with_null_for_nonfinite(v) for k, v in value.items()}
+        return {k: _replace_nonfinite_by_null(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_with_null_for_nonfinite(v) for v in value]
+        return [_replace_nonfinite_by_null(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

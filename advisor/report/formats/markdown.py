@@ -10,26 +10,26 @@ from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
 from advisor.report.formats.sheet import study_description_rows
 from advisor.report.formats.view import (
-    MAX_UNLOCKS,
+    MAX_MISSING_DATA_LINES,
     SEVERITY_LABELS,
     checks_summary,
-    decisions,
     evidence_rows,
     explanation_sentence,
-    is_overruled,
-    merged_changes,
-    steps,
+    is_overruled_finding,
+    merged_change_sentences,
+    planned_studies,
+    reading_decisions,
     stopping_method_rows,
 )
 from advisor.report.model import ReportData
 from advisor.report.text import best_value, headline, history
-from advisor.report.text.run_command import after_command, before_command, run_command
-from advisor.report.text.study_diff import DiffRow, diff_changes
+from advisor.report.text.run_command import next_study_command, task_after_command, tasks_before_command
+from advisor.report.text.study_diff import StudyDiffRow, diff_of_changes
 
-_FOLDED_TITLE = "How we know, how this study was read, later studies, all checks, the study"
+_FOLDED_SECTION_TITLE = "How we know, how this study was read, later studies, all checks, the study"
 _MARKUP_CHARACTERS = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
-MAX_FINDINGS = 8
+MAX_LISTED_FINDINGS = 8
 """Maximum number of findings in the part of the report that is not folded, each on one line."""
 
 MAX_CHARACTERS = 60_000
@@ -39,15 +39,18 @@ MAX_CHARACTERS = 60_000
 def render_markdown(report: ReportData) -> str:
     """Return the report as CommonMark with pipe tables: headline, next study and one line per finding. The details are in
     folded sections."""
-    summary = "\n".join(_summary_lines(report))
+    summary = "\n".join(_visible_report_lines(report))
     room = MAX_CHARACTERS - len(summary)
-    parts = list(_folded_lines(report))
+    parts = list(_folded_section_lines(report))
     ends = list(accumulate(len(part) + 1 for part in parts))
     fitting = parts[: sum(end <= room for end in ends)]
     if len(fitting) < len(parts):
         fitting.append("The full report is in `report.html`.\n")
     # Blank lines are needed: without them, Markdown inside HTML tags is not interpreted.
-    return "\n".join([summary, "", f"<details><summary>{_FOLDED_TITLE}</summary>", "", *fitting, "</details>"]) + "\n"
+    return (
+        "\n".join([summary, "", f"<details><summary>{_FOLDED_SECTION_TITLE}</summary>", "", *fitting, "</details>"])
+        + "\n"
+    )
 
 
 def escape_markdown(value: object) -> str:
@@ -59,17 +62,20 @@ def escape_markdown(value: object) -> str:
     return re.sub(r"^([-+=]|\d+(?=[.)](?:\s|$)))", lambda m: f"\\{m[0]}" if m[0] in "-+=" else f"{m[0]}\\", text)
 
 
-def _summary_lines(report: ReportData) -> Iterator[str]:
+def _visible_report_lines(report: ReportData) -> Iterator[str]:
     """Yield the visible lines of the report: the headline, the next study and one line per finding that no other finding
     explains."""
-    action, reason = headline.first_step(report)
+    action, reason = headline.headline_goal_and_reason(report)
     yield f"## {escape_markdown(action)}"
     if str(reason):
         yield ""
         yield escape_markdown(reason)
     yield ""
     yield f"{escape_markdown(best_value.best_sentence(report))} {escape_markdown(best_value.certainty(report))}".strip()
-    rounds = (*(history.summary(report.history) if report.history is not None else ()), *history.track_record(report))
+    rounds = (
+        *(history.round_summary(report.history) if report.history is not None else ()),
+        *history.advice_track_record(report),
+    )
     for line in (*rounds, *report.warnings):
         yield ""
         yield escape_markdown(sentence(line))
@@ -77,45 +83,45 @@ def _summary_lines(report: ReportData) -> Iterator[str]:
     yield from _next_study_lines(report)
     yield "**Findings:** none." if not report.findings else "**Findings**"
     yield ""
-    for head, below in report.headed[:MAX_FINDINGS]:
+    for head, below in report.findings_by_cause[:MAX_LISTED_FINDINGS]:
         explains = f" (explains {count(len(below), 'more finding')})" if below else ""
         text = f"{escape_markdown(sentence(str(head.message)))} → {escape_markdown(sentence(str(head.action)))}"
-        yield f"- **{SEVERITY_LABELS[head.severity]}:** {text} `{_code_text(head.rule)}`{explains}"
-    if (more := len(report.headed) - MAX_FINDINGS) > 0:
+        yield f"- **{SEVERITY_LABELS[head.severity]}:** {text} `{_inline_code(head.rule)}`{explains}"
+    if (more := len(report.findings_by_cause) - MAX_LISTED_FINDINGS) > 0:
         yield f"- {count(more, 'more finding')} below."
     yield ""
     yield escape_markdown(checks_summary(report))
-    for unlock in report.unlocks[:MAX_UNLOCKS]:
+    for unlock in report.unlocks[:MAX_MISSING_DATA_LINES]:
         yield f"- {escape_markdown(unlock.text)}"
 
 
 def _next_study_lines(report: ReportData) -> Iterator[str]:
-    following = steps(report)
+    following = planned_studies(report)
     if not following:
         yield "**Next study:** none was written."
         yield ""
     for step in following[:1]:
-        yield f"**Next study:** {escape_markdown(sentence(step.study.spec.goal))} `{_code_text(run_command(report))}`"
-        if details := [t for t in (*before_command(report), after_command(report), step.study.cost) if t]:
+        yield f"**Next study:** {escape_markdown(sentence(step.study.spec.goal))} `{_inline_code(next_study_command(report))}`"
+        if details := [t for t in (*tasks_before_command(report), task_after_command(report), step.study.cost) if t]:
             yield ""
             yield " ".join(map(escape_markdown, details))
         yield ""
-        yield from _diff_lines(step.diff)
+        yield from _study_diff_lines(step.diff)
     if following[1:]:
         yield "Later: " + escape_markdown(sentence("; ".join(step.study.spec.goal for step in following[1:])))
         yield ""
 
 
-def _folded_lines(report: ReportData) -> Iterator[str]:
+def _folded_section_lines(report: ReportData) -> Iterator[str]:
     """Yield the lines of the folded sections: all findings, the later studies, the checks, and the description of the study."""
     for i, finding in enumerate(report.findings, 1):
         yield "\n".join(_finding_lines(report, finding, i))
-    for i, step in enumerate(steps(report)[1:], 2):
-        head = f"### Study {i}: `next/{_code_text(step.study.file)}`"
-        yield "\n".join([head, "", escape_markdown(sentence(step.study.spec.goal)), "", *_diff_lines(step.diff)])
-    yield "\n".join(_reading_lines(report))
-    yield "\n".join(_check_lines(report))
-    yield "\n".join(_sheet_lines(report))
+    for i, step in enumerate(planned_studies(report)[1:], 2):
+        head = f"### Study {i}: `next/{_inline_code(step.study.file)}`"
+        yield "\n".join([head, "", escape_markdown(sentence(step.study.spec.goal)), "", *_study_diff_lines(step.diff)])
+    yield "\n".join(_study_reading_lines(report))
+    yield "\n".join(_check_status_lines(report))
+    yield "\n".join(_study_description_lines(report))
 
 
 def _finding_lines(report: ReportData, finding: Finding, i: int) -> Iterator[str]:
@@ -124,19 +130,19 @@ def _finding_lines(report: ReportData, finding: Finding, i: int) -> Iterator[str
     if (why := explanation_sentence(finding)) is not None:
         yield escape_markdown(sentence(why))
         yield ""
-    overruled, deferred = is_overruled(report, finding), report.deferral_reason(finding)
+    overruled, deferred = is_overruled_finding(report, finding), report.deferral_reason(finding)
     if not overruled:
         yield f"**{'Later' if deferred else 'Do this'}:** {escape_markdown(sentence(str(finding.action)))}"
         yield ""
-        yield from _diff_lines(diff_changes(report.spec, finding.changes))
-    for line in merged_changes(report, finding):
+        yield from _study_diff_lines(diff_of_changes(report.spec, finding.changes))
+    for line in merged_change_sentences(report, finding):
         yield escape_markdown(str(line))
         yield ""
     if deferred is not None:
         yield f"Not yet: {escape_markdown(deferred)}."
         yield ""
     sure = f"{confidence(finding.confidence)[1]}: this advice is right with probability {finding.confidence:.2f}"
-    yield f"{'' if overruled else sure + '; '}rule `{_code_text(finding.rule)}`; playbook: {escape_markdown(finding.playbook)}"
+    yield f"{'' if overruled else sure + '; '}rule `{_inline_code(finding.rule)}`; playbook: {escape_markdown(finding.playbook)}"
     yield ""
     if rows := evidence_rows(finding):
         yield "| How we know | |"
@@ -148,17 +154,17 @@ def _finding_lines(report: ReportData, finding: Finding, i: int) -> Iterator[str
         yield ""
 
 
-def _diff_lines(rows: tuple[DiffRow, ...]) -> Iterator[str]:
+def _study_diff_lines(rows: tuple[StudyDiffRow, ...]) -> Iterator[str]:
     if not rows:
         return
     lines = []
     for row in rows:
         lines += [f"- {clean(row.name)}: {clean(row.before)}"] if row.before is not None else []
         lines += [f"+ {clean(row.name)}: {clean(row.after)}"] if row.after is not None else []
-    yield from fenced_lines("diff", lines)
+    yield from fenced_code_lines("diff", lines)
 
 
-def fenced_lines(language: str, lines: Sequence[str]) -> Iterator[str]:
+def fenced_code_lines(language: str, lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines as a fenced code block, with a fence that no line can close."""
     # The fence is longer than any run of backticks in the text, so the text cannot close it.
     longest = max((len(m) for line in lines for m in re.findall("`+", line)), default=0)
@@ -169,17 +175,17 @@ def fenced_lines(language: str, lines: Sequence[str]) -> Iterator[str]:
     yield ""
 
 
-def _code_text(value: str) -> str:
+def _inline_code(value: str) -> str:
     return clean(value).replace("`", "'")
 
 
-def _reading_lines(report: ReportData) -> Iterator[str]:
-    every = decisions(report)
+def _study_reading_lines(report: ReportData) -> Iterator[str]:
+    every = reading_decisions(report)
     if every:
         yield "### How this study was read"
         yield ""
         for decision in every:
-            overrule = f" Overrule: `{_code_text(decision.overrule)}`" if decision.overrule else ""
+            overrule = f" Overrule: `{_inline_code(decision.overrule)}`" if decision.overrule else ""
             yield f"- {escape_markdown(sentence(decision.text))}{overrule}"
         yield ""
     if rows := stopping_method_rows(report):
@@ -195,28 +201,28 @@ def _reading_lines(report: ReportData) -> Iterator[str]:
         yield ""
 
 
-def _check_lines(report: ReportData) -> Iterator[str]:
+def _check_status_lines(report: ReportData) -> Iterator[str]:
     for status, title in (("broken", "Broken checks"), ("not-assessed", "Not checked"), ("quiet", "Passed")):
         verdicts = list(report.verdicts_with_status(status))
         if verdicts:
             yield f"### {title}"
             yield ""
-            yield from _unlock_lines(report) if status == "not-assessed" else ()
+            yield from _missing_data_lines(report) if status == "not-assessed" else ()
             for v in verdicts:
-                yield f"- `{_code_text(v.rule)}`" + (f": {escape_markdown(sentence(v.reason))}" if v.reason else "")
+                yield f"- `{_inline_code(v.rule)}`" + (f": {escape_markdown(sentence(v.reason))}" if v.reason else "")
             yield ""
 
 
-def _unlock_lines(report: ReportData) -> Iterator[str]:
+def _missing_data_lines(report: ReportData) -> Iterator[str]:
     """Yield lines on the data to log or the settings to change so that more checks can run, with example code."""
     for unlock in report.unlocks:
-        yield f"**{escape_markdown(unlock.text)}** {', '.join(f'`{_code_text(rule)}`' for rule in unlock.checks)}"
+        yield f"**{escape_markdown(unlock.text)}** {', '.join(f'`{_inline_code(rule)}`' for rule in unlock.checks)}"
         yield ""
         if unlock.code is not None:
-            yield from fenced_lines("python", unlock.code.splitlines())
+            yield from fenced_code_lines("python", unlock.code.splitlines())
 
 
-def _sheet_lines(report: ReportData) -> Iterator[str]:
+def _study_description_lines(report: ReportData) -> Iterator[str]:
     yield "### The study"
     yield ""
     yield "| | |"

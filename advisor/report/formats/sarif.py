@@ -17,17 +17,17 @@ from advisor.model import spec_yaml
 from advisor.model.change import SetField, SetSchedule
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding
-from advisor.model.words import clean, encodable, sentence
-from advisor.report.formats.view import explanation_sentence, merged_changes
+from advisor.model.words import clean, replace_surrogates, sentence
+from advisor.report.formats.view import explanation_sentence, merged_change_sentences
 from advisor.report.model import ReportData, RuleInfo
 
-SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SARIF_SCHEMA_URL = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 PLAYBOOK = "https://github.com/google-research/tuning_playbook"
-DOCS_URL = "ADVISOR_DOCS_URL"
+DOCS_URL_VARIABLE = "ADVISOR_DOCS_URL"
 """Environment variable with the address of the published documentation. If this variable is unset, rules link to the playbook."""
 
-_SEVERITY_LEVELS = {"critical": "error", "warning": "warning", "note": "note"}
-_NOTIFICATION_LEVELS = {"broken": "error", "not-assessed": "note"}
+_SARIF_SEVERITY_LEVELS = {"critical": "error", "warning": "warning", "note": "note"}
+_SARIF_NOTIFICATION_LEVELS = {"broken": "error", "not-assessed": "note"}
 
 
 @dataclass(frozen=True)
@@ -61,27 +61,27 @@ def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str
     driver = {
         "name": "tuning-advisor",
         "version": __version__,
-        "informationUri": _docs_site() or PLAYBOOK,
-        "rules": [_rule_object(info) for info in report.rules],
+        "informationUri": _documentation_url() or PLAYBOOK,
+        "rules": [_sarif_rule(info) for info in report.rules],
     }
     run = {
         "tool": {"driver": driver},
         "invocations": [
-            {"executionSuccessful": True, "toolExecutionNotifications": list(_notification_objects(report))}
+            {"executionSuccessful": True, "toolExecutionNotifications": list(_sarif_notifications(report))}
         ],
-        "results": [_result_object(report, f, known.get(f.rule), study_file) for f in report.findings],
+        "results": [_sarif_result(report, f, known.get(f.rule), study_file) for f in report.findings],
         "columnKind": "unicodeCodePoints",
     }
-    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-    return encodable(json.dumps(log, ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
+    log = {"$schema": SARIF_SCHEMA_URL, "version": "2.1.0", "runs": [run]}
+    return replace_surrogates(json.dumps(log, ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
 
 
-def plain_message(text: str) -> str:
+def plain_sarif_message(text: str) -> str:
     """Return the message without links and placeholders: SARIF would interpret a name such as `[x](…)` or `{0}`."""
     return re.sub(r"\{(?=\d)|\](?=\()", lambda m: m.group() + "\u200b", clean(text))
 
 
-def _rule_object(info: RuleInfo) -> dict[str, Any]:
+def _sarif_rule(info: RuleInfo) -> dict[str, Any]:
     why = f"\n\nWhy it matters: {info.why}" if info.why else ""
     measured = f"\n\nMeasured: {info.measured}." if info.measured else ""
     text = f"{info.summary}{why}{measured}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
@@ -94,26 +94,26 @@ def _rule_object(info: RuleInfo) -> dict[str, Any]:
     }
 
 
-def _docs_site() -> str | None:
+def _documentation_url() -> str | None:
     """Return the documentation's address without a trailing slash; None if it is unset.
 
     Raises AdvisorError if the value is not a web address.
     """
-    site = os.environ.get(DOCS_URL, "")
+    site = os.environ.get(DOCS_URL_VARIABLE, "")
     if site and not re.fullmatch(r"https?://[!-;=?-~]+", site):
-        raise AdvisorError(f"{DOCS_URL} must be a web address such as https://docs.example.org, not {site!r}")
+        raise AdvisorError(f"{DOCS_URL_VARIABLE} must be a web address such as https://docs.example.org, not {site!r}")
     return site.rstrip("/") or None
 
 
 def _rule_page_url(info: RuleInfo) -> str:
-    if (site := _docs_site()) is not None:
+    if (site := _documentation_url()) is not None:
         return f"{site}/rules/{quote(info.id)}/"
     # derive the anchor of a heading in the same way as GitHub
     anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")
     return f"{PLAYBOOK}#{quote(anchor)}"
 
 
-def _result_object(
+def _sarif_result(
     report: ReportData, finding: Finding, index: int | None, study_file: StudyFile | None
 ) -> dict[str, Any]:
     deferred, cause = report.deferral_reason(finding), finding.explained_by
@@ -130,35 +130,35 @@ def _result_object(
     return {
         "ruleId": finding.rule,
         **({"ruleIndex": index} if index is not None else {}),
-        "level": _SEVERITY_LEVELS[finding.severity],
-        "message": {"text": plain_message(" ".join(_message_sentences(report, finding)))},
-        "locations": [_location_object(report, finding, study_file)],
+        "level": _SARIF_SEVERITY_LEVELS[finding.severity],
+        "message": {"text": plain_sarif_message(" ".join(_finding_sentences(report, finding)))},
+        "locations": [_sarif_location(report, finding, study_file)],
         "partialFingerprints": {"finding/v1": hashlib.sha256(json.dumps(identity).encode()).hexdigest()},
         "properties": {name: value for name, value in about.items() if value is not None},
     }
 
 
-def _message_sentences(report: ReportData, finding: Finding) -> Iterator[str]:
+def _finding_sentences(report: ReportData, finding: Finding) -> Iterator[str]:
     yield sentence(str(finding.message))
     yield sentence(str(finding.action))
-    yield from map(str, merged_changes(report, finding))
+    yield from map(str, merged_change_sentences(report, finding))
     if (cause := explanation_sentence(finding)) is not None:
         yield sentence(cause)
     if (reason := report.deferral_reason(finding)) is not None:
         yield f"Later: {sentence(reason)}"
 
 
-def _location_object(report: ReportData, finding: Finding, study_file: StudyFile | None) -> dict[str, Any]:
+def _sarif_location(report: ReportData, finding: Finding, study_file: StudyFile | None) -> dict[str, Any]:
     parts = [clean(part) for part in (report.spec.study, finding.subject) if part is not None]
     logical = {"name": parts[-1], "fullyQualifiedName": "/".join(parts), "kind": "resource"}
     if study_file is None:
         return {"logicalLocations": [logical]}
-    line = spec_yaml.find_line_number(study_file.text, *_study_file_key(report, finding))
+    line = spec_yaml.find_line_number(study_file.text, *_key_path_of_subject(report, finding))
     place = {"artifactLocation": {"uri": study_file.path}, "region": {"startLine": line}}
     return {"physicalLocation": place, "logicalLocations": [logical]}
 
 
-def _study_file_key(report: ReportData, finding: Finding) -> tuple[str, ...]:
+def _key_path_of_subject(report: ReportData, finding: Finding) -> tuple[str, ...]:
     """Return the path of keys that leads to the finding's subject in the study file.
 
     The subject of a finding is its hyperparameter or, without one, the first field that the finding changes.
@@ -173,13 +173,13 @@ def _study_file_key(report: ReportData, finding: Finding) -> tuple[str, ...]:
     return ()
 
 
-def _notification_objects(report: ReportData) -> Iterator[dict[str, Any]]:
-    for status, level in _NOTIFICATION_LEVELS.items():
+def _sarif_notifications(report: ReportData) -> Iterator[dict[str, Any]]:
+    for status, level in _SARIF_NOTIFICATION_LEVELS.items():
         for verdict in report.verdicts_with_status(status):
             text = f"{verdict.rule}: {'broke' if status == 'broken' else 'could not be checked'}"
             reason = f": {verdict.reason}" if verdict.reason else ""
             yield {
                 "level": level,
-                "message": {"text": plain_message(sentence(text + reason))},
+                "message": {"text": plain_sarif_message(sentence(text + reason))},
                 "associatedRule": {"id": verdict.rule},
             }

@@ -12,25 +12,25 @@ from rich.text import Text
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
 from advisor.report.formats.view import (
-    MAX_UNLOCKS,
+    MAX_MISSING_DATA_LINES,
     SEVERITY_LABELS,
-    changes_next_study,
     checks_summary,
-    decision_lines,
     explanation_sentence,
-    is_overruled,
-    merged_changes,
-    steps,
+    is_in_next_study,
+    is_overruled_finding,
+    merged_change_sentences,
+    planned_studies,
+    reading_decision_lines,
 )
 from advisor.report.model import ReportData
 from advisor.report.text import best_value, headline, history, running
-from advisor.report.text.run_command import after_command, before_command, run_command
+from advisor.report.text.run_command import next_study_command, task_after_command, tasks_before_command
 
-MAX_FINDINGS = 8
+MAX_SHOWN_CAUSES = 8
 """Maximum number of causes (findings that no other finding explains) to show, each with the findings that it explains. The HTML
 page lists all findings."""
 
-MAX_DECISIONS = 6
+MAX_DECISION_LINES = 6
 """Maximum number of lines about the decisions that the advisor made when it read the experiment's runs as a study."""
 
 _SEVERITY_STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
@@ -49,34 +49,34 @@ def render_terminal(report: ReportData) -> str:
 def print_report(report: ReportData, console: Console) -> None:
     """Print the report's main points. Control sequences and markup in names from the store have no effect."""
     out = Printer(console)
-    action, reason = headline.first_step(report)
+    action, reason = headline.headline_goal_and_reason(report)
     out(str(action), "bold")
     if str(reason):
         out(str(reason))
     out(f"{best_value.best_sentence(report)} {best_value.certainty(report)}".strip())
     for line in (
-        *(history.summary(report.history) if report.history is not None else ()),
-        *history.track_record(report),
+        *(history.round_summary(report.history) if report.history is not None else ()),
+        *history.advice_track_record(report),
     ):
         out(line)
-    if doomed := running.doomed_line(report):
+    if doomed := running.doomed_trials_sentence(report):
         out(str(doomed), "yellow")
-    for line in (*report.warnings, *decision_lines(report, MAX_DECISIONS)):
+    for line in (*report.warnings, *reading_decision_lines(report, MAX_DECISION_LINES)):
         out(sentence(line), "dim")
-    for head, below in report.headed[:MAX_FINDINGS]:
+    for head, below in report.findings_by_cause[:MAX_SHOWN_CAUSES]:
         _print_finding(out, report, head)
         for finding in below:
-            _print_explained(out, report, finding)
-    if (more := sum(1 + len(below) for _, below in report.headed[MAX_FINDINGS:])) > 0:
-        out.blank_line()
+            _print_explained_finding(out, report, finding)
+    if (more := sum(1 + len(below) for _, below in report.findings_by_cause[MAX_SHOWN_CAUSES:])) > 0:
+        out.print_blank_line()
         out(f"{count(more, 'more finding')} in the report.")
-    out.blank_line()
+    out.print_blank_line()
     out(checks_summary(report), "dim")
-    for unlock in report.unlocks[:MAX_UNLOCKS]:
+    for unlock in report.unlocks[:MAX_MISSING_DATA_LINES]:
         out(f"→ {unlock.text}", "dim", indent=2)
     if report.hindsight is not None and report.hindsight.message:
         out(f"Would stopping early have been safe? {report.hindsight.message}", "dim")
-    _print_next(out, report)
+    _print_next_studies(out, report)
 
 
 MIN_WIDTH, DEFAULT_WIDTH = 20, 80
@@ -94,15 +94,15 @@ class Printer:
 
     def __call__(self, text: str, style: str = "", indent: int = 0) -> None:
         """Print one line of text."""
-        self.line(Text(self.encodable(text), style=style), indent)
+        self.print_line(Text(self.replace_unencodable(text), style=style), indent)
 
-    def line(self, text: Text, indent: int = 0) -> None:
+    def print_line(self, text: Text, indent: int = 0) -> None:
         """Print one line. Characters that the console cannot encode are replaced. Long lines are wrapped only on a terminal."""
         wrap = self.console.is_terminal
         padded = Padding(text, (0, 0, 0, indent)) if wrap else Text(" " * indent) + text
         self.console.print(padded, soft_wrap=not wrap, highlight=False, markup=False, emoji=False)
 
-    def encodable(self, text: str) -> str:
+    def replace_unencodable(self, text: str) -> str:
         """Return the text with a replacement for each character that the console cannot encode."""
         text = clean(text)
         return (
@@ -111,7 +111,7 @@ class Printer:
             else text
         )
 
-    def blank_line(self) -> None:
+    def print_blank_line(self) -> None:
         self.console.print()
 
 
@@ -120,46 +120,48 @@ def _severity_sign(out: Printer, finding: Finding) -> str:
 
 
 def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
-    out.blank_line()
+    out.print_blank_line()
     head = Text(
         f"{_severity_sign(out, finding)} {SEVERITY_LABELS[finding.severity]}", style=_SEVERITY_STYLES[finding.severity]
     )
-    head.append("  " + out.encodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim")
-    out.line(head)
+    head.append(
+        "  " + out.replace_unencodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim"
+    )
+    out.print_line(head)
     out(sentence(str(finding.message)), indent=2)
     out(f"→ {sentence(str(finding.action))}", "green", indent=2)
-    for line in merged_changes(report, finding):
+    for line in merged_change_sentences(report, finding):
         out(str(line), "dim", indent=2)
     if (reason := report.deferral_reason(finding)) is not None:
         out(f"Later: {sentence(reason)}", "dim", indent=2)
 
 
-def _print_explained(out: Printer, report: ReportData, finding: Finding) -> None:
+def _print_explained_finding(out: Printer, report: ReportData, finding: Finding) -> None:
     """Print an explained finding below the finding that explains it. The explained finding's action is printed only if the next
     study includes it."""
     line = Text(f"{_severity_sign(out, finding)} ", style=_SEVERITY_STYLES[finding.severity])
-    line.append(out.encodable(sentence(str(finding.message))))
-    line.append(f"  {out.encodable(finding.rule)}", style="dim")
-    out.line(line, indent=4)
-    if changes_next_study(report, finding) and not is_overruled(report, finding):
+    line.append(out.replace_unencodable(sentence(str(finding.message))))
+    line.append(f"  {out.replace_unencodable(finding.rule)}", style="dim")
+    out.print_line(line, indent=4)
+    if is_in_next_study(report, finding) and not is_overruled_finding(report, finding):
         out(f"→ {sentence(str(finding.action))}", "green", indent=6)
     out(sentence(explanation_sentence(finding) or ""), "dim", indent=6)
 
 
-def _print_next(out: Printer, report: ReportData) -> None:
-    for i, step in enumerate(steps(report), 1):
-        out.blank_line()
+def _print_next_studies(out: Printer, report: ReportData) -> None:
+    for i, step in enumerate(planned_studies(report), 1):
+        out.print_blank_line()
         out(f"Next study {i}: {sentence(step.study.spec.goal)}", "bold")
         if i > 1:
             out(f"next/{step.study.file}", "dim", indent=2)
             continue
-        for hint in before_command(report):
+        for hint in tasks_before_command(report):
             out(str(hint), "yellow", indent=2)
-        out(run_command(report), indent=2)
-        if after := after_command(report):
+        out(next_study_command(report), indent=2)
+        if after := task_after_command(report):
             out(str(after), "yellow", indent=2)
         out(step.study.cost, "dim", indent=2)
-        for line in history.predictions(step.study.spec):
+        for line in history.study_predictions(step.study.spec):
             out(f"predicted: {line}", "dim", indent=2)
         for row in step.diff:
             if row.before is not None:

@@ -9,18 +9,18 @@ from typing import Any
 from advisor.model.change import SetField, SetRange, SetSchedule
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
-from advisor.model.message import Message, Name, Percent, as_sentence, joined, say
+from advisor.model.message import Message, Name, Percent, end_with_full_stop, join_items, say
 from advisor.model.reading import Decision
-from advisor.model.words import capitalise, clean, confidence, count, lower_first, sentence, setting, shorten
-from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, changes_scores
+from advisor.model.words import capitalise, clean, confidence, count, lower_first_letter, sentence, setting, shorten
+from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, makes_scores_incomparable
 from advisor.report.figures import Figure, Key
-from advisor.report.figures.axis import axis_figure
-from advisor.report.figures.curves import curve_figures
+from advisor.report.figures.axis import axis_plot_figure
+from advisor.report.figures.curves import training_curve_figures
 from advisor.report.figures.histogram import histogram_figure
-from advisor.report.figures.selected_trial import selected_trial_figure
+from advisor.report.figures.selected_trial import selected_trial_axes
 from advisor.report.model import NextStudy, ReportData, RuleInfo
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.text.study_diff import DiffRow, advice, as_run, diff_changes, diff_specs, reasons
+from advisor.report.text.study_diff import StudyDiffRow, advice, completed_spec, diff_of_changes, diff_studies, reasons
 
 MAX_TABLE_TRIALS = 500
 """Maximum number of trials in the page's table. The table also lists trials that findings name."""
@@ -28,17 +28,17 @@ MAX_TABLE_TRIALS = 500
 MAX_NAMED_TRIALS = 10
 """Maximum number of trials that one finding's card names."""
 
-MAX_UNLOCKS = 3
+MAX_MISSING_DATA_LINES = 3
 """Maximum number of lines about missing data in the terminal and in the visible part of the Markdown report."""
 
-LENGTH_TOLERANCE = 0.1
+TRAINING_LENGTH_TOLERANCE = 0.1
 """Trials count as equally long if the difference between their last steps is at most this share of the largest last step."""
 
 SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
 @dataclass(frozen=True)
-class Card:
+class FindingCard:
     """A finding, with all the data that the page shows about it."""
 
     ident: str
@@ -48,7 +48,7 @@ class Card:
     confidence: str
     figures: tuple[Figure, ...]
     rows: tuple[tuple[str, str], ...]
-    diff: tuple[DiffRow, ...]
+    diff: tuple[StudyDiffRow, ...]
     merged: tuple[Message, ...]
     """One sentence for each value in `diff` that the next study sets differently, and one sentence if a change makes new scores
     incomparable with earlier ones."""
@@ -68,20 +68,20 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStudy:
     """One of the next studies, and its differences from the study before it."""
 
     ident: str
     study: NextStudy
-    diff: tuple[DiffRow, ...]
+    diff: tuple[StudyDiffRow, ...]
 
 
-def cards(report: ReportData) -> tuple[Card, ...]:
+def finding_cards(report: ReportData) -> tuple[FindingCard, ...]:
     """Return one card per finding, the most important first. The cards of findings that another finding explains follow the
     card of that other finding."""
     idents = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
-    made: list[Card] = []
-    for head, below in report.headed:
+    made: list[FindingCard] = []
+    for head, below in report.findings_by_cause:
         ident = next(idents)
         made += [
             _finding_card(report, head, ident, None),
@@ -90,28 +90,28 @@ def cards(report: ReportData) -> tuple[Card, ...]:
     return tuple(made)
 
 
-def _finding_card(report: ReportData, finding: Finding, ident: str, head: str | None) -> Card:
+def _finding_card(report: ReportData, finding: Finding, ident: str, head: str | None) -> FindingCard:
     key, label = confidence(finding.confidence)
     rule = report.rule_by_id.get(finding.rule)
     action = str(finding.action).rstrip(".")
-    deferred, merged = report.deferral_reason(finding), merged_changes(report, finding)
-    return Card(
+    deferred, merged = report.deferral_reason(finding), merged_change_sentences(report, finding)
+    return FindingCard(
         ident=ident,
         finding=finding,
         severity=SEVERITY_LABELS[finding.severity],
         confidence_key=key,
         confidence=label,
-        figures=tuple(_evidence_figures(report, finding)),
+        figures=tuple(_figures_of_evidence(report, finding)),
         rows=evidence_rows(finding),
-        diff=diff_changes(report.spec, finding.changes),
+        diff=diff_of_changes(report.spec, finding.changes),
         merged=merged,
-        to_do=action_message(report, finding),
+        to_do=finding_action_message(report, finding),
         reasons=tuple(t for t in reasons(finding.changes) if t.rstrip(".") != clean(action)),
         advice=tuple(t for t in advice(finding.changes) if t.rstrip(".") != action),
         rule=rule,
         thresholds=tuple((k, _threshold_text(v)) for k, v in rule.thresholds.items()) if rule else (),
         deferred=deferred,
-        overruled=is_overruled(report, finding),
+        overruled=is_overruled_finding(report, finding),
         head=head,
     )
 
@@ -122,7 +122,7 @@ def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
     return tuple((label, str(value)) for rows in tables for label, value in rows)
 
 
-def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
+def merged_change_sentences(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     """Return one sentence for each value that the finding proposes and that the next study sets differently, and one sentence
     if a change makes new scores incomparable with earlier ones.
 
@@ -130,43 +130,45 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     """
     if report.deferral_reason(finding) is not None:
         return ()
-    anew = any(map(changes_scores, finding.changes))
-    rows = _merged_rows(report, finding)
+    anew = any(map(makes_scores_incomparable, finding.changes))
+    rows = _merged_change_rows(report, finding)
     merged = (say("The next study has {name} {after}.", name=Name(row.name), after=str(row.after)) for row in rows)
     return (*(say(NOT_COMPARABLE_NOTE) for _ in range(anew)), *merged)
 
 
-def is_overruled(report: ReportData, finding: Finding) -> bool:
+def is_overruled_finding(report: ReportData, finding: Finding) -> bool:
     """Return whether another finding explains this finding and the next study uses other values than this finding recommends."""
     followed = finding.explained_by is not None and report.deferral_reason(finding) is None
-    return followed and bool(_merged_rows(report, finding))
+    return followed and bool(_merged_change_rows(report, finding))
 
 
-def action_message(report: ReportData, finding: Finding) -> Message:
+def finding_action_message(report: ReportData, finding: Finding) -> Message:
     """Return the action that a finding asks for. If other findings change the same range, the action states the range that the
     next study searches."""
-    rows = _merged_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
+    rows = _merged_change_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
     if not rows or len(rows) != len(finding.changes):
-        return joined((as_sentence(finding.action), *merged_changes(report, finding)), " ")
-    return joined((say("Search {name} in {after}.", name=Name(row.name), after=str(row.after)) for row in rows), " ")
+        return join_items((end_with_full_stop(finding.action), *merged_change_sentences(report, finding)), " ")
+    return join_items(
+        (say("Search {name} in {after}.", name=Name(row.name), after=str(row.after)) for row in rows), " "
+    )
 
 
-def _merged_rows(report: ReportData, finding: Finding) -> list[DiffRow]:
+def _merged_change_rows(report: ReportData, finding: Finding) -> list[StudyDiffRow]:
     """Return the changed lines of the first next study whose values differ from the values that the finding proposes."""
-    proposed = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
-    rows = [row for step in steps(report)[:1] for row in step.diff]
+    proposed = {row.name: row.after for row in diff_of_changes(report.spec, finding.changes)}
+    rows = [row for step in planned_studies(report)[:1] for row in step.diff]
     return [row for row in rows if row.after is not None and proposed.get(row.name, row.after) != row.after]
 
 
-def changes_next_study(report: ReportData, finding: Finding) -> bool:
+def is_in_next_study(report: ReportData, finding: Finding) -> bool:
     """Return whether the first of the next studies contains a change that the finding proposes."""
     if report.deferral_reason(finding) is not None:
         return False
-    proposed = {row.name for row in diff_changes(report.spec, finding.changes)}
-    return any(row.name in proposed for step in steps(report)[:1] for row in step.diff)
+    proposed = {row.name for row in diff_of_changes(report.spec, finding.changes)}
+    return any(row.name in proposed for step in planned_studies(report)[:1] for row in step.diff)
 
 
-def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
+def explained_study_changes(report: ReportData) -> tuple[StudyDiffRow, ...]:
     """Return the lines that the first of the next studies changes, each with the reason for the change.
 
     If successive lines have the same reason, only the last of these lines states it.
@@ -178,19 +180,21 @@ def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
     for change in reversed(changes):
         if isinstance(change, SetField | SetSchedule):
             asked[change.field if isinstance(change, SetField) else "schedule"] = change.why
-    rows = [replace(r, why=capitalise(r.why or asked.get(r.name) or "") or None) for r in steps(report)[0].diff]
+    rows = [
+        replace(r, why=capitalise(r.why or asked.get(r.name) or "") or None) for r in planned_studies(report)[0].diff
+    ]
     return tuple(
         replace(r, why=None) if i + 1 < len(rows) and r.why == rows[i + 1].why else r for i, r in enumerate(rows)
     )
 
 
-def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]:
+def cards_to_act_on(made: tuple[FindingCard, ...], first: Finding | None) -> list[FindingCard]:
     """Return the cards to act on now, one for each action. The card of the headline's finding, `first`, comes first; the cards
     that change a study follow.
 
     Cards that change no study come last, unless they report a fault of the training pipeline, which spoils every study.
     Deferred findings and findings without a change are omitted. If findings with the same cause change the same values, only
-    one of their cards is returned, preferably one whose changes the next study contains unaltered.
+    one of their cards is returned: the first whose changes the next study contains unaltered, or else the card of the cause.
     """
     to_do = [c for c in made if c.deferred is None and c.finding.changes]
     now = list({str(c.finding.action): c for c in reversed(to_do)}.values())[::-1]
@@ -207,19 +211,19 @@ def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]
 def explanation_sentence(finding: Finding) -> str | None:
     """Return a sentence on why the finding follows from another finding; None if no other finding explains it."""
     cause = finding.explained_by
-    return None if cause is None else f"Follows from {cause.rule}: {lower_first(cause.because)}"
+    return None if cause is None else f"Follows from {cause.rule}: {lower_first_letter(cause.because)}"
 
 
 def _threshold_text(value: Any) -> str:
     return setting(value) if isinstance(value, bool | int | float | str) else clean(value)
 
 
-def _evidence_figures(report: ReportData, finding: Finding) -> Iterator[Figure]:
+def _figures_of_evidence(report: ReportData, finding: Finding) -> Iterator[Figure]:
     for evidence in finding.evidence:
         if isinstance(evidence, AxisEvidence):
-            yield axis_figure(report, evidence)
+            yield axis_plot_figure(report, evidence)
         elif isinstance(evidence, CurveEvidence):
-            yield from curve_figures(report, evidence, late=_concerns_curve_end(report, finding, evidence))
+            yield from training_curve_figures(report, evidence, late=_concerns_curve_end(report, finding, evidence))
         elif isinstance(evidence, HistogramEvidence):
             drawn = histogram_figure(evidence)
             if drawn is not None:
@@ -233,25 +237,27 @@ def _concerns_curve_end(report: ReportData, finding: Finding, evidence: CurveEvi
     return objective and not evidence.marks and finding.goal in ("steps", "efficiency")
 
 
-def steps(report: ReportData) -> tuple[Step, ...]:
+def planned_studies(report: ReportData) -> tuple[PlannedStudy, ...]:
     """Return the next studies in the order to run them, each with its differences from the study before it."""
-    specs = [as_run(report), *(n.spec for n in report.next_studies)]
-    made = [Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)]
-    if made and (row := _length_row(report, made[0])) is not None:
+    specs = [completed_spec(report), *(n.spec for n in report.next_studies)]
+    made = [
+        PlannedStudy(f"next-{i}", n, diff_studies(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)
+    ]
+    if made and (row := _training_length_row(report, made[0])) is not None:
         made[0] = replace(made[0], diff=(*made[0].diff, row))
     return tuple(made)
 
 
-def _length_row(report: ReportData, step: Step) -> DiffRow | None:
+def _training_length_row(report: ReportData, step: PlannedStudy) -> StudyDiffRow | None:
     """Return a row about the training length if the trials so far differ in length but the next study trains all trials equally
     long; None otherwise."""
     length, name = step.study.spec.max_train_steps, "max_train_steps"
     ends = [t.last_step for t in report.figures.trials if t.status == "complete" and t.round is None and t.last_step]
-    if length is None or not ends or min(ends) >= (1 - LENGTH_TOLERANCE) * max(ends):
+    if length is None or not ends or min(ends) >= (1 - TRAINING_LENGTH_TOLERANCE) * max(ends):
         return None
     if any(row.name == name for row in step.diff):
         return None
-    return DiffRow(
+    return StudyDiffRow(
         name, f"{min(ends):,} to {max(ends):,}", f"{length:,}", "only trials of the same length can be compared"
     )
 
@@ -266,14 +272,14 @@ def ranked_trials(report: ReportData) -> list[tuple[int, TrialRow]]:
     return [*rows, *((i, t) for i, t in enumerate(report.figures.trials) if i not in known)]
 
 
-def trials_to_list(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
+def trials_in_table(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
     """Return (index, trial) of the trials to list, the best first. The list always includes trials that cards name."""
     rows = ranked_trials(report)
     named = {t for f in report.findings for t in f.trials[:MAX_NAMED_TRIALS]}
     return (*rows[:MAX_TABLE_TRIALS], *(r for r in rows[MAX_TABLE_TRIALS:] if r[1].id in named))
 
 
-def selected_trial(report: ReportData) -> dict[str, Any] | None:
+def selected_trial_data(report: ReportData) -> dict[str, Any] | None:
     """Return the axes, legend and notes for the curves of the trial that the reader selects; None if no trial logged a curve."""
     curves = report.figures.compact_curves
     if not curves:
@@ -288,10 +294,10 @@ def selected_trial(report: ReportData) -> dict[str, Any] | None:
     if omitted := sum(c is None for c in curves[0].curves):
         notes.append(f"The page contains the curves of the best {len(rows) - omitted:,} of {len(rows):,} trials.")
     legend = [Key("k-selected", "this trial"), *(Key(f"k-crv s{i}", shorten(n, 28), n) for i, n in enumerate(names))]
-    return {"figures": [selected_trial_figure(c) for c in curves], "legend": legend, "notes": notes}
+    return {"figures": [selected_trial_axes(c) for c in curves], "legend": legend, "notes": notes}
 
 
-def decisions(report: ReportData) -> tuple[Decision, ...]:
+def reading_decisions(report: ReportData) -> tuple[Decision, ...]:
     """Return the decisions about how the experiment was read as a study: inferred properties of the objective, then decisions about
     trials."""
     known = {
@@ -300,7 +306,9 @@ def decisions(report: ReportData) -> tuple[Decision, ...]:
     }
     inferred = (
         Decision(
-            topic="objective", text=f"{text}, inferred {_inference_text(report.inferred[key])}.", overrule=overrule
+            topic="objective",
+            text=f"{text}, inferred {_inference_reason_text(report.inferred[key])}.",
+            overrule=overrule,
         )
         for key, (text, overrule) in known.items()
         if key in report.inferred
@@ -308,9 +316,9 @@ def decisions(report: ReportData) -> tuple[Decision, ...]:
     return (*inferred, *report.decisions)
 
 
-def decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
+def reading_decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
     """Return at most `limit` lines with one decision each, and a line with the number of omitted decisions."""
-    every = decisions(report)
+    every = reading_decisions(report)
     lines = [f"{sentence(d.text)}{f' Overrule: {d.overrule}' if d.overrule else ''}" for d in every[:limit]]
     rest = len(every) - limit
     return (*lines, f"And {count(rest, 'more decision')} in the report.") if rest > 0 else tuple(lines)
@@ -331,7 +339,7 @@ def stopping_method_rows(report: ReportData) -> tuple[tuple[str, str, str, str],
     )
 
 
-def _inference_text(reason: str) -> str:
+def _inference_reason_text(reason: str) -> str:
     text = clean(reason).rstrip(".").removeprefix("inferred ")
     return text if text.startswith(("from", "because", "by", "as ")) else f"({text})"
 
@@ -341,7 +349,7 @@ def verdicts_by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:
     return {s: tuple(report.verdicts_with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
 
 
-def count_not_applicable(report: ReportData) -> int:
+def count_inapplicable_checks(report: ReportData) -> int:
     """Return the number of checks that do not apply, because they need another kind of study, such as a sweep of batch sizes."""
     return sum(v.needs is not None and v.needs.lack == "design" for v in report.verdicts_with_status("not-assessed"))
 

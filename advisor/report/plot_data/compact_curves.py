@@ -8,16 +8,16 @@ import numpy as np
 
 from advisor.model.space import FloatArray, IntArray, transform_to_scale
 from advisor.model.study import Signal, Study
-from advisor.report.plot_data.model import CompactCurves, CurveSet
-from advisor.report.plot_data.scale import Limits, curve_axis_limits, padded_limits
+from advisor.report.plot_data.model import EncodedCurves, MetricCurveSet
+from advisor.report.plot_data.scale import AxisLimits, curve_axis_limits, padded_axis_limits
 
-LEVEL_CHARACTERS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
+CURVE_HEIGHT_CHARACTERS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
 """Characters that encode a curve's heights, from the bottom to the top of the axis. HTML and JSON do not escape these
 characters."""
 EMPTY_CHARACTER, GAP_CHARACTER = " ", "!"
 """EMPTY_CHARACTER marks a column without logged values; GAP_CHARACTER marks a column whose logged values are all not finite."""
 
-MAX_CHARACTERS = 24_000
+MAX_CURVE_CHARS = 24_000
 """Maximum total characters of a study's curves. A study that needs more characters even with MIN_COLUMNS columns may exceed
 this limit."""
 MIN_COLUMNS, MAX_COLUMNS = 30, 125
@@ -25,10 +25,10 @@ MIN_COLUMNS, MAX_COLUMNS = 30, 125
 MAX_TRIALS = 5_000
 """Maximum number of trials whose curves are encoded. The best trials are chosen."""
 
-_MIN_LOG_RATIO = 4
+_MIN_LOG_AXIS_RATIO = 4
 """The vertical axis is logarithmic if the ratio of the largest to the smallest visible value is at least this."""
 
-_TRAINING_SIGNALS: tuple[Signal, ...] = (
+_SHOWN_TRAINING_SIGNALS: tuple[Signal, ...] = (
     "policy_reward",
     "train_objective",
     "train_loss",
@@ -39,38 +39,40 @@ _TRAINING_SIGNALS: tuple[Signal, ...] = (
 is shown."""
 
 
-def compact_curves(study: Study, curves: Sequence[CurveSet]) -> tuple[CompactCurves, ...]:
+def encode_trial_curves(study: Study, curves: Sequence[MetricCurveSet]) -> tuple[EncodedCurves, ...]:
     """For every trial, return the curves of the objective and of one training metric.
 
     curves: curve sets of the report's figures; the compact curves use the same step scales.
     """
-    trials = _best_trials(study)
+    trials = _indices_of_best_trials(study)
     objective = study.spec.objective.metric
-    others = [m for s in _TRAINING_SIGNALS if (m := study.signals.get(s)) not in (None, objective)]
+    others = [m for s in _SHOWN_TRAINING_SIGNALS if (m := study.signals.get(s)) not in (None, objective)]
     metrics = [m for m in (objective, *others[:1]) if m is not None and m in study.metrics]
-    columns = MAX_CHARACTERS // max(2 * len(trials) * len(metrics), 1)
+    columns = MAX_CURVE_CHARS // max(2 * len(trials) * len(metrics), 1)
     columns = min(max(columns, MIN_COLUMNS), MAX_COLUMNS)
     log = {s.metric: s.scale == "log" for s in curves}
-    made = (_curves_of_metric(study, m, trials, columns, log=log.get(m, False)) for m in metrics)
+    made = (_encode_metric_curves(study, m, trials, columns, log=log.get(m, False)) for m in metrics)
     return tuple(c for c in made if c is not None)
 
 
-def _best_trials(study: Study) -> set[int]:
+def _indices_of_best_trials(study: Study) -> set[int]:
     """Return the indices of at most MAX_TRIALS trials. The best trials come first, and failed trials come last."""
     ranked = [t.index for t in study.ranked()]
     return set(list(dict.fromkeys([*ranked, *(t.index for t in study.trials)]))[:MAX_TRIALS])
 
 
-def _curves_of_metric(study: Study, metric: str, shown: set[int], columns: int, *, log: bool) -> CompactCurves | None:
-    trials, steps, values = _logged_points(study, metric)
+def _encode_metric_curves(
+    study: Study, metric: str, shown: set[int], columns: int, *, log: bool
+) -> EncodedCurves | None:
+    trials, steps, values = _points_with_extremes(study, metric)
     if not len(steps):
         return None
     first, last = (int(steps[steps > 0].min(initial=1)) if log else 0), max(int(steps.max()), 1)
     part = np.log(np.maximum(steps, first) / first) / np.log(max(last / first, 2)) if log else steps / last
     column = np.clip((part * columns).astype(np.int64), 0, columns - 1)
-    limits = _axis_limits(study, metric)
-    heights = _column_extremes(trials * columns + column, values, limits, (len(study.trials), columns))
-    return CompactCurves(
+    limits = _value_axis_limits(study, metric)
+    heights = _column_extreme_levels(trials * columns + column, values, limits, (len(study.trials), columns))
+    return EncodedCurves(
         metric=metric,
         columns=columns,
         first_step=first,
@@ -80,11 +82,11 @@ def _curves_of_metric(study: Study, metric: str, shown: set[int], columns: int, 
         high=limits.high,
         log=limits.log,
         curves=tuple(_encode_curve(row) if i in shown else None for i, row in enumerate(heights)),
-        beyond=limits.count_outside(values) > 0,
+        beyond=limits.count_values_outside(values) > 0,
     )
 
 
-def _logged_points(study: Study, metric: str) -> tuple[IntArray, IntArray, FloatArray]:
+def _points_with_extremes(study: Study, metric: str) -> tuple[IntArray, IntArray, FloatArray]:
     """Return (trial, step, value) of every logged point, and of every logged minimum and maximum over a window, sorted by trial and
     step."""
     blocks = [b for suffix in ("", ".min", ".max") if (b := study.metrics.get(metric + suffix)) is not None]
@@ -96,7 +98,7 @@ def _logged_points(study: Study, metric: str) -> tuple[IntArray, IntArray, Float
     return trials, steps, values
 
 
-def _axis_limits(study: Study, metric: str) -> Limits:
+def _value_axis_limits(study: Study, metric: str) -> AxisLimits:
     """Return axis limits that fit the curves of trials with a result. The limits ignore the first quarter of each curve,
     because it would flatten the remaining part.
 
@@ -111,10 +113,10 @@ def _axis_limits(study: Study, metric: str) -> Limits:
         return limits
     visible = np.concatenate([v[(v >= limits.low) & (v <= limits.high)] for v in steady] or [np.empty(0)])
     low, high = visible.min(initial=np.inf), visible.max(initial=0.0)
-    return padded_limits(float(low), float(high), log=True) if 0 < _MIN_LOG_RATIO * low < high else limits
+    return padded_axis_limits(float(low), float(high), log=True) if 0 < _MIN_LOG_AXIS_RATIO * low < high else limits
 
 
-def _column_extremes(key: IntArray, values: FloatArray, limits: Limits, shape: tuple[int, int]) -> IntArray:
+def _column_extreme_levels(key: IntArray, values: FloatArray, limits: AxisLimits, shape: tuple[int, int]) -> IntArray:
     """Return levels of shape (trials, columns, 2): each column's minimum and maximum, in the order in which they were logged.
 
     key: trial * columns + column of each point (n,), non-decreasing. values: value of each point (n,). A level of -1 marks a column
@@ -131,27 +133,34 @@ def _column_extremes(key: IntArray, values: FloatArray, limits: Limits, shape: t
     heights = np.full((shape[0] * shape[1], 2), -1, dtype=np.int64)
     for side, at in enumerate((np.minimum(*ends), np.maximum(*ends))):
         heights[key[starts], side] = np.where(
-            np.logical_or.reduceat(finite, starts), _value_levels(limits, values[at]), -2
+            np.logical_or.reduceat(finite, starts), _height_levels(limits, values[at]), -2
         )
     return heights.reshape(*shape, 2)
 
 
-def _value_levels(limits: Limits, values: FloatArray) -> IntArray:
+def _height_levels(limits: AxisLimits, values: FloatArray) -> IntArray:
     """Return the level (height as an integer) of each value (n,); values outside the axis are clipped to its ends."""
     low, high, at = (
         transform_to_scale(v, "log" if limits.log else "linear")
         for v in (np.array(limits.low), np.array(limits.high), values)
     )
     part = np.nan_to_num((at - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
-    return np.round(np.clip(part, 0, 1) * (len(LEVEL_CHARACTERS) - 1)).astype(np.int64)
+    return np.round(np.clip(part, 0, 1) * (len(CURVE_HEIGHT_CHARACTERS) - 1)).astype(np.int64)
 
 
-_LEVEL_CODES = np.frombuffer((GAP_CHARACTER + EMPTY_CHARACTER + LEVEL_CHARACTERS).encode(), dtype=np.uint8)
+_HEIGHT_CHARACTER_CODES = np.frombuffer(
+    (GAP_CHARACTER + EMPTY_CHARACTER + CURVE_HEIGHT_CHARACTERS).encode(), dtype=np.uint8
+)
 
 
 def _encode_curve(heights: IntArray) -> str:
     """Return levels of shape (columns, 2) as text: the number of levels per column, followed by the levels. Return "" if no
     value was logged."""
     one = bool((heights[:, 0] == heights[:, 1]).all())
-    text = _LEVEL_CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY_CHARACTER)
+    text = (
+        _HEIGHT_CHARACTER_CODES[(heights[:, :1] if one else heights).ravel() + 2]
+        .tobytes()
+        .decode()
+        .rstrip(EMPTY_CHARACTER)
+    )
     return f"{1 if one else 2}{text}" if text else ""

@@ -9,21 +9,21 @@ import numpy as np
 from advisor.computed.stability import clipping
 from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Signal, Study, Trial
-from advisor.report.plot_data.model import CurveSet, NormHistogram, TrialCurve
+from advisor.report.plot_data.model import GradientNormHistogram, MetricCurveSet, TrialCurve
 
-PIXEL_COLUMNS = 400
+CURVE_PIXEL_COLUMNS = 400
 """Number of pixel columns to which a curve is reduced."""
 
 _NORM_BINS = 40
 """Number of bins of the histogram of gradient norms."""
-_MIN_LOG_RATIO = 1000
+_MIN_LOG_STEP_RATIO = 1000
 """The step axis is logarithmic if the ratio of the last to the first positive step is at least this."""
 
-_MAX_GAP_SHARE = 0.2
+_MAX_STEP_GAP_SHARE = 0.2
 """A step axis is logarithmic only if no gap between consecutive logged steps exceeds this share of its length."""
 
 
-def reduce_curve(
+def downsample_curve(
     steps: IntArray, values: FloatArray, columns: IntArray
 ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
     """Return (steps, values) of the first, minimum, maximum and last point of each column, in step order.
@@ -50,7 +50,7 @@ def reduce_curve(
     return tuple(steps[order].tolist()), tuple(v if math.isfinite(v) else None for v in values[order].tolist())
 
 
-_SIGNALS: tuple[Signal, ...] = (
+_SHOWN_SIGNALS: tuple[Signal, ...] = (
     "train_loss",
     "train_eval_loss",
     "train_objective",
@@ -60,7 +60,7 @@ _SIGNALS: tuple[Signal, ...] = (
     "grad_norm",
     "learning_rate",
 )
-_POLICY_SIGNALS: tuple[Signal, ...] = (
+_SHOWN_POLICY_SIGNALS: tuple[Signal, ...] = (
     "policy_reward",
     "policy_kl",
     "policy_entropy",
@@ -73,34 +73,34 @@ _POLICY_SIGNALS: tuple[Signal, ...] = (
 def signals_to_show(study: Study) -> tuple[Signal, ...]:
     """Return the signals whose curves the report draws. In reinforcement learning, the signals exclude the loss, because it
     does not show how good the policy is."""
-    return _POLICY_SIGNALS if study.has("policy_reward") else _SIGNALS
+    return _SHOWN_POLICY_SIGNALS if study.has("policy_reward") else _SHOWN_SIGNALS
 
 
-def curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Trial]) -> CurveSet | None:
+def make_curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Trial]) -> MetricCurveSet | None:
     """Return the metric's curves of these trials for a plot; None if none of the trials logged the metric."""
-    logged = [(t, *with_extremes(study, t, metric)) for t in trials]
+    logged = [(t, *curve_with_extremes(study, t, metric)) for t in trials]
     logged = [(t, steps, values) for t, steps, values in logged if len(steps)]
     if not logged:
         return None
     every = np.unique(np.concatenate([steps for _, steps, _ in logged]))
     last, first = int(every[-1]), int(every[every > 0][0]) if every[-1] > 0 else 1
-    log = last >= _MIN_LOG_RATIO * first and _largest_gap(every[every > 0]) <= _MAX_GAP_SHARE
+    log = last >= _MIN_LOG_STEP_RATIO * first and _largest_step_gap(every[every > 0]) <= _MAX_STEP_GAP_SHARE
     curves = []
     for trial, steps, values in logged:
         part = np.log(np.maximum(steps, first) / first) / math.log(last / first) if log else steps / max(last, 1)
-        reduced = reduce_curve(steps, values, (part * PIXEL_COLUMNS).astype(np.int64))
+        reduced = downsample_curve(steps, values, (part * CURVE_PIXEL_COLUMNS).astype(np.int64))
         curves.append(TrialCurve(trial=trial.id, steps=reduced[0], values=reduced[1]))
     name = "objective" if metric == study.spec.objective.metric else signal
-    return CurveSet(metric=metric, signal=name, scale="log" if log else "linear", curves=tuple(curves))
+    return MetricCurveSet(metric=metric, signal=name, scale="log" if log else "linear", curves=tuple(curves))
 
 
-def _largest_gap(steps: IntArray) -> float:
+def _largest_step_gap(steps: IntArray) -> float:
     """Return the widest gap between consecutive positive steps (n,), as a share of a logarithmic axis over all these steps."""
     logs = np.log(steps)
     return float(np.diff(logs).max() / (logs[-1] - logs[0]))
 
 
-def with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, FloatArray]:
+def curve_with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, FloatArray]:
     """Return the steps and values of a curve. If values were logged as means over windows, the minimum and maximum of each
     window are added at the step of its mean."""
     curve = study.metric(trial, metric)
@@ -112,7 +112,7 @@ def with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, Fl
     return steps[order], np.concatenate([p.values for p in parts])[order]
 
 
-def norm_histogram(study: Study, trials: list[Trial]) -> NormHistogram | None:
+def gradient_norm_histogram(study: Study, trials: list[Trial]) -> GradientNormHistogram | None:
     """Return the histogram of the trials' gradient norms; None if the trials logged fewer than two usable gradient norms."""
     logged = [c.values for t in trials if len(c := study.curve(t, "grad_norm"))]
     if not logged:
@@ -128,24 +128,28 @@ def norm_histogram(study: Study, trials: list[Trial]) -> NormHistogram | None:
     edges = np.geomspace(low, high, _NORM_BINS + 1) if log else np.linspace(low, high, _NORM_BINS + 1)
     edges[0], edges[-1] = low, high
     counts, _ = np.histogram(usable, bins=edges)
-    return NormHistogram(
+    return GradientNormHistogram(
         edges=tuple(edges.tolist()),
         counts=tuple(counts.tolist()),
         log=log,
         p90=float(np.quantile(usable, 0.9)),
         trials=len(logged),
         left_out=len(values) - len(usable),
-        **_clipping_facts(study, trials),
+        **_gradient_clipping_facts(study, trials),
     )
 
 
-def _clipping_facts(study: Study, trials: list[Trial]) -> dict[str, float]:
-    """Return the trials' gradient-clipping threshold and mean share of clipped updates, as fields of `NormHistogram`.
+def _gradient_clipping_facts(study: Study, trials: list[Trial]) -> dict[str, float]:
+    """Return the trials' gradient-clipping threshold and mean share of clipped updates, as fields of `GradientNormHistogram`.
 
     The result is empty if the threshold is unknown or differs between the trials.
     """
     limits = {clipping.threshold(t) for t in trials}
     if len(limits) != 1 or not all(map(math.isfinite, limits)):
         return {}
-    shares = [c.share for t in trials if (c := clipping.read(study, t)) is not None and math.isfinite(c.share)]
+    shares = [
+        c.clipped_share
+        for t in trials
+        if (c := clipping.read_clipping(study, t)) is not None and math.isfinite(c.clipped_share)
+    ]
     return {"clip": limits.pop(), **({"clipped": float(np.mean(shares))} if shares else {})}

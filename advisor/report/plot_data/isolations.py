@@ -15,11 +15,11 @@ import numpy as np
 from advisor.computed.space import settings
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
-from advisor.model.words import encodable, setting
-from advisor.report.plot_data.model import Isolation, Slice
+from advisor.model.words import replace_surrogates, setting
+from advisor.report.plot_data.model import IsolationPlot, IsolationSlice
 from advisor.stats.best_of import p_value_of_late_group, quantiles_of_best, rank_of_best
 
-MAX_SLICES = 10
+MAX_RANGE_SLICES = 10
 MIN_SETTINGS_IN_SLICE = 4
 """Minimum number of settings per slice of a numeric range. If the hyperparameter has few distinct values, each value is one
 slice."""
@@ -29,7 +29,7 @@ _MEDIAN_QUANTILE = 0.5
 
 
 @dataclass(frozen=True)
-class _Setting:
+class _TriedSetting:
     """A combination of hyperparameter values, with all trials that use it."""
 
     trials: tuple[Trial, ...]
@@ -37,43 +37,46 @@ class _Setting:
     """Lower median cost of the setting's trials; NaN if at least half of these trials failed."""
 
 
-def isolations(study: Study) -> tuple[Isolation, ...]:
+def isolation_plots(study: Study) -> tuple[IsolationPlot, ...]:
     """Return the isolation plot's data for every hyperparameter with at least two slices, scientific hyperparameters first."""
-    tried = settings.read(study)
+    tried = settings.read_settings(study)
     costs = np.where(study.comparable, study.costs, np.nan)
-    medians = settings.median_costs(study).tolist()
-    pooled = [_Setting(group, cost) for group, cost in zip(tried.trials, medians, strict=True)]
+    medians = settings.median_cost_per_setting(study).tolist()
+    pooled = [_TriedSetting(group, cost) for group, cost in zip(tried.trials, medians, strict=True)]
     names = sorted(
-        (n for n in study.searched if n not in tried.left_out), key=lambda n: study.searched[n].role != "scientific"
+        (n for n in study.searched if n not in tried.unexamined_positions),
+        key=lambda n: study.searched[n].role != "scientific",
     )
-    known = [i for n in names if (i := _make_isolation(study, costs, n, pooled)) is not None]
+    known = [i for n in names if (i := _make_isolation_plot(study, costs, n, pooled)) is not None]
     return tuple(i.model_copy(update={"p": min(i.p * len(known), 1.0)}) for i in known)
 
 
-def _make_isolation(study: Study, costs: FloatArray, name: str, pooled: Sequence[_Setting]) -> Isolation | None:
+def _make_isolation_plot(
+    study: Study, costs: FloatArray, name: str, pooled: Sequence[_TriedSetting]
+) -> IsolationPlot | None:
     having = [s for s in pooled if name in s.trials[0].params]
-    groups = _number_groups(study, name, having) if study.searched[name].numeric else _choice_groups(name, having)
+    groups = _group_by_number(study, name, having) if study.searched[name].numeric else _group_by_choice(name, having)
     if len(groups) < 2:
         return None
     drawn = min(len(g) for g in groups)
     typical = [float(quantiles_of_best(_setting_costs(g), drawn, np.array([_MEDIAN_QUANTILE]))[0]) for g in groups]
     compared = sorted((v, i) for i, v in enumerate(typical) if math.isfinite(v))
     ends = [groups[compared[end][1]] for end in (0, -1)] if len(compared) > 1 else []
-    return Isolation(
-        parameter=encodable(name),
+    return IsolationPlot(
+        parameter=replace_surrogates(name),
         drawn=drawn,
         repeats=any(len(s.trials) > 1 for s in having),
-        slices=tuple(_make_slice(study, costs, name, g, drawn) for g in groups),
+        slices=tuple(_make_isolation_slice(study, costs, name, g, drawn) for g in groups),
         p=_worst_slice_p_value([groups[i] for _, i in compared], drawn, compared[-1][0]) if compared else 1.0,
-        differ=tuple(encodable(n) for n in _separating(study, name, *ends)) if ends else (),
+        differ=tuple(replace_surrogates(n) for n in _parameters_without_overlap(study, name, *ends)) if ends else (),
     )
 
 
-def _setting_costs(group: Sequence[_Setting]) -> FloatArray:
+def _setting_costs(group: Sequence[_TriedSetting]) -> FloatArray:
     return np.array([s.cost for s in group])
 
 
-def _worst_slice_p_value(groups: Sequence[Sequence[_Setting]], drawn: int, worst: float) -> float:
+def _worst_slice_p_value(groups: Sequence[Sequence[_TriedSetting]], drawn: int, worst: float) -> float:
     """Return the p-value of the worst slice: the probability that some slice is by chance as bad as the worst slice, judged by
     the rank of the median best result.
 
@@ -84,7 +87,9 @@ def _worst_slice_p_value(groups: Sequence[Sequence[_Setting]], drawn: int, worst
     return p_value_of_late_group(sizes, [rank_of_best(size, drawn, _MEDIAN_QUANTILE) for size in sizes], better)
 
 
-def _separating(study: Study, name: str, best: Sequence[_Setting], worst: Sequence[_Setting]) -> list[str]:
+def _parameters_without_overlap(
+    study: Study, name: str, best: Sequence[_TriedSetting], worst: Sequence[_TriedSetting]
+) -> list[str]:
     """Return the other hyperparameters whose values in the best slice do not overlap with those in the worst slice.
 
     If there are such hyperparameters, the data cannot show which hyperparameter causes the difference between the two slices.
@@ -101,39 +106,41 @@ def _separating(study: Study, name: str, best: Sequence[_Setting], worst: Sequen
     return found
 
 
-def _number_groups(study: Study, name: str, pooled: list[_Setting]) -> list[list[_Setting]]:
+def _group_by_number(study: Study, name: str, pooled: list[_TriedSetting]) -> list[list[_TriedSetting]]:
     """Return slices with equally many settings each. If the hyperparameter has few distinct values, each value is one slice."""
     positions = study.positions(name, [s.trials[0] for s in pooled])
     known = [i for i in np.argsort(positions, kind="stable").tolist() if math.isfinite(positions[i])]
     values, starts = np.unique(positions[known], return_index=True)
-    if len(values) <= MAX_SLICES:
+    if len(values) <= MAX_RANGE_SLICES:
         parts = np.split(np.array(known, dtype=np.int64), starts[1:])
     else:
-        count = min(MAX_SLICES, len(known) // MIN_SETTINGS_IN_SLICE) or 1
+        count = min(MAX_RANGE_SLICES, len(known) // MIN_SETTINGS_IN_SLICE) or 1
         parts = np.array_split(np.array(known, dtype=np.int64), count)
     return [[pooled[i] for i in part] for part in parts if len(part)]
 
 
-def _choice_groups(name: str, pooled: list[_Setting]) -> list[list[_Setting]]:
-    groups: dict[str, list[_Setting]] = {}
+def _group_by_choice(name: str, pooled: list[_TriedSetting]) -> list[list[_TriedSetting]]:
+    groups: dict[str, list[_TriedSetting]] = {}
     for tried in pooled:
         groups.setdefault(setting(tried.trials[0].params[name]), []).append(tried)
     return [groups[label] for label in sorted(groups)]
 
 
-def _make_slice(study: Study, costs: FloatArray, name: str, group: Sequence[_Setting], drawn: int) -> Slice:
+def _make_isolation_slice(
+    study: Study, costs: FloatArray, name: str, group: Sequence[_TriedSetting], drawn: int
+) -> IsolationSlice:
     trials = [t for s in group for t in s.trials]
     best, values = next(iter(study.ranked(trials)), None), [s.trials[0].params[name] for s in group]
     ends = [values[0], values[-1]] if study.searched[name].numeric else []
     low, high = (float(v) for v in ends) if ends else (None, None)
     quantiles = quantiles_of_best(_setting_costs(group), drawn, _QUANTILE_LEVELS)
     five, half, ninety_five = (study.objective_value(float(c)) if math.isfinite(c) else None for c in quantiles)
-    return Slice(
-        label=encodable(setting(values[0]) if low == high else f"{setting(low, 3)} to {setting(high, 3)}"),
+    return IsolationSlice(
+        label=replace_surrogates(setting(values[0]) if low == high else f"{setting(low, 3)} to {setting(high, 3)}"),
         low=low,
         high=high,
         trials=len(trials),
-        best=None if best is None else encodable(best.id),
+        best=None if best is None else replace_surrogates(best.id),
         value=None if best is None else study.objective_value(float(costs[best.index])),
         quantiles=(five, half, ninety_five),
     )

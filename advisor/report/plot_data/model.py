@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal
 
-from advisor.computed.space.importance import FALSE_ALARMS
+from advisor.computed.space.importance import SIGNIFICANCE_LEVEL
 from advisor.model.frozen import FrozenModel
-from advisor.model.space import Value
-from advisor.model.study import Signal, Status
+from advisor.model.space import HyperparameterValue
+from advisor.model.study import Signal, TrialStatus
 
 
 class TrialRow(FrozenModel):
@@ -16,11 +16,11 @@ class TrialRow(FrozenModel):
 
     id: str
     name: str
-    status: Status
+    status: TrialStatus
     feasible: bool
     comparable: bool = True
     """Whether the trial has a result at full training length; False for a pruned trial."""
-    params: dict[str, Value]
+    params: dict[str, HyperparameterValue]
     best: float | None = None
     """The trial's best value of the objective, with the objective's original sign; None if no value was finite."""
     place: int | None = None
@@ -49,7 +49,7 @@ class TrialCurve(FrozenModel):
     """Values of the metric, with None in place of non-finite values."""
 
 
-class CurveSet(FrozenModel):
+class MetricCurveSet(FrozenModel):
     """The curves of one metric, for the trials whose curves are shown."""
 
     metric: str
@@ -59,7 +59,7 @@ class CurveSet(FrozenModel):
     curves: tuple[TrialCurve, ...]
 
 
-class CompactCurves(FrozenModel):
+class EncodedCurves(FrozenModel):
     """The encoded curves of one metric for every trial. The page's script draws the selected curves on the same axes."""
 
     metric: str
@@ -78,7 +78,7 @@ class CompactCurves(FrozenModel):
     was omitted."""
 
 
-class NormHistogram(FrozenModel):
+class GradientNormHistogram(FrozenModel):
     """Histogram of the gradient norms of the best trials over all steps."""
 
     edges: tuple[float, ...]
@@ -94,7 +94,7 @@ class NormHistogram(FrozenModel):
     """Share of the best trials' updates in which the gradient was clipped; None if unknown."""
 
 
-class BestOf(FrozenModel):
+class BestOfNTrials(FrozenModel):
     """Distribution, for several n, of the best result of n trials that are drawn at random from the study's trials."""
 
     sizes: tuple[int, ...]
@@ -111,7 +111,7 @@ class BestOf(FrozenModel):
         return "setting" if self.repeats else "trial"
 
 
-class Slice(FrozenModel):
+class IsolationSlice(FrozenModel):
     """The trials with values in one part of a numeric hyperparameter's range, or with one choice of a categorical
     hyperparameter."""
 
@@ -130,7 +130,7 @@ class Slice(FrozenModel):
     settings failed. The number n is the same for all slices of the plot."""
 
 
-class Isolation(FrozenModel):
+class IsolationPlot(FrozenModel):
     """The best trial in each slice of one hyperparameter's values. The other hyperparameters may have any values."""
 
     parameter: str
@@ -139,7 +139,7 @@ class Isolation(FrozenModel):
     it has more settings."""
     repeats: bool = False
     """Whether some setting was run more than once. Repeats of the same setting then count as one result, their median."""
-    slices: tuple[Slice, ...]
+    slices: tuple[IsolationSlice, ...]
     p: float
     """P-value of the worst slice, adjusted for the number of hyperparameters: the probability that some slice is by chance as
     bad as the worst slice."""
@@ -147,7 +147,7 @@ class Isolation(FrozenModel):
     """Other hyperparameters whose values in the best slice do not overlap with those in the worst slice."""
 
 
-class Speed(FrozenModel):
+class BatchSizeThroughput(FrozenModel):
     """The throughput at one batch size with a 90 % interval; the ends are None if the interval is unknown."""
 
     batch_size: float
@@ -157,7 +157,7 @@ class Speed(FrozenModel):
     trials: tuple[str, ...]
 
 
-class NeededTraining(FrozenModel):
+class TrainingOfBatchSize(FrozenModel):
     """Amount of training that trials with one batch size needed to reach the target value."""
 
     batch_size: float
@@ -177,10 +177,10 @@ class ToTarget(FrozenModel):
     repeats: bool
     """Whether each batch size has repeats of one setting, which are compared by their median. Otherwise, the fastest setting of
     each batch size is compared."""
-    sizes: tuple[NeededTraining, ...]
+    sizes: tuple[TrainingOfBatchSize, ...]
 
 
-class Importance(FrozenModel):
+class ParameterImportance(FrozenModel):
     """Share of the objective's variation between trials that one hyperparameter or a pair of hyperparameters explains, with a
     90 % interval."""
 
@@ -195,20 +195,20 @@ class Importance(FrozenModel):
     a single hyperparameter."""
 
 
-class Importances(FrozenModel):
+class StudyImportances(FrozenModel):
     """Importance of every hyperparameter of the study and of interacting pairs."""
 
     settings: int
     p: float
     """P-value: probability of a relation between hyperparameters and results that is at least as strong as the observed one, if
     the results do not depend on the hyperparameters."""
-    each: tuple[Importance, ...]
+    each: tuple[ParameterImportance, ...]
     """Importance of each hyperparameter, the largest share first."""
-    pairs: tuple[Importance, ...]
+    pairs: tuple[ParameterImportance, ...]
     """Importance of pairs of hyperparameters, the most significant interaction first."""
 
 
-class CloseUp(FrozenModel):
+class CurveCloseUp(FrozenModel):
     """A training curve near a step that a finding marks, with every logged point."""
 
     rule: str
@@ -220,7 +220,7 @@ class CloseUp(FrozenModel):
     values: tuple[float | None, ...]
 
 
-class JustAbove(FrozenModel):
+class HigherRateTrials(FrozenModel):
     """The trials with learning rates just above the best trial's learning rate."""
 
     parameter: str
@@ -232,29 +232,33 @@ class JustAbove(FrozenModel):
     failed: int
 
 
-class Figures(FrozenModel):
+class FigureData(FrozenModel):
     """The data of all figures in the report."""
 
     trials: tuple[TrialRow, ...]
     """One row per trial, in the order of the study."""
-    curves: tuple[CurveSet, ...] = ()
+    curves: tuple[MetricCurveSet, ...] = ()
     best_trials: tuple[str, ...] = ()
     """Ids of the trials whose training curves are shown, the best trial first."""
-    grad_norm: NormHistogram | None = None
-    isolations: tuple[Isolation, ...] = ()
-    best_of: BestOf | None = None
-    speeds: tuple[Speed, ...] = ()
+    grad_norm: GradientNormHistogram | None = None
+    isolations: tuple[IsolationPlot, ...] = ()
+    best_of: BestOfNTrials | None = None
+    speeds: tuple[BatchSizeThroughput, ...] = ()
     to_target: ToTarget | None = None
-    importances: Importances | None = None
-    close_ups: tuple[CloseUp, ...] = ()
-    just_above: JustAbove | None = None
-    compact_curves: tuple[CompactCurves, ...] = ()
+    importances: StudyImportances | None = None
+    close_ups: tuple[CurveCloseUp, ...] = ()
+    just_above: HigherRateTrials | None = None
+    compact_curves: tuple[EncodedCurves, ...] = ()
 
     @property
     def effects(self) -> dict[str, float]:
         """Share of the objective's variation between settings that each hyperparameter explains; empty if no effect was found."""
         found = self.importances
-        return {i.parameters[0]: i.share for i in found.each} if found is not None and found.p <= FALSE_ALARMS else {}
+        return (
+            {i.parameters[0]: i.share for i in found.each}
+            if found is not None and found.p <= SIGNIFICANCE_LEVEL
+            else {}
+        )
 
     @cached_property
     def by_id(self) -> dict[str, TrialRow]:

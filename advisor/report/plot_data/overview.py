@@ -14,20 +14,20 @@ from advisor.computed.decision import repeats
 from advisor.computed.space import importance, settings
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import MissingData, Verdict
-from advisor.model.learning_rate import learning_rates
+from advisor.model.learning_rate import searched_learning_rates
 from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Study
-from advisor.model.words import encodable
-from advisor.report.plot_data.curves import with_extremes
+from advisor.model.words import replace_surrogates
+from advisor.report.plot_data.curves import curve_with_extremes
 from advisor.report.plot_data.model import (
-    BestOf,
-    CloseUp,
-    Importance,
-    Importances,
-    JustAbove,
-    NeededTraining,
-    Speed,
+    BatchSizeThroughput,
+    BestOfNTrials,
+    CurveCloseUp,
+    HigherRateTrials,
+    ParameterImportance,
+    StudyImportances,
     ToTarget,
+    TrainingOfBatchSize,
 )
 from advisor.stats import interaction
 from advisor.stats.best_of import quantiles_of_best
@@ -35,12 +35,12 @@ from advisor.stats.best_of import quantiles_of_best
 MIN_ENDED_SETTINGS = 8
 """Minimum number of settings with ended trials for the figure of the best of n trials. All repeats of a setting count as one."""
 
-TARGET_SHARE = 0.95
+TARGET_IMPROVEMENT_SHARE = 0.95
 """Share of the worst batch size's improvement that is the common target for all batch sizes."""
 
-MIN_IMPORTANCE = 0.02
+MIN_IMPORTANCE_FOR_INTERACTIONS = 0.02
 """Minimum importance (share of the objective's variation between trials) at which a hyperparameter's interactions are tested."""
-MAX_PAIRS = 5
+MAX_INTERACTION_PAIRS = 5
 MAX_INTERACTING_PARAMETERS = 12
 """Maximum number of hyperparameters whose pairs are tested for interactions; the most important hyperparameters are chosen. The
 computing time grows with the square of this number."""
@@ -49,62 +49,68 @@ MAX_CLOSE_UPS = 8
 CLOSE_UP_POINTS_PER_SIDE = 40
 """Number of logged points in a close-up on each side of the marked step."""
 
-MAX_TRIALS_JUST_ABOVE = 3
+MAX_HIGHER_RATE_TRIALS = 3
 """Maximum number of trials with learning rates just above the best trial's learning rate, one trial per setting."""
 
 _QUANTILE_LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
 
-def _costs_as_values(study: Study, costs: FloatArray) -> tuple[float | None, ...]:
+def _objective_values(study: Study, costs: FloatArray) -> tuple[float | None, ...]:
     return tuple(study.objective_value(float(c)) if math.isfinite(c) else None for c in costs)
 
 
-def best_of(study: Study) -> BestOf | None:
+def best_of_n_trials(study: Study) -> BestOfNTrials | None:
     """Return the distribution of the best result of n settings for n = 1, 2, 4, … and for all settings; None if too few
     settings ended."""
-    costs = settings.median_costs(study)
+    costs = settings.median_cost_per_setting(study)
     if len(costs) < MIN_ENDED_SETTINGS or not np.isfinite(costs).any():
         return None
     sizes = [2**k for k in range(len(costs).bit_length()) if 2**k <= 0.75 * len(costs)] + [len(costs)]
-    quantiles = tuple(_costs_as_values(study, quantiles_of_best(costs, n, _QUANTILE_LEVELS)) for n in sizes)
-    repeated = any(len(group) > 1 for group in settings.read(study).trials)
-    return BestOf(sizes=tuple(sizes), quantiles=quantiles, repeats=repeated)
+    quantiles = tuple(_objective_values(study, quantiles_of_best(costs, n, _QUANTILE_LEVELS)) for n in sizes)
+    repeated = any(len(group) > 1 for group in settings.read_settings(study).trials)
+    return BestOfNTrials(sizes=tuple(sizes), quantiles=quantiles, repeats=repeated)
 
 
 # --- batch size -----------------------------------------------------------------------------------------------------------------
 
 
-def speeds(study: Study) -> tuple[Speed, ...]:
+def throughput_by_batch_size(study: Study) -> tuple[BatchSizeThroughput, ...]:
     """Return the throughput at each batch size; empty if the throughput is known for fewer than two batch sizes."""
-    rates = throughput.throughputs(study)
-    return tuple(_speed_with_interval(r) for r in rates) if len(rates) > 1 else ()
+    rates = throughput.throughput_by_batch_size(study)
+    return tuple(_throughput_with_interval(r) for r in rates) if len(rates) > 1 else ()
 
 
-def _speed_with_interval(speed: throughput.Throughput) -> Speed:
-    reach = float(stats.t.ppf(0.95, speed.rate.freedom)) * speed.rate.error if speed.rate.freedom > 0 else math.nan
-    low, high = (math.exp(speed.rate.value + s * reach) if math.isfinite(reach) else None for s in (-1, 1))
-    trials = tuple(encodable(t.id) for t in speed.trials)
-    return Speed(batch_size=speed.size, examples_per_s=speed.examples_per_s, low=low, high=high, trials=trials)
+def _throughput_with_interval(speed: throughput.Throughput) -> BatchSizeThroughput:
+    reach = (
+        float(stats.t.ppf(0.95, speed.mean_log_rate.freedom)) * speed.mean_log_rate.error
+        if speed.mean_log_rate.freedom > 0
+        else math.nan
+    )
+    low, high = (math.exp(speed.mean_log_rate.value + s * reach) if math.isfinite(reach) else None for s in (-1, 1))
+    trials = tuple(replace_surrogates(t.id) for t in speed.trials)
+    return BatchSizeThroughput(
+        batch_size=speed.batch_size, examples_per_s=speed.examples_per_s, low=low, high=high, trials=trials
+    )
 
 
-def to_target(study: Study) -> ToTarget | None:
+def training_to_target(study: Study) -> ToTarget | None:
     """Return the amount of training that each batch size needs to reach a common target; None if there is no such target."""
     try:
-        race = targets.compare_batch_sizes(study, TARGET_SHARE)
+        race = targets.compare_batch_sizes(study, TARGET_IMPROVEMENT_SHARE)
     except MissingData:
         return None
     statistic = np.median if race.statistic == "median" else np.min
-    sizes = [(g, float(statistic(g.needed))) for g in race.groups]
+    sizes = [(g, float(statistic(g.lengths_to_target))) for g in race.groups]
     return ToTarget(
         unit=race.unit,
-        target=study.objective_value(race.target) if math.isfinite(race.target) else None,
+        target=study.objective_value(race.target_value) if math.isfinite(race.target_value) else None,
         repeats=race.statistic == "median",
         sizes=tuple(
-            NeededTraining(
-                batch_size=g.size,
+            TrainingOfBatchSize(
+                batch_size=g.batch_size,
                 typical=typical,
-                seconds=g.seconds if g.seconds > 0 else None,
-                trials=tuple(encodable(t.id) for t in g.trials),
+                seconds=g.seconds_to_target if g.seconds_to_target > 0 else None,
+                trials=tuple(replace_surrogates(t.id) for t in g.trials),
             )
             for g, typical in sizes
             if math.isfinite(typical)
@@ -115,49 +121,55 @@ def to_target(study: Study) -> ToTarget | None:
 # --- importance -----------------------------------------------------------------------------------------------------------------
 
 
-def importances(study: Study) -> Importances | None:
+def parameter_importances(study: Study) -> StudyImportances | None:
     """Return the importance of each hyperparameter and the most significant interactions; None if there are too few trials."""
     try:
-        read = importance.read(study)
+        read = importance.compute_importances(study)
     except MissingData:
         return None
     names = read.names
-    each = sorted((_importance_of((n,), read.total[:, i]) for i, n in enumerate(names)), key=lambda s: -s.share)
-    mean = read.total.mean(axis=0)
+    each = sorted(
+        (_make_importance((n,), read.total_shares[:, i]) for i, n in enumerate(names)), key=lambda s: -s.share
+    )
+    mean = read.total_shares.mean(axis=0)
     strongest = np.argsort(-mean, kind="stable")[:MAX_INTERACTING_PARAMETERS]
-    candidates = sorted(int(i) for i in strongest if mean[i] >= MIN_IMPORTANCE)
-    pairs: list[Importance] = []
+    candidates = sorted(int(i) for i in strongest if mean[i] >= MIN_IMPORTANCE_FOR_INTERACTIONS)
+    pairs: list[ParameterImportance] = []
     if len(candidates) > 1:
-        shares = read.response.pairs(candidates)
+        shares = read.response.interaction_effects(candidates)
         tests = len(names) * (len(names) - 1) // 2
         testable = (
-            tests <= interaction.DRAWS
+            tests <= interaction.NUMBER_OF_DRAWS
         )  # with more tests, the correction would raise even the smallest p-value to 1
-        p_values = interaction.p_values(read.response, list(shares)) if testable else dict.fromkeys(shares, 1.0)
+        p_values = (
+            interaction.interaction_p_values(read.response, list(shares)) if testable else dict.fromkeys(shares, 1.0)
+        )
         pairs = [
-            _importance_of((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()
+            _make_importance((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()
         ]
         pairs.sort(key=lambda s: (s.p, -s.share))
-    return Importances(settings=len(read.tried), p=read.p, each=tuple(each), pairs=tuple(pairs[:MAX_PAIRS]))
+    return StudyImportances(
+        settings=len(read.tried_settings), p=read.p_value, each=tuple(each), pairs=tuple(pairs[:MAX_INTERACTION_PAIRS])
+    )
 
 
-def _importance_of(names: tuple[str, ...], draws: FloatArray, p: float | None = None) -> Importance:
+def _make_importance(names: tuple[str, ...], draws: FloatArray, p: float | None = None) -> ParameterImportance:
     low, high = np.quantile(draws, [0.05, 0.95])
     parts = {"share": draws.mean(), "low": low, "high": high}
-    return Importance(
-        parameters=tuple(encodable(n) for n in names), p=p, **{k: min(float(v), 1.0) for k, v in parts.items()}
+    return ParameterImportance(
+        parameters=tuple(replace_surrogates(n) for n in names), p=p, **{k: min(float(v), 1.0) for k, v in parts.items()}
     )
 
 
 # --- curves ---------------------------------------------------------------------------------------------------------------------
 
 
-def close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[CloseUp, ...]:
+def curve_close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[CurveCloseUp, ...]:
     """Return at most MAX_CLOSE_UPS close-ups of training curves around steps that findings about stability mark."""
-    return tuple(islice(_close_ups(study, verdicts), MAX_CLOSE_UPS))
+    return tuple(islice(_iterate_close_ups(study, verdicts), MAX_CLOSE_UPS))
 
 
-def _close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[CloseUp]:
+def _iterate_close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[CurveCloseUp]:
     by_id = {t.id: t for t in study.trials}
     seen: set[tuple[str, str, int]] = set()
     for finding in (f for v in verdicts for f in v.findings if f.goal == "stability"):
@@ -167,12 +179,12 @@ def _close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[CloseUp]:
                 if trial is None or (mark.trial, metric, mark.step) in seen:
                     continue
                 seen.add((mark.trial, metric, mark.step))
-                steps, values = _points_around(*with_extremes(study, trial, metric), mark.step)
+                steps, values = _points_around_step(*curve_with_extremes(study, trial, metric), mark.step)
                 if len(steps) > 1:
-                    yield CloseUp(
+                    yield CurveCloseUp(
                         rule=finding.rule,
-                        trial=encodable(trial.id),
-                        metric=encodable(metric),
+                        trial=replace_surrogates(trial.id),
+                        metric=replace_surrogates(metric),
                         step=mark.step,
                         label=mark.label,
                         steps=tuple(steps.tolist()),
@@ -180,15 +192,15 @@ def _close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[CloseUp]:
                     )
 
 
-def _points_around(steps: IntArray, values: FloatArray, step: int) -> tuple[IntArray, FloatArray]:
+def _points_around_step(steps: IntArray, values: FloatArray, step: int) -> tuple[IntArray, FloatArray]:
     at = int(np.searchsorted(steps, step))
     part = slice(max(at - CLOSE_UP_POINTS_PER_SIDE, 0), at + CLOSE_UP_POINTS_PER_SIDE + 1)
     return steps[part], values[part]
 
 
-def just_above(study: Study) -> JustAbove | None:
+def higher_rate_trials(study: Study) -> HigherRateTrials | None:
     """Return the trials with learning rates just above the best trial's learning rate; None if there are no such trials."""
-    searched, best = learning_rates(study), study.ranked()[:1]
+    searched, best = searched_learning_rates(study), study.ranked()[:1]
     if searched is None or not best:
         return None
     name, rates = searched
@@ -198,11 +210,11 @@ def just_above(study: Study) -> JustAbove | None:
     at = float(rates[best[0].index])
     above = [t for t in study.trials if study.ended[t.index] and rates[t.index] > at and len(study.metric(t, metric))]
     above.sort(key=lambda t: (rates[t.index], t.index))
-    nearest = repeats.first_trial_of_settings(above)[:MAX_TRIALS_JUST_ABOVE]
+    nearest = repeats.first_trial_per_setting(above)[:MAX_HIGHER_RATE_TRIALS]
     if not nearest or not math.isfinite(at):
         return None
-    return JustAbove(
-        parameter=encodable(name),
+    return HigherRateTrials(
+        parameter=replace_surrogates(name),
         metric=metric,
         best=at,
         trials=tuple(t.id for t in nearest),

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.model.space import MAX_FINITE_VALUE, FloatArray, Scale as SpaceScale, transform_to_scale
+from advisor.model.space import MAX_FINITE_VALUE, AxisScale as SpaceScale, FloatArray, transform_to_scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class Scale:
 
     low: float
     high: float
-    start: float
-    end: float
+    start_px: float
+    end_px: float
     log: bool = False
     reverse: bool = False
     """Whether the axis shows 1 - value on a logarithmic scale."""
@@ -30,7 +30,7 @@ class Scale:
         part = (self._axis_coordinate(value) - self._axis_coordinate(self.low)) / (
             self._axis_coordinate(self.high) - self._axis_coordinate(self.low)
         )
-        return self.start + min(max(part, 0.0), 1.0) * (self.end - self.start)
+        return self.start_px + min(max(part, 0.0), 1.0) * (self.end_px - self.start_px)
 
     def _axis_coordinate(self, value: float) -> float:
         return -math.log10(1 - value) if self.reverse else math.log10(value) if self.log else value
@@ -100,7 +100,7 @@ def tick_label(value: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AxisLimits:
     """The ends of an axis, and whether it is linear, logarithmic or logarithmic in 1 - value."""
 
     low: float
@@ -112,50 +112,52 @@ class Limits:
         """Return the scale that maps these limits to the pixels `start` to `end`."""
         return Scale(self.low, self.high, start, end, self.log, self.reverse)
 
-    def count_outside(self, values: FloatArray) -> int:
+    def count_values_outside(self, values: FloatArray) -> int:
         """Return the number of finite values outside the limits."""
         finite = values[np.isfinite(values)]
         return int(((finite < self.low) | (finite > self.high)).sum())
 
 
-MIN_LOG_RATIO = 30
+MIN_LOG_AXIS_RATIO = 30
 """An axis of positive values is logarithmic if the ratio of large to small values is at least this."""
 
 
-def padded_limits(low: float, high: float, *, log: bool, reverse: bool = False, by: float = 0.04) -> Limits:
+def padded_axis_limits(low: float, high: float, *, log: bool, reverse: bool = False, by: float = 0.04) -> AxisLimits:
     """Return limits with a margin at both ends. by: margin as a share of the distance from `low` to `high`. If `low` and `high`
     are equal, the limits still differ."""
     if reverse and high < 1:
-        turned = padded_limits(1 - high, 1 - low, log=True, by=by)
-        return Limits(1 - turned.high, 1 - turned.low, log=False, reverse=True)
+        turned = padded_axis_limits(1 - high, 1 - low, log=True, by=by)
+        return AxisLimits(1 - turned.high, 1 - turned.low, log=False, reverse=True)
     if log and low > 1 / MAX_FINITE_VALUE:
         a, b = math.log10(low), math.log10(high)
         room = (b - a) * by or 0.2
-        return Limits(10 ** (a - room), 10 ** (b + room), True)
+        return AxisLimits(10 ** (a - room), 10 ** (b + room), True)
     room = (high - low) * by or abs(high) * 0.1 or 1.0
-    return Limits(low - room, high + room, False)
+    return AxisLimits(low - room, high + room, False)
 
 
-def limits_of_values(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) -> Limits:
+def axis_limits_of_values(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) -> AxisLimits:
     """Return limits that include all values that the scale can represent, with a margin at both ends."""
     on = np.array([v for v in values if math.isfinite(v)])
     on = on[np.isfinite(transform_to_scale(on, scale))]
     if not len(on):
-        return Limits(0.0, 1.0, False)
-    return padded_limits(float(on.min()), float(on.max()), log=scale == "log", reverse=scale == "reverse-log", by=by)
+        return AxisLimits(0.0, 1.0, False)
+    return padded_axis_limits(
+        float(on.min()), float(on.max()), log=scale == "log", reverse=scale == "reverse-log", by=by
+    )
 
 
-MIN_BETTER_HALF_SHARE = 0.3
+BETTER_HALF_AXIS_SHARE = 0.3
 """Minimum share of the axis that the better half of the trials occupies. If the better half has less room, the differences
 between these trials are invisible. Our choice."""
-MIN_RATIO_IF_CROWDED = 2
+MIN_CROWDED_LOG_RATIO = 2
 """If the better half of the trials is crowded, the axis is logarithmic if the ratio of its largest to its smallest value is at
 least this. Below this ratio, a logarithmic axis hardly helps."""
-MAX_CLIPPED_SHARE = 0.25
+MAX_CLIPPED_TRIALS_SHARE = 0.25
 """Maximum share of trials outside an axis, to make room for the better half of the trials."""
 
 
-def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
+def objective_axis_limits(values: FloatArray, *, minimize: bool) -> AxisLimits:
     """Return axis limits for the trials' results (n,). The limits always include the best value and exclude outliers among the
     bad values.
 
@@ -166,15 +168,15 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     """
     finite = values[np.abs(values) < MAX_FINITE_VALUE]
     if len(finite) == 0:
-        return Limits(0.0, 1.0, False)
-    log = bool(finite.min() > 0 and np.quantile(finite, 0.9) >= MIN_LOG_RATIO * finite.min())
-    crowded = len(finite) > 4 and _better_half_share(finite if minimize else -finite) < MIN_BETTER_HALF_SHARE
+        return AxisLimits(0.0, 1.0, False)
+    log = bool(finite.min() > 0 and np.quantile(finite, 0.9) >= MIN_LOG_AXIS_RATIO * finite.min())
+    crowded = len(finite) > 4 and _better_half_axis_share(finite if minimize else -finite) < BETTER_HALF_AXIS_SHARE
     if crowded and not log and minimize:
-        log = bool(finite.min() > 0 and finite.max() >= MIN_RATIO_IF_CROWDED * finite.min())
+        log = bool(finite.min() > 0 and finite.max() >= MIN_CROWDED_LOG_RATIO * finite.min())
     elif crowded and not log and finite.min() >= 0 and finite.max() < 1:
-        errors = objective_limits(1 - finite, minimize=True)
+        errors = objective_axis_limits(1 - finite, minimize=True)
         if errors.log:
-            return Limits(1 - errors.high, 1 - errors.low, log=False, reverse=True)
+            return AxisLimits(1 - errors.high, 1 - errors.low, log=False, reverse=True)
     turned = np.log10(finite) if log else finite
     turned = turned if minimize else -turned
     best, q1, q3, worst = np.quantile(turned, [0, 0.25, 0.75, 1])
@@ -182,21 +184,21 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     fence = q3 + (3 if len(finite) >= 20 else 10) * max(q3 - q1, (q3 - best) / 4)
     if worst > fence and len(finite) > 4:
         worst = turned[turned <= fence].max()
-    if len(finite) > 4 and (median := float(np.median(turned))) - best < MIN_BETTER_HALF_SHARE * (worst - best):
-        room = best + (median - best) / MIN_BETTER_HALF_SHARE
-        worst = max(turned[turned <= room].max(), np.quantile(turned, 1 - MAX_CLIPPED_SHARE))
+    if len(finite) > 4 and (median := float(np.median(turned))) - best < BETTER_HALF_AXIS_SHARE * (worst - best):
+        room = best + (median - best) / BETTER_HALF_AXIS_SHARE
+        worst = max(turned[turned <= room].max(), np.quantile(turned, 1 - MAX_CLIPPED_TRIALS_SHARE))
     ends = sorted((float(best), float(worst)) if minimize else (float(-best), float(-worst)))
     low, high = (10 ** ends[0], 10 ** ends[1]) if log else (ends[0], ends[1])
-    return _without_impossible_values(padded_limits(low, high, log=log, by=0.06), finite)
+    return _limits_without_impossible_values(padded_axis_limits(low, high, log=log, by=0.06), finite)
 
 
-def _better_half_share(costs: FloatArray) -> float:
+def _better_half_axis_share(costs: FloatArray) -> float:
     """Return the distance from the best cost to the median cost, as a share of the range of the costs (n,)."""
     span = float(np.ptp(costs))
     return float(np.median(costs) - costs.min()) / span if span else 1.0
 
 
-def _without_impossible_values(limits: Limits, values: FloatArray) -> Limits:
+def _limits_without_impossible_values(limits: AxisLimits, values: FloatArray) -> AxisLimits:
     """Return the limits without impossible values: values below 0 if no value is negative, and values above 1 if all values lie
     in 0..1."""
     low = max(limits.low, 0.0) if values.min() >= 0 else limits.low
@@ -205,7 +207,7 @@ def _without_impossible_values(limits: Limits, values: FloatArray) -> Limits:
     return replace(limits, low=low, high=high) if low < high else limits
 
 
-def widened_limits(limits: Limits, values: Sequence[float]) -> Limits:
+def widened_axis_limits(limits: AxisLimits, values: Sequence[float]) -> AxisLimits:
     """Return the axis limits, widened to include values that must be visible."""
     visible = [
         v for v in values if abs(v) < MAX_FINITE_VALUE and (v > 0 or not limits.log) and (v < 1 or not limits.reverse)
@@ -213,7 +215,7 @@ def widened_limits(limits: Limits, values: Sequence[float]) -> Limits:
     return replace(limits, low=min([limits.low, *visible]), high=max([limits.high, *visible]))
 
 
-def widened_if_near(limits: Limits, values: Sequence[float]) -> Limits:
+def limits_widened_if_near(limits: AxisLimits, values: Sequence[float]) -> AxisLimits:
     """Return the limits, widened to include marked values near them. A marked value is ignored if it is so far away that the
     data would look flat."""
     low, high = limits.low, limits.high
@@ -222,29 +224,29 @@ def widened_if_near(limits: Limits, values: Sequence[float]) -> Limits:
         near_log = value > 0 and low / 10 <= value <= high * 10
         if near_log if limits.log else low - span <= value <= high + span:
             low, high = min(low, value), max(high, value)
-    return Limits(low, high, limits.log)
+    return AxisLimits(low, high, limits.log)
 
 
-def curve_axis_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
+def curve_axis_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> AxisLimits:
     """Return axis limits that include the values of steady curves (curves of trials with a result), except outliers. If there
     is a steady curve, the curves in `others` have no influence.
 
-    steady, others: values of each curve (n,). An outlier is further from the middle 96 % of the values than 1.5 times the span
-    of these 96 % (on a log scale, at least two decades further). Without a steady curve, the limits include the middle 80 % of
-    the values in `others`, because these curves may have diverged.
+    steady, others: values of each curve (n,). An outlier lies outside the middle 96 % of the values by more than 1.5 times
+    their span (on a log scale, by at least two decades). Without a steady curve, the limits include the middle 80 % of the
+    values in `others`, because these curves may have diverged.
     """
     chosen, tail = (steady, 0.02) if any((np.abs(v) < MAX_FINITE_VALUE).any() for v in steady) else (others, 0.1)
     finite = np.concatenate([v[np.abs(v) < MAX_FINITE_VALUE] for v in chosen] or [np.empty(0)])
     if len(finite) == 0:
-        return Limits(0.0, 1.0, False)
+        return AxisLimits(0.0, 1.0, False)
     # with two values only, these quantiles are in reverse order
     low, high = sorted((np.quantile(finite, tail, method="higher"), np.quantile(finite, 1 - tail, method="lower")))
-    log = bool(finite.min() > 0 and finite.max() >= MIN_LOG_RATIO * low)
+    log = bool(finite.min() > 0 and finite.max() >= MIN_LOG_AXIS_RATIO * low)
     turned = np.log10(finite) if log else finite
     low, high = (float(np.log10(v)) if log else float(v) for v in (low, high))
     # On a log scale, a margin of two decades shows spikes without flattening the other values.
     reach = max(1.5 * (high - low), 2.0) if log else 1.5 * (high - low) or np.inf
     shown = turned[(turned >= low - reach) & (turned <= high + reach)]
     bottom, top = float(shown.min()), float(shown.max())
-    limits = padded_limits(10**bottom, 10**top, log=True) if log else padded_limits(bottom, top, log=False)
-    return _without_impossible_values(limits, finite)
+    limits = padded_axis_limits(10**bottom, 10**top, log=True) if log else padded_axis_limits(bottom, top, log=False)
+    return _limits_without_impossible_values(limits, finite)

@@ -6,19 +6,19 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from advisor.model.message import Item, Message, Name, Objective, joined, say
+from advisor.model.message import Message, MessagePart, Name, Objective, join_items, say
 from advisor.model.prediction import round_significant
 from advisor.model.space import is_learning_rate, setting_key
 from advisor.model.words import capitalise, count, number, setting, share, shorten, spelled
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.text.study_diff import as_run, same_domain
+from advisor.report.text.study_diff import completed_spec, is_same_domain
 
 _MAX_NAMED_PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence about the best trial mentions."""
-EARLY = 0.5
+MAX_EARLY_STEP_SHARE = 0.5
 """A sentence says that the best value came early if the best step lies at most at this share of the best trial's training."""
-MIN_BEST_TRIAL_LENGTH = 0.5
+MIN_RELATIVE_TRAINING_LENGTH = 0.5
 """Minimum length of the best trial, relative to the median length of the other trials. If the best trial is shorter, a sentence
 says that the trials were not trained equally long."""
 
@@ -26,7 +26,7 @@ says that the trials were not trained equally long."""
 def best_sentence(report: ReportData) -> Message:
     """Return a sentence with the best value, its hyperparameters and the number of failed trials."""
     best, counts = report.best, report.counts
-    metric, failed = Name(report.spec.objective.metric), _failed(report)
+    metric, failed = Name(report.spec.objective.metric), _failed_trials_sentence(report)
     if best is None:
         return say("No completed trial has a value of {metric}.{failed}", metric=metric, failed=failed)
     rank = "lowest" if report.minimize else "highest"
@@ -41,13 +41,13 @@ def best_sentence(report: ReportData) -> Message:
             mean=Objective(best.mean.value),
             error=number(report.spread.deviation / math.sqrt(best.mean.trials), 2),
             runs=count(best.mean.trials, "trial"),
-            settings=_settings(report),
+            settings=_best_setting_clause(report),
             value=Objective(best.value),
             source=source,
-            short=_short_training(report),
+            short=_short_training_sentence(report),
             failed=failed,
         )
-    ties = _tied_setting_count(report) if _lead(report) == 0 else 0
+    ties = _tied_setting_count(report) if _lead_over_other_settings(report) == 0 else 0
     return say(
         "{start} {value}, {source}{tied}{settings}.{early}{kept}{short}{failed}",
         start=say("{n} share the best {metric},", n=capitalise(spelled(ties + 1, "setting")), metric=metric)
@@ -55,16 +55,16 @@ def best_sentence(report: ReportData) -> Message:
         else say("The best {metric} is", metric=metric),
         value=Objective(best.value),
         source="from the only trial with a result" if compared == 1 else source,
-        tied=_tie_clause(report) if ties else "",
-        settings=_settings(report),
-        early=_early_best_step(report),
-        kept=_kept(report),
-        short=_short_training(report),
+        tied=_tied_trial_clause(report) if ties else "",
+        settings=_best_setting_clause(report),
+        early=_early_best_step_sentence(report),
+        kept=_kept_checkpoint_sentence(report),
+        short=_short_training_sentence(report),
         failed=failed,
     )
 
 
-def _tie_clause(report: ReportData) -> Message:
+def _tied_trial_clause(report: ReportData) -> Message:
     """Return a clause that names one of the trials with the same best result."""
     assert report.best is not None
     first = report.ranked[0][1].place
@@ -78,11 +78,11 @@ def _tie_clause(report: ReportData) -> Message:
     return say(". By the mean of late evaluations, {name} is the best of these settings", name=name)
 
 
-def _settings(report: ReportData) -> Item:
+def _best_setting_clause(report: ReportData) -> MessagePart:
     assert report.best is not None
     params = report.best.params
-    parts: list[Item] = []
-    for name in _names_by_relevance(report)[:_MAX_NAMED_PARAMETERS]:
+    parts: list[MessagePart] = []
+    for name in _parameters_by_relevance(report)[:_MAX_NAMED_PARAMETERS]:
         value_text = shorten(setting(params[name], 3), 30)
         parts.append(say("{start}{name} {value}", start=", " if parts else ", at ", name=Name(name), value=value_text))
     if len(params) > _MAX_NAMED_PARAMETERS:
@@ -90,7 +90,7 @@ def _settings(report: ReportData) -> Item:
     return Message(tuple(parts))
 
 
-def _names_by_relevance(report: ReportData) -> list[str]:
+def _parameters_by_relevance(report: ReportData) -> list[str]:
     """Return the names of the best trial's hyperparameters: first the headline's subject, then learning rates, then all others
     by importance."""
     assert report.best is not None
@@ -100,18 +100,18 @@ def _names_by_relevance(report: ReportData) -> list[str]:
     return sorted(report.best.params, key=lambda n: (n != subject, not is_learning_rate(n), -share.get(n, 0.0)))
 
 
-def _early_best_step(report: ReportData) -> Message:
+def _early_best_step_sentence(report: ReportData) -> Message:
     """Return a sentence that states the best step if it lies in the first half of the best trial's training; else an empty
     message."""
     best = report.best
-    if best is None or best.step is None or not best.last_step or best.step >= EARLY * best.last_step:
+    if best is None or best.step is None or not best.last_step or best.step >= MAX_EARLY_STEP_SHARE * best.last_step:
         return Message(())
     return say(
         " The best value was reached at step {step} of {last}.", step=f"{best.step:,}", last=f"{best.last_step:,}"
     )
 
 
-def _kept(report: ReportData) -> Message:
+def _kept_checkpoint_sentence(report: ReportData) -> Message:
     """Return a sentence about the best trial's checkpoint if the objective at this checkpoint differs from the best value; else
     an empty message."""
     best = report.best
@@ -124,14 +124,14 @@ def _kept(report: ReportData) -> Message:
     )
 
 
-def _short_training(report: ReportData) -> Message:
+def _short_training_sentence(report: ReportData) -> Message:
     """Return a sentence if the best trial ended long before the other comparable trials; else an empty message."""
     best = report.best
     others = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
     if best is None or not best.last_step or not others:
         return Message(())
     usual = others[len(others) // 2]
-    if best.last_step >= MIN_BEST_TRIAL_LENGTH * usual:
+    if best.last_step >= MIN_RELATIVE_TRAINING_LENGTH * usual:
         return Message(())
     return say(
         " {name}, the best trial, ended at step {last}; the other trials ended at about step {usual}.",
@@ -141,7 +141,7 @@ def _short_training(report: ReportData) -> Message:
     )
 
 
-def _failed(report: ReportData) -> str:
+def _failed_trials_sentence(report: ReportData) -> str:
     counts = report.counts
     parts = []
     # Do not write "failed", because rules also count a trial as failed if it ended with a result but learned nothing.
@@ -161,7 +161,7 @@ def _failed(report: ReportData) -> str:
 def certainty(report: ReportData) -> Message:
     """Return the sentences on the uncertainty of the best value: its variation between seeds and, if known, between repeated
     studies."""
-    if report.again is None or _lead(report) == 0:
+    if report.again is None or _lead_over_other_settings(report) == 0:
         return _uncertainty_sentence(report)
     low, high = report.again
     best = math.nan if report.best is None else report.best.value
@@ -175,7 +175,7 @@ def certainty(report: ReportData) -> Message:
             limit=Objective(high if report.minimize else low),
             better="lower" if report.minimize else "higher",
         )
-        return joined((_uncertainty_sentence(report), bound), " ")
+        return join_items((_uncertainty_sentence(report), bound), " ")
     lucky = best < low if report.minimize else best > high
     again = say(
         "If the study ran again in the same space with other random settings and seeds, its best {metric} would {be} {low} and "
@@ -185,7 +185,7 @@ def certainty(report: ReportData) -> Message:
         low=Objective(low),
         high=Objective(high),
     )
-    return joined((_uncertainty_sentence(report), again), " ")
+    return join_items((_uncertainty_sentence(report), again), " ")
 
 
 def _uncertainty_sentence(report: ReportData) -> Message:
@@ -194,7 +194,7 @@ def _uncertainty_sentence(report: ReportData) -> Message:
     best, spread = report.best, report.spread
     if best is None:
         return Message(())
-    lead = _lead(report)
+    lead = _lead_over_other_settings(report)
     if spread is None and lead is None:
         return say("A single trial cannot show how much of its result is chance.")
     if lead == 0:  # do not state the tie again; the sentence about the best value does
@@ -211,7 +211,7 @@ def _uncertainty_sentence(report: ReportData) -> Message:
         settings=count(spread.settings, "setting"),
     )
     if best.mean is not None:
-        return joined((repeats, *_compare_setting_means(report)), " ")
+        return join_items((repeats, *_compare_setting_means(report)), " ")
     if lead is None:
         return repeats
     chance = ", which is less, so the order of the two settings may be chance" if lead < spread.deviation else ""
@@ -241,10 +241,10 @@ def _compare_setting_means(report: ReportData) -> Iterator[Message]:
     )
 
 
-def _lead(report: ReportData) -> float | None:
+def _lead_over_other_settings(report: ReportData) -> float | None:
     """Return the difference in objective between the best trial and the best trial with another setting; None if all trials
     have the same setting."""
-    other = _best_different_setting(report)
+    other = _best_other_setting_trial(report)
     best = report.best
     return None if other is None or other.best is None or best is None else abs(other.best - best.value)
 
@@ -256,7 +256,7 @@ def _tied_setting_count(report: ReportData) -> int:
     return max(len(keys), 1)
 
 
-def _best_different_setting(report: ReportData) -> TrialRow | None:
+def _best_other_setting_trial(report: ReportData) -> TrialRow | None:
     """Return the best trial among those whose settings differ from the best trial's setting. If there is no such trial, return
     the second-best trial, provided that no setting was repeated."""
     rows = [t for _, t in report.ranked]
@@ -264,19 +264,19 @@ def _best_different_setting(report: ReportData) -> TrialRow | None:
     return next((t for t in rows[1:] if setting_key(t.params) != setting_key(rows[0].params)), repeat)
 
 
-def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
+def key_numbers(report: ReportData) -> tuple[tuple[str, str, str], ...]:
     """Return (label, value, note) for each of the key numbers shown under the headline."""
     searched = len(report.spec.searched)
     return (
-        _best_key_figure(report),
-        _trials_key_figure(report),
-        ("Hyperparameters searched", f"{searched}", _space_note(report, searched)),
-        _best_step_key_figure(report),
+        _best_value_entry(report),
+        _trial_count_entry(report),
+        ("Hyperparameters searched", f"{searched}", _search_space_note(report, searched)),
+        _best_step_entry(report),
     )
 
 
-def _best_key_figure(report: ReportData) -> tuple[str, str, str]:
-    best, other = report.best, _best_different_setting(report)
+def _best_value_entry(report: ReportData) -> tuple[str, str, str]:
+    best, other = report.best, _best_other_setting_trial(report)
     if best is not None and best.mean is not None:
         note = f"mean of {best.mean.trials} repeats {number(best.mean.value)}"
     elif report.spread is not None:
@@ -288,7 +288,7 @@ def _best_key_figure(report: ReportData) -> tuple[str, str, str]:
     return f"Best {shorten(report.spec.objective.metric, 36)}", number(best.value if best else None), note
 
 
-def _trials_key_figure(report: ReportData) -> tuple[str, str, str]:
+def _trial_count_entry(report: ReportData) -> tuple[str, str, str]:
     counts = report.counts
     own = f"{counts.total - counts.earlier:,}"
     if counts.earlier:
@@ -299,30 +299,30 @@ def _trials_key_figure(report: ReportData) -> tuple[str, str, str]:
     return "Trials", own, failed if counts.failed else fine
 
 
-def _space_note(report: ReportData, searched: int) -> str:
+def _search_space_note(report: ReportData, searched: int) -> str:
     if not report.next_studies:
         return "none is varied" if searched == 0 else "in this study"
-    old, new = as_run(report).parameters, report.next_studies[0].spec
-    changed = sum(not same_domain(p, new.parameters.get(n)) for n, p in old.items())
+    old, new = completed_spec(report).parameters, report.next_studies[0].spec
+    changed = sum(not is_same_domain(p, new.parameters.get(n)) for n, p in old.items())
     added = len(new.parameters.keys() - old.keys())
     parts = [f"{changed} to change" if changed else "", f"{added} to add" if added else ""]
     return ", ".join(p for p in parts if p) or "none to change"
 
 
-def _best_step_key_figure(report: ReportData) -> tuple[str, str, str]:
-    positions = best_positions(report)
+def _best_step_entry(report: ReportData) -> tuple[str, str, str]:
+    positions = best_step_positions(report)
     if not positions:
         return "Best step", number(None), "unknown"
     median = share(statistics.median(positions))
     return ("Best step, median trial" if len(positions) > 1 else "Best step"), median, "of its training"
 
 
-def best_positions(report: ReportData) -> list[float]:
+def best_step_positions(report: ReportData) -> list[float]:
     """Return the best step of each comparable trial with several evaluations, as a position between 0 (start) and 1 (end)."""
-    return [p for t in report.figures.trials if (p := _best_position(t)) is not None]
+    return [p for t in report.figures.trials if (p := _best_step_position(t)) is not None]
 
 
-def _best_position(row: TrialRow) -> float | None:
+def _best_step_position(row: TrialRow) -> float | None:
     if not (row.feasible and row.comparable) or row.best_step is None or not row.last_step or row.evaluations < 2:
         return None
     return row.best_step / row.last_step

@@ -9,32 +9,38 @@ from typing import get_args
 from advisor.model import parameter_kinds
 from advisor.model.change import RunPlan, SetRange
 from advisor.model.finding import Finding
-from advisor.model.message import Message, Name, as_sentence, first_sentence, joined, say
-from advisor.model.space import Side, is_learning_rate
+from advisor.model.message import Message, Name, end_with_full_stop, first_sentence, join_items, say
+from advisor.model.space import RangeSide, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capitalise, clean, count, spelled
 from advisor.planning.designs.explore import ADD_TRIALS_GOAL
-from advisor.planning.goals import manual_goal
+from advisor.planning.goals import goal_after_manual_fix
 from advisor.planning.new_scores import NOT_COMPARABLE_NOTE, needs_new_scores
 from advisor.planning.stages import MIN_FEASIBLE, MIN_SURE_CONFIDENCE, says_to_stop_tuning
 from advisor.planning.states import settings_needed
 from advisor.report.model import ReportData
-from advisor.report.text.study_diff import ROUNDING_TOLERANCE, as_run, diff_changes, diff_specs, parameters_alike
+from advisor.report.text.study_diff import (
+    RANGE_END_TOLERANCE,
+    are_parameters_alike,
+    completed_spec,
+    diff_of_changes,
+    diff_studies,
+)
 
-STOP = "Stop searching: measure the best setting on {data}, once, and deploy it."
+STOP_HEADLINE = "Stop searching: measure the best setting on {data}, once, and deploy it."
 """Headline if further search is not worth its trials and the best setting was already repeated."""
-MIN_MENTIONED_MOVE = 0.2
+MIN_MENTIONED_RANGE_MOVE = 0.2
 """The headline mentions a hyperparameter if an end of its range moves by at least this share of the old range."""
-_NEW_SEARCH_GOALS = ("Add ", "Tune ")
+_NEW_SEARCH_GOAL_PREFIXES = ("Add ", "Tune ")
 """First words of the goal of a study that adds a hyperparameter to the search although no finding asks for this."""
 
 
 def headline(report: ReportData) -> Message:
     """Return the first thing to do and the reason for it, or the reason why nothing needs to be done."""
-    return joined((part for part in first_step(report) if str(part)), " ")
+    return join_items((part for part in headline_goal_and_reason(report) if str(part)), " ")
 
 
-def first_step(report: ReportData) -> tuple[Message, Message]:
+def headline_goal_and_reason(report: ReportData) -> tuple[Message, Message]:
     """Return the two parts of the headline: the first thing to do, and the reason for it, which may be empty."""
     counts, nothing = report.counts, Message(())
     if counts.total == 0:
@@ -43,71 +49,81 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
         none = f"None of the {counts.total:,} trials logged" if counts.total > 1 else "The only trial did not log"
         return (say("No trial has ended yet.") if counts.running else say("{none} the objective.", none=none)), nothing
     if report.stop is not None:
-        return say("{stop}", stop=STOP.format(data=report.spec.objective.final_data)), report.stop
-    urgent = _urgent_causes(report)
+        return say("{stop}", stop=STOP_HEADLINE.format(data=report.spec.objective.final_data)), report.stop
+    urgent = _urgent_findings(report)
     if counts.feasible == 0 and not report.next_studies:
-        action = say("{action}", action=as_sentence(urgent[0].action)) if urgent else nothing
+        action = say("{action}", action=end_with_full_stop(urgent[0].action)) if urgent else nothing
         return say("No trial produced a usable result."), action
     if report.next_studies:
         spec = report.next_studies[0].spec
-        lead, before = _finding_behind(report, spec), finding_before_study(report)
+        leading_finding, before = _finding_behind_study(report, spec), finding_before_study(report)
         if before is not None:
-            return as_sentence(before.action), _reason_text(
+            return end_with_full_stop(before.action), _reason_for_study(
                 report, spec, before
-            ) if before is lead else _reason_before_study(spec, before)
+            ) if before is leading_finding else _reason_for_manual_action(spec, before)
         # If the best trials lie at the end of a range, moving this range is worthwhile even if the evidence is too weak for a
         # warning.
-        moves = lead is not None and lead.goal == "boundary" and lead.confidence >= MIN_SURE_CONFIDENCE
-        optional = lead is not None and not moves and all(f.severity == "note" for f in report.heads)
-        anew = lead is not None and needs_new_scores(spec, [lead])
-        why = joined((_reason_text(report, spec, lead), *(say(NOT_COMPARABLE_NOTE) for _ in range(anew))), " ")
-        goal = as_sentence(say("{goal}{others}", goal=_goal_message(spec), others=_other_ranges_clause(report, spec)))
+        moves = (
+            leading_finding is not None
+            and leading_finding.goal == "boundary"
+            and leading_finding.confidence >= MIN_SURE_CONFIDENCE
+        )
+        optional = leading_finding is not None and not moves and all(f.severity == "note" for f in report.heads)
+        anew = leading_finding is not None and needs_new_scores(spec, [leading_finding])
+        why = join_items(
+            (_reason_for_study(report, spec, leading_finding), *(say(NOT_COMPARABLE_NOTE) for _ in range(anew))), " "
+        )
+        goal = end_with_full_stop(
+            say("{goal}{others}", goal=_goal_message(spec), others=_changed_ranges_clause(report, spec))
+        )
         return goal, say("Optional: nothing is urgent. {why}", why=why) if optional else why
     if urgent:
-        return as_sentence(urgent[0].action), as_sentence(urgent[0].message)
-    text = say("{text}", text=_checks_text(report))
+        return end_with_full_stop(urgent[0].action), end_with_full_stop(urgent[0].message)
+    text = say("{text}", text=_checks_summary(report))
     if not report.heads:
         return text, nothing
-    action = say("{action}", action=as_sentence(report.heads[0].action))
+    action = say("{action}", action=end_with_full_stop(report.heads[0].action))
     if len(report.ranked) < MIN_FEASIBLE:
         return text, say("Consider: {action}", action=action)
-    return action, as_sentence(report.heads[0].message)
+    return action, end_with_full_stop(report.heads[0].message)
 
 
-def lead(report: ReportData) -> Finding | None:
+def leading_finding(report: ReportData) -> Finding | None:
     """Return the finding that the headline is about; None if the headline is about no finding."""
     if report.stop is not None:
         return None
     if not report.next_studies:
-        return next(iter([*_urgent_causes(report), *report.heads]), None)
-    return finding_before_study(report) or _finding_behind(report, report.next_studies[0].spec)
+        return next(iter([*_urgent_findings(report), *report.heads]), None)
+    return finding_before_study(report) or _finding_behind_study(report, report.next_studies[0].spec)
 
 
-def leads_without_finding(report: ReportData) -> bool:
+def names_unrequested_study(report: ReportData) -> bool:
     """Return whether the headline names a study that no finding asks for and that is therefore not among the findings' actions."""
     if report.stop is not None or not report.next_studies or finding_before_study(report) is not None:
         return False
     spec = report.next_studies[0].spec
-    found = _finding_behind(report, spec)
-    return found is None or (spec.goal.startswith(_NEW_SEARCH_GOALS) and not _goal_matches_finding(report, spec, found))
+    found = _finding_behind_study(report, spec)
+    return found is None or (
+        spec.goal.startswith(_NEW_SEARCH_GOAL_PREFIXES) and not _goal_matches_finding(report, spec, found)
+    )
 
 
 def finding_before_study(report: ReportData) -> Finding | None:
     """Return the finding whose action a person should carry out before the first next study; None if that study comes first."""
     if not report.next_studies:
         return None
-    spec, urgent = report.next_studies[0].spec, _urgent_causes(report)
-    lead = _finding_behind(report, spec)
-    if lead is not None and _needs_manual_action(spec, lead):
-        return lead
+    spec, urgent = report.next_studies[0].spec, _urgent_findings(report)
+    leading_finding = _finding_behind_study(report, spec)
+    if leading_finding is not None and _needs_manual_action(spec, leading_finding):
+        return leading_finding
     # A sufficiently certain problem comes before a study that only follows a note and leaves the problem unsolved.
-    only_note = lead is None or lead.severity == "note"
-    before = [f for f in urgent if _precedes_study(report, spec, f)]
+    only_note = leading_finding is None or leading_finding.severity == "note"
+    before = [f for f in urgent if _must_precede_study(report, spec, f)]
     first = min(before, key=lambda f: (f.severity != "critical", not needs_new_scores(spec, [f])), default=None)
     return first if only_note and first is not None and not _study_follows_finding(report, spec, first) else None
 
 
-def _precedes_study(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
+def _must_precede_study(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
     """Return whether a person should act on the finding before running the study. The study itself does not address the
     finding.
 
@@ -120,7 +136,7 @@ def _precedes_study(report: ReportData, spec: StudySpec, finding: Finding) -> bo
     return finding.confidence >= MIN_SURE_CONFIDENCE and not of_one_setting
 
 
-def _urgent_causes(report: ReportData) -> list[Finding]:
+def _urgent_findings(report: ReportData) -> list[Finding]:
     """Return the findings that need action now and that no other finding explains, the most important first."""
     return [f for f in report.heads if f.severity != "note" and report.deferral_reason(f) is None]
 
@@ -131,15 +147,17 @@ def _goal_message(spec: StudySpec) -> Message:
     head, _, numbers = spec.goal.partition(": ")
     ranges = [part.partition(" ")[0] in map(clean, spec.parameters) for part in numbers.split("; ")]
     goal = head if len(ranges) > 1 and all(ranges) else spec.goal
-    return Message(tuple(Name(word) if i % 2 else word for i, word in enumerate(_split_at_names(goal, spec)) if word))
+    return Message(
+        tuple(Name(word) if i % 2 else word for i, word in enumerate(_split_at_parameter_names(goal, spec)) if word)
+    )
 
 
-def names_in_goal(spec: StudySpec) -> frozenset[str]:
+def parameters_in_goal(spec: StudySpec) -> frozenset[str]:
     """Return the cleaned names of the hyperparameters that the study's goal names."""
-    return frozenset(_split_at_names(spec.goal, spec)[1::2])
+    return frozenset(_split_at_parameter_names(spec.goal, spec)[1::2])
 
 
-def _split_at_names(text: str, spec: StudySpec) -> list[str]:
+def _split_at_parameter_names(text: str, spec: StudySpec) -> list[str]:
     """Split a text at the names of the study's hyperparameters. In the result, the names are at the odd indices."""
     names = sorted({clean(name) for name in spec.parameters} - {""}, key=len, reverse=True)
     if not names:
@@ -148,14 +166,14 @@ def _split_at_names(text: str, spec: StudySpec) -> list[str]:
     return re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", text)
 
 
-def _other_ranges_clause(report: ReportData, spec: StudySpec) -> Message:
+def _changed_ranges_clause(report: ReportData, spec: StudySpec) -> Message:
     """Return a clause on the ranges that the study changes in addition to the range in its goal; empty unless the goal states
     exactly one range."""
     _, _, numbers = spec.goal.partition(": ")
     if not numbers.startswith(tuple("0123456789-")) or "; " in numbers:
         return Message(())
-    before = as_run(report).parameters
-    named = names_in_goal(spec)
+    before = completed_spec(report).parameters
+    named = parameters_in_goal(spec)
     names = [n for n, p in spec.parameters.items() if clean(n) not in named and _has_new_range(before.get(n), p)]
     if len(names) == 1:
         return say(", with a new range of {name}", name=Name(names[0]))
@@ -163,17 +181,17 @@ def _other_ranges_clause(report: ReportData, spec: StudySpec) -> Message:
 
 
 def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
-    """Return whether an end of the range moves by more than MIN_MENTIONED_MOVE of the old range, which is far enough to
+    """Return whether an end of the range moves by more than MIN_MENTIONED_RANGE_MOVE of the old range, which is far enough to
     mention."""
     if before is None or not (before.numeric and after.numeric and after.searched):
         return False
     assert after.low is not None
     assert after.high is not None
-    low, high = before.to_unit([after.low, after.high])
-    return bool(max(abs(low), abs(high - 1)) > MIN_MENTIONED_MOVE)
+    low, high = before.to_positions([after.low, after.high])
+    return bool(max(abs(low), abs(high - 1)) > MIN_MENTIONED_RANGE_MOVE)
 
 
-def _finding_behind(report: ReportData, spec: StudySpec) -> Finding | None:
+def _finding_behind_study(report: ReportData, spec: StudySpec) -> Finding | None:
     """Return the finding that led to the study, preferably one about the subject of the study's goal; None if no finding led to
     the study."""
     leads = [
@@ -182,39 +200,45 @@ def _finding_behind(report: ReportData, spec: StudySpec) -> Finding | None:
     return min(leads, key=lambda f: not _goal_matches_finding(report, spec, f), default=None)
 
 
-def _reason_before_study(spec: StudySpec, before: Finding) -> Message:
+def _reason_for_manual_action(spec: StudySpec, before: Finding) -> Message:
     """Return the reason for an action that a person must carry out, and the name of the study to run afterwards."""
     goal = spec.goal.partition(":")[0]
     text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE_NOTE}" * needs_new_scores(spec, [before])
     return say(text, why=first_sentence(before.message), goal=goal)
 
 
-def _reason_text(report: ReportData, spec: StudySpec, lead: Finding | None) -> Message:
+def _reason_for_study(report: ReportData, spec: StudySpec, leading_finding: Finding | None) -> Message:
     """Return the reason for the first of the next studies. The reason comes from the findings that the study follows, or from
     the change of the hyperparameter that the study's goal names."""
-    own, adds = _goal_reason(report, spec), spec.goal.startswith(_NEW_SEARCH_GOALS)
-    if lead is None:
+    own, adds = _reason_for_goal(report, spec), spec.goal.startswith(_NEW_SEARCH_GOAL_PREFIXES)
+    if leading_finding is None:
         done = next((f for f in report.heads if says_to_stop_tuning([f])), None)
         if done is not None:
             return first_sentence(done.message)
         fewer = any(p.searched_in is not None for p in spec.parameters.values())
-        return as_sentence(own) if own and not fewer else say("{text}", text=_purpose(report, spec))
-    if own and adds and not _goal_matches_finding(report, spec, lead):
-        return as_sentence(own)
-    ends = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
+        return end_with_full_stop(own) if own and not fewer else say("{text}", text=_study_purpose(report, spec))
+    if own and adds and not _goal_matches_finding(report, spec, leading_finding):
+        return end_with_full_stop(own)
+    ends = [c.parameter for c in leading_finding.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
     ranges = [name for name in ends if spec.parameters[name].numeric]
-    if ranges and _extends_unproposed_end(report, ranges[0], spec.parameters[ranges[0]]):
-        return as_sentence(capitalise(spec.parameters[ranges[0]].why or ""))
-    found = _range_findings(report, lead, ranges[0], spec.parameters[ranges[0]]) if ranges else [lead]
+    if ranges and _extends_unproposed_range_end(report, ranges[0], spec.parameters[ranges[0]]):
+        return end_with_full_stop(capitalise(spec.parameters[ranges[0]].why or ""))
+    found = (
+        _findings_behind_range(report, leading_finding, ranges[0], spec.parameters[ranges[0]])
+        if ranges
+        else [leading_finding]
+    )
     if len(found) == 1 and found[0].severity != "note":
-        return as_sentence(found[0].message)
-    return joined((first_sentence(f.message) for f in found), " ")
+        return end_with_full_stop(found[0].message)
+    return join_items((first_sentence(f.message) for f in found), " ")
 
 
-def _goal_reason(report: ReportData, spec: StudySpec) -> str:
+def _reason_for_goal(report: ReportData, spec: StudySpec) -> str:
     """Return the reason for the study's first change to a hyperparameter that the study's goal names; empty if there is no such
     change."""
-    changed = (row for row in diff_specs(as_run(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
+    changed = (
+        row for row in diff_studies(completed_spec(report), spec) if row.why and row.name in spec.goal.partition(":")[0]
+    )
     return next((capitalise(row.why or "") for row in changed), "")
 
 
@@ -222,13 +246,13 @@ def _goal_matches_finding(report: ReportData, spec: StudySpec, finding: Finding)
     """Return whether the study's goal is about the same subject as the finding: the same hyperparameter or study design."""
     if spec.sampler.kind == "adaptive" != report.spec.sampler.kind:
         return any(isinstance(c, RunPlan) for c in finding.changes)
-    changed = {row.name for row in diff_changes(report.spec, finding.changes)}
+    changed = {row.name for row in diff_of_changes(report.spec, finding.changes)}
     return any(name in spec.goal for name in (finding.subject, *changed) if name)
 
 
 def _needs_manual_action(spec: StudySpec, finding: Finding) -> bool:
     """Return whether a person must carry out the finding's action before the study can run."""
-    return spec.goal == manual_goal(str(finding.action))
+    return spec.goal == goal_after_manual_fix(str(finding.action))
 
 
 def _study_follows_finding(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
@@ -236,52 +260,55 @@ def _study_follows_finding(report: ReportData, spec: StudySpec, finding: Finding
     waits for the finding's manual action."""
     if _needs_manual_action(spec, finding):
         return True
-    changed = {row.name for row in diff_specs(as_run(report), spec)}
+    changed = {row.name for row in diff_studies(completed_spec(report), spec)}
     plans = {c.plan for c in finding.changes if isinstance(c, RunPlan)}
     if "clip" in plans and any(map(parameter_kinds.is_clipping_threshold, changed)):
         return True
     if plans:
         special = spec.probe is not None or spec.sampler.kind == "adaptive" or spec.settings != ()
         return special or finding.subject in changed
-    return any(row.name in changed for row in diff_changes(report.spec, finding.changes))
+    return any(row.name in changed for row in diff_of_changes(report.spec, finding.changes))
 
 
-def _range_findings(report: ReportData, first: Finding, name: str, new: Parameter) -> list[Finding]:
+def _findings_behind_range(report: ReportData, first: Finding, name: str, new: Parameter) -> list[Finding]:
     """Return the findings that proposed the new ends of a range, the finding about the lower end first. If no finding proposed
     these ends, return only `first`."""
     old = report.spec.parameters.get(name)
     found: list[Finding] = []
-    for side in get_args(Side):
+    for side in get_args(RangeSide):
         end = getattr(new, side)
         if old is not None and getattr(old, side) == end:
             continue
-        setter = next((f for f in (first, *report.findings) if _proposes_extension(f, name, side, end)), None)
+        setter = next((f for f in (first, *report.findings) if _proposes_range_end(f, name, side, end)), None)
         if setter is not None and setter not in found:
             found.append(setter)
     return found or [first]
 
 
-def _extends_unproposed_end(report: ReportData, name: str, new: Parameter) -> bool:
+def _extends_unproposed_range_end(report: ReportData, name: str, new: Parameter) -> bool:
     """Return whether the new range extends beyond the old range at an end that no finding proposed."""
-    old = as_run(report).parameters.get(name)
-    if old is None or not old.numeric or parameters_alike(old, new):
+    old = completed_spec(report).parameters.get(name)
+    if old is None or not old.numeric or are_parameters_alike(old, new):
         return False
     assert new.low is not None
     assert new.high is not None
-    low, high = old.to_unit([new.low, new.high])
-    sides: tuple[tuple[Side, bool], ...] = (("low", low < -ROUNDING_TOLERANCE), ("high", high > 1 + ROUNDING_TOLERANCE))
+    low, high = old.to_positions([new.low, new.high])
+    sides: tuple[tuple[RangeSide, bool], ...] = (
+        ("low", low < -RANGE_END_TOLERANCE),
+        ("high", high > 1 + RANGE_END_TOLERANCE),
+    )
     return any(
-        beyond and not any(_proposes_extension(f, name, side, getattr(new, side)) for f in report.findings)
+        beyond and not any(_proposes_range_end(f, name, side, getattr(new, side)) for f in report.findings)
         for side, beyond in sides
     )
 
 
-def _proposes_extension(finding: Finding, name: str, side: Side, end: float) -> bool:
+def _proposes_range_end(finding: Finding, name: str, side: RangeSide, end: float) -> bool:
     ranges = (c for c in finding.changes if isinstance(c, SetRange) and c.parameter == name)
     return any(math.isclose(c.low if side == "low" else c.high, end) for c in ranges)
 
 
-def _purpose(report: ReportData, spec: StudySpec) -> str:
+def _study_purpose(report: ReportData, spec: StudySpec) -> str:
     """Return a sentence with the purpose of a study that no finding asks for."""
     fixed = sum(p.searched_in is not None for p in spec.parameters.values())
     if fixed:
@@ -299,13 +326,13 @@ def _purpose(report: ReportData, spec: StudySpec) -> str:
     if spec.goal.startswith(ADD_TRIALS_GOAL):
         tried = report.counts.feasible
         trials = capitalise(spelled(tried, "trial is", "trials are"))
-        return f"{trials} too few to show which values are best. {_checks_text(report)}"
+        return f"{trials} too few to show which values are best. {_checks_summary(report)}"
     if spec.settings and spec.probe is None and (spec.max_train_steps or 0) > (report.spec.max_train_steps or math.inf):
         return "Short runs found these settings; only long runs show which setting is the best."
-    return _checks_text(report)
+    return _checks_summary(report)
 
 
-def _checks_text(report: ReportData) -> str:
+def _checks_summary(report: ReportData) -> str:
     passed, fired = (sum(1 for _ in report.verdicts_with_status(s)) for s in ("quiet", "fired"))
     notes, unknown = len(report.heads), len(report.verdicts) - passed - fired
     if waiting := sum(f.severity != "note" for f in report.heads):

@@ -18,7 +18,7 @@ JUDGEMENT_ICONS = {"kept": "passed", "not kept": "broken", "cannot tell": "unkno
 JUDGEMENTS = {"kept": "came true", "not kept": "did not come true", "cannot tell": "undecided"}
 
 
-def summary(history: History) -> tuple[str, ...]:
+def round_summary(history: History) -> tuple[str, ...]:
     """Return sentences about the trials and predictions of the latest round."""
     latest = history.rounds[-1]
     lines = []
@@ -26,18 +26,18 @@ def summary(history: History) -> tuple[str, ...]:
         more = f", and {history.counted:,} from earlier rounds in this search space" if history.counted else ""
         lines.append(f"Round {latest.number}: {count(latest.trials, 'trial')}{more}.")
     if latest.outcomes:
-        lines.append(f"Predictions for this round: {_count_true_predictions(latest.outcomes)}.")
+        lines.append(f"Predictions for this round: {_true_predictions_text(latest.outcomes)}.")
     return (*lines, *((history.stop,) if history.stop else ()))
 
 
-def track_record(report: ReportData) -> tuple[str, ...]:
+def advice_track_record(report: ReportData) -> tuple[str, ...]:
     """Return one sentence for each rule behind the current findings: how much following the rule's advice has gained so far in
     the store."""
     fired = dict.fromkeys(f.rule for f in report.heads if f.severity != "note" and f.changes)
-    return tuple(_advice_sentence(r) for r in report.advice if r.rule in fired)
+    return tuple(_track_record_sentence(r) for r in report.advice if r.rule in fired)
 
 
-def _advice_sentence(record: AdviceRecord) -> str:
+def _track_record_sentence(record: AdviceRecord) -> str:
     start = f"Advice of {record.rule} was followed {record.followed} times in this store"
     if record.median_gain is None:
         return f"{start}; the best result never improved."
@@ -47,14 +47,14 @@ def _advice_sentence(record: AdviceRecord) -> str:
     )
 
 
-def predictions(spec: StudySpec) -> tuple[str, ...]:
+def study_predictions(spec: StudySpec) -> tuple[str, ...]:
     """Return the predictions about the results of a next study, each prediction once. Predictions that a rule will not report
     the same problem again are omitted."""
     shown = (p for p in spec.predictions if not isinstance(p.expects, Settled))
     return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in shown))
 
 
-def _count_true_predictions(outcomes: Sequence[Outcome]) -> str:
+def _true_predictions_text(outcomes: Sequence[Outcome]) -> str:
     """Return a count of the predictions that came true: `2 of 3 came true (not: RULE), 1 undecided (RULE)`."""
     by_judgement = {j: [o.prediction.rule for o in outcomes if o.judged == j] for j in JUDGEMENTS}
     true, false, unknown = by_judgement.values()
@@ -67,7 +67,7 @@ def _count_true_predictions(outcomes: Sequence[Outcome]) -> str:
     return ", ".join(parts)
 
 
-def hit_rate(rate: HitRate) -> str:
+def hit_rate_text(rate: HitRate) -> str:
     """Return a rule's share of correct predictions: `RULE: 3 of 4 came true (75 %, predicted 91 %); 1 undecided`."""
     judged = rate.kept + rate.not_kept
     parts = []

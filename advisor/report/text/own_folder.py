@@ -7,20 +7,22 @@ import re
 from collections.abc import Iterator, Sequence
 
 from advisor.model import placeholders
-from advisor.model.space import words_of
+from advisor.model.space import words_of_name
 
-_FOLDER_OPTIONS = {"output_dir", "out_dir", "save_dir"}
+_OUTPUT_FOLDER_OPTIONS = {"output_dir", "out_dir", "save_dir"}
 """Names of options that set the output folder of a training."""
-_TRAINER_OPTIONS = {"lr_scheduler_type", "per_device_train_batch_size"}
+_TRANSFORMERS_OPTIONS = {"lr_scheduler_type", "per_device_train_batch_size"}
 """Names of options that identify a script that parses Transformers' TrainingArguments. Scripts that parse TrainingArguments
 also accept options for a seed and an output folder."""
-RUN_ID = re.compile(r"[0-9a-f]{32}")
+RUN_ID_PATTERN = re.compile(r"[0-9a-f]{32}")
 """Pattern of the id of an MLflow run. Ids from other stores may be unsuitable as folder names."""
 
 
-def common_folder(commands: Sequence[Sequence[str]]) -> str | None:
+def common_output_folder(commands: Sequence[Sequence[str]]) -> str | None:
     """Return the deepest folder that contains the output folders of all commands; None if the folders have no common parent."""
-    folders = [words[i] if at is None else words[i][at:] for words in commands for i, at in _values(words)]
+    folders = [
+        words[i] if at is None else words[i][at:] for words in commands for i, at in _output_folder_arguments(words)
+    ]
     try:
         common = os.path.commonpath(folders)
     except ValueError:  # there is no folder, or folders are both absolute and relative
@@ -28,31 +30,33 @@ def common_folder(commands: Sequence[Sequence[str]]) -> str | None:
     return common if common.strip("/") else None
 
 
-def with_own_folder(words: Sequence[str], run_id: str, folder: str | None) -> list[str]:
+def with_separate_output_folder(words: Sequence[str], run_id: str, folder: str | None) -> list[str]:
     """Return a run's command with its output folder replaced by a subfolder of `folder` that is named after the run.
 
     An output folder whose name already contains a run id stays the same. If the script has Transformers' options, a missing
     seed or output folder is added, because the trainer's defaults are the same for every run.
     """
-    if not RUN_ID.fullmatch(run_id):
+    if not RUN_ID_PATTERN.fullmatch(run_id):
         return list(words)
     completed = list(words)
-    for i, at in _values(words):
+    for i, at in _output_folder_arguments(words):
         prefix, value = ("", words[i]) if at is None else (words[i][:at], words[i][at:])
-        if not RUN_ID.search(value):
+        if not RUN_ID_PATTERN.search(value):
             completed[i] = f"{prefix}{folder or value}/{run_id}"
-    names = {name for word in words if (name := _name(word)) is not None}
-    if any(word.startswith("--") and _name(word) in _TRAINER_OPTIONS for word in words):
+    names = {name for word in words if (name := _option_name(word)) is not None}
+    if any(word.startswith("--") and _option_name(word) in _TRANSFORMERS_OPTIONS for word in words):
         completed += [] if "seed" in names else ["--seed", "0"]
-        completed += [] if names & _FOLDER_OPTIONS else placeholders.TRAINER_OUTPUT_OPTION.format(run_id=run_id).split()
+        completed += (
+            [] if names & _OUTPUT_FOLDER_OPTIONS else placeholders.TRAINER_OUTPUT_OPTION.format(run_id=run_id).split()
+        )
     return completed
 
 
-def _values(words: Sequence[str]) -> Iterator[tuple[int, int | None]]:
+def _output_folder_arguments(words: Sequence[str]) -> Iterator[tuple[int, int | None]]:
     """Yield (index, start) for each argument that contains an output folder. start: position at which the folder begins in an
     argument such as `--output-dir=FOLDER`; None if the whole argument is the folder."""
     for i, word in enumerate(words):
-        if _name(word) not in _FOLDER_OPTIONS:
+        if _option_name(word) not in _OUTPUT_FOLDER_OPTIONS:
             continue
         if "=" in word:
             yield i, word.index("=") + 1
@@ -60,9 +64,9 @@ def _values(words: Sequence[str]) -> Iterator[tuple[int, int | None]]:
             yield i + 1, None
 
 
-def _name(word: str) -> str | None:
+def _option_name(word: str) -> str | None:
     """Return the name of an option, such as output_dir for `--output-dir` and `output_dir=out`; None if the argument is not an
     option."""
     if not word.startswith("-") and "=" not in word:
         return None
-    return "_".join(words_of(word.partition("=")[0]))
+    return "_".join(words_of_name(word.partition("=")[0]))

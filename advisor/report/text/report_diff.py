@@ -7,18 +7,18 @@ from advisor.model.words import clean, count, listed, number, sentence
 from advisor.report.model import ReportData
 
 
-def report_diff(before: ReportData, after: ReportData) -> tuple[str, ...]:
+def describe_report_changes(before: ReportData, after: ReportData) -> tuple[str, ...]:
     """Return one sentence for each difference in trials, best value, findings, checks and next studies."""
     return (
-        *_trials(before, after),
-        *_best(before, after),
-        *_findings(before, after),
-        *_checks(before, after),
-        *_next_studies(before, after),
+        *_trial_changes(before, after),
+        *_best_value_changes(before, after),
+        *_finding_changes(before, after),
+        *_check_changes(before, after),
+        *_next_study_changes(before, after),
     )
 
 
-def _trials(before: ReportData, after: ReportData) -> tuple[str, ...]:
+def _trial_changes(before: ReportData, after: ReportData) -> tuple[str, ...]:
     lines = []
     known = before.figures.by_id
     new = [t for t in after.figures.trials if t.id not in known]
@@ -32,7 +32,7 @@ def _trials(before: ReportData, after: ReportData) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _best(before: ReportData, after: ReportData) -> tuple[str, ...]:
+def _best_value_changes(before: ReportData, after: ReportData) -> tuple[str, ...]:
     if after.best is None or (before.best is not None and before.best.value == after.best.value):
         return ()
     metric, now = clean(after.spec.objective.metric), f"{number(after.best.value)} ({clean(after.best.name)})"
@@ -41,19 +41,19 @@ def _best(before: ReportData, after: ReportData) -> tuple[str, ...]:
     return (f"Best {metric}: {now}, previously {number(before.best.value)}.",)
 
 
-def _identity(finding: Finding) -> tuple[str, str | None, str | None]:
+def _finding_key(finding: Finding) -> tuple[str, str | None, str | None]:
     """Return a key that is equal for the same finding in different reports, even if its numbers differ."""
     return finding.rule, finding.subject, finding.side
 
 
-def _findings(before: ReportData, after: ReportData) -> tuple[str, ...]:
-    old, new = ({_identity(f): sentence(clean(str(f.message))) for f in r.findings} for r in (before, after))
+def _finding_changes(before: ReportData, after: ReportData) -> tuple[str, ...]:
+    old, new = ({_finding_key(f): sentence(clean(str(f.message))) for f in r.findings} for r in (before, after))
     appeared = [f"New finding: {text}" for identity, text in new.items() if identity not in old]
     resolved = [f"Resolved: {text}" for identity, text in old.items() if identity not in new]
     return (*appeared, *resolved)
 
 
-def _checks(before: ReportData, after: ReportData) -> tuple[str, ...]:
+def _check_changes(before: ReportData, after: ReportData) -> tuple[str, ...]:
     unknown = {v.rule for v in before.verdicts_with_status("not-assessed")}
     assessed = [v.rule for v in after.verdicts if v.rule in unknown and v.status in ("fired", "quiet")]
     if not assessed:
@@ -61,7 +61,7 @@ def _checks(before: ReportData, after: ReportData) -> tuple[str, ...]:
     return (f"{count(len(assessed), 'more check has', 'more checks have')} enough data: {listed(assessed)}.",)
 
 
-def _next_studies(before: ReportData, after: ReportData) -> tuple[str, ...]:
+def _next_study_changes(before: ReportData, after: ReportData) -> tuple[str, ...]:
     old, new = ({n.file: n.yaml for n in r.next_studies} for r in (before, after))
     changed = [f"next/{file}" for file, text in new.items() if old.get(file) != text]
     removed = [f"next/{file}" for file in old if file not in new]

@@ -10,8 +10,8 @@ from pathlib import PurePath
 
 from advisor.contract.redact import redact_arguments
 from advisor.model import formula, placeholders
-from advisor.model.message import Code, Message, Name, listed, say
-from advisor.model.space import Value, as_number, counts_training, is_learning_rate, words_of
+from advisor.model.message import Code, Message, Name, list_message, say
+from advisor.model.space import HyperparameterValue, as_number, is_learning_rate, is_training_length, words_of_name
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.report.model import NextStudy, ReportData
@@ -19,25 +19,25 @@ from advisor.report.text import own_folder
 from advisor.report.text.headline import finding_before_study
 from advisor.system import shell
 
-_OPTION = re.compile(r"(?P<name>(?:--?|\+{0,2})[A-Za-z][\w./-]*)(?:=(?P<value>.*))?", re.DOTALL)
+_OPTION_PATTERN = re.compile(r"(?P<name>(?:--?|\+{0,2})[A-Za-z][\w./-]*)(?:=(?P<value>.*))?", re.DOTALL)
 """Pattern of an argument that names an option (`--lr`) or assigns a value to an option (`--lr=0.1`, `optimizer.lr=0.1`)."""
 _NUMBER_PATTERN = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
 """Pattern of a positional number in the command. Such a number stands for a searched hyperparameter if only this hyperparameter
 has this value."""
-_PYTHON_FILE_COMMAND = re.compile(
+_PYTHON_COMMAND_PATTERN = re.compile(
     r"(?:[^\n]*/)?python[\d.]*\n(?:-[uOBEsI]+\n)*(?:[^-\n][^\n]*\.py|-m\n(?!ipykernel)[A-Za-z][\w.]*)(?:\n|\Z)"
 )
 """Pattern of a command, one argument per line, that runs a Python file or module."""
-_DEFAULT_COMMAND = ("python", "train.py")
+_DEFAULT_TRAINING_COMMAND = ("python", "train.py")
 """Command to show if no trial recorded its training command."""
-_MAX_COMMANDS = 100
+_MAX_COMPARED_COMMANDS = 100
 """Maximum number of trials whose training commands are compared."""
-_SEED = {"seed", "random_seed"}
+_SEED_OPTIONS = {"seed", "random_seed"}
 
 
 def has_recorded_command(study: Study) -> bool:
     """Return whether any trial recorded the command that started it; `training_command` can then use this command."""
-    return any(_words(t.facts.get("command", "")) for t in study.trials[:_MAX_COMMANDS])
+    return any(_command_arguments(t.facts.get("command", "")) for t in study.trials[:_MAX_COMPARED_COMMANDS])
 
 
 def training_command(study: Study, spec: StudySpec) -> str:
@@ -49,22 +49,24 @@ def training_command(study: Study, spec: StudySpec) -> str:
     accepts the command. The result is empty if one Optuna process ran all trials.
     """
     trials = (t for t in (*study.ranked(), *study.trials) if t.facts.get("command"))
-    recorded = [(t, words) for t in islice(trials, _MAX_COMMANDS) if (words := _words(t.facts["command"]))]
-    folder = own_folder.common_folder([words for _, words in recorded])
+    recorded = [
+        (t, words) for t in islice(trials, _MAX_COMPARED_COMMANDS) if (words := _command_arguments(t.facts["command"]))
+    ]
+    folder = own_folder.common_output_folder([words for _, words in recorded])
     commands = [
-        (t.params, list(_with_placeholders(words, t.params, spec, study.spec.max_train_steps)), t.id)
-        for t, words in ((t, own_folder.with_own_folder(words, t.id, folder)) for t, words in recorded)
+        (t.params, list(_arguments_with_placeholders(words, t.params, spec, study.spec.max_train_steps)), t.id)
+        for t, words in ((t, own_folder.with_separate_output_folder(words, t.id, folder)) for t, words in recorded)
     ]
     # If no command was recorded, the default of a hyperparameter is known only if all trials have the same value.
-    unknown = (_constant_parameters(study), [(word, False) for word in _DEFAULT_COMMAND], "")
+    unknown = (_constant_parameters(study), [(word, False) for word in _DEFAULT_TRAINING_COMMAND], "")
     params, filled, run_id = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
         return ""
     text = " ".join(word if braced else shell.quote_word(word) for word, braced in filled)
-    text = text.replace(run_id, "{run_id}") if own_folder.RUN_ID.fullmatch(run_id) else text
-    before, now = placeholders.values(study.spec), placeholders.values(spec)
+    text = text.replace(run_id, "{run_id}") if own_folder.RUN_ID_PATTERN.fullmatch(run_id) else text
+    before, now = placeholders.placeholder_values(study.spec), placeholders.placeholder_values(spec)
     changed = [n for n in placeholders.needed_placeholders(spec) if n == "seed" or now[n] != before.get(n)]
-    needed = [option for name in spec.searched for option in _options(spec, name, text)]
+    needed = [option for name in spec.searched for option in _parameters_to_pass(spec, name, text)]
     # If the study fixes a hyperparameter that was searched before, its fixed value may differ from the option's default.
     varied = params.keys() | study.searched
     needed += [
@@ -76,21 +78,21 @@ def training_command(study: Study, spec: StudySpec) -> str:
     return " ".join([text, *map(placeholders.command_option, missing)])
 
 
-def _constant_parameters(study: Study) -> Mapping[str, Value]:
+def _constant_parameters(study: Study) -> Mapping[str, HyperparameterValue]:
     """Return the parameters that are not searched and have the same value in all trials."""
     trials = [t.params for t in study.trials]
     first = trials[0] if trials else {}
     return {n: v for n, v in first.items() if n not in study.searched and all(t.get(n) == v for t in trials)}
 
 
-def _options(spec: StudySpec, name: str, text: str) -> list[str]:
+def _parameters_to_pass(spec: StudySpec, name: str, text: str) -> list[str]:
     """Return the names of the hyperparameters that the command must pass for a searched hyperparameter.
 
     If the searched hyperparameter stands for an expression, such as lr / (1 - momentum), the training does not know it. Then
     return the hyperparameters that are computed from it. The result is empty if the command already names one of these computed
     hyperparameters.
     """
-    formulas = {n: formula.parse(p.formula).names for n, p in spec.parameters.items() if p.formula is not None}
+    formulas = {n: formula.parse_formula(p.formula).names for n, p in spec.parameters.items() if p.formula is not None}
     derived = [n for n, names in formulas.items() if name in names]
     if spec.parameters[name].equals is not None:
         return derived
@@ -98,7 +100,7 @@ def _options(spec: StudySpec, name: str, text: str) -> list[str]:
     return [] if any(f"{{{n}}}" in text and not stand_ins & formulas[n] for n in derived) else [name]
 
 
-def run_command(report: ReportData) -> str:
+def next_study_command(report: ReportData) -> str:
     """Return the command that runs the first of the next studies, or exports it to Optuna; empty if there is no next study."""
     first = next(iter(report.next_studies), None)
     if first is None:
@@ -113,7 +115,7 @@ def _optuna_script_name(study: NextStudy) -> str:
     return f"study_round_{study.spec.round}.py"
 
 
-def new_options(study: Study, training: str) -> tuple[str, ...]:
+def options_without_precedent(study: Study, training: str) -> tuple[str, ...]:
     """Return the options of the next study's command that are in no command of the analyzed study's trials, such as
     `--dropout`.
 
@@ -121,9 +123,9 @@ def new_options(study: Study, training: str) -> tuple[str, ...]:
     set these hyperparameters itself, as in a loop over their values.
     """
     logged = {name for trial in study.trials for name in trial.params}
-    known = {*study.spec.parameters, *logged, *placeholders.values(study.spec), "seed", "max_train_steps"}
-    commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMMANDS]]
-    known -= set(study.searched) if any(map(_words, commands)) else set()
+    known = {*study.spec.parameters, *logged, *placeholders.placeholder_values(study.spec), "seed", "max_train_steps"}
+    commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMPARED_COMMANDS]]
+    known -= set(study.searched) if any(map(_command_arguments, commands)) else set()
     new = (
         n
         for n in re.findall(r"\{([^{}]+)\}", training)
@@ -134,7 +136,7 @@ def new_options(study: Study, training: str) -> tuple[str, ...]:
     return tuple(o for o in dict.fromkeys(options) if o not in named)
 
 
-def before_command(report: ReportData) -> tuple[Message, ...]:
+def tasks_before_command(report: ReportData) -> tuple[Message, ...]:
     """Return sentences that say what a person must do before running the command of the first next study."""
     if not report.next_studies:
         return ()
@@ -144,7 +146,7 @@ def before_command(report: ReportData) -> tuple[Message, ...]:
         lines.append(
             say(
                 "No trial recorded its training command: write your command in place of {plain}.",
-                plain=Code(" ".join(_DEFAULT_COMMAND)),
+                plain=Code(" ".join(_DEFAULT_TRAINING_COMMAND)),
             )
         )
     if first.new_options:
@@ -153,14 +155,14 @@ def before_command(report: ReportData) -> tuple[Message, ...]:
         lines.append(
             say(
                 "First make the training script accept {options}: no trial was started with {them}.",
-                options=listed(options),
+                options=list_message(options),
                 them="it" if one else "them",
             )
         )
     return tuple(lines)
 
 
-def after_command(report: ReportData) -> Message | None:
+def task_after_command(report: ReportData) -> Message | None:
     """Return a sentence that says what a person must do after running the next study's command; None if this command already
     trains the study."""
     if not report.next_studies or report.next_studies[0].training:
@@ -171,7 +173,7 @@ def after_command(report: ReportData) -> Message | None:
     )
 
 
-def _words(command: str) -> list[str]:
+def _command_arguments(command: str) -> list[str]:
     """Return the arguments (argv) of a recorded command, without secrets, and with the interpreter's name in place of its path.
 
     Anybody who can log a run can choose the recorded command, and readers of the report may copy it. For safety, the result is
@@ -181,17 +183,17 @@ def _words(command: str) -> list[str]:
         words = list(redact_arguments(shlex.split(command)))
     except ValueError:  # the recorded command was truncated within quotes
         return []
-    return ["python", *words[1:]] if _PYTHON_FILE_COMMAND.match("\n".join(words)) else []
+    return ["python", *words[1:]] if _PYTHON_COMMAND_PATTERN.match("\n".join(words)) else []
 
 
-def _with_placeholders(
-    words: Sequence[str], params: Mapping[str, Value], spec: StudySpec, steps: int | None
+def _arguments_with_placeholders(
+    words: Sequence[str], params: Mapping[str, HyperparameterValue], spec: StudySpec, steps: int | None
 ) -> Iterator[tuple[str, bool]]:
     """Yield (argument, whether it has a placeholder) for each argument of the command. steps: `max_train_steps` of the analysed
     study."""
     pending: str | None = None
     for word in words:
-        option = _OPTION.fullmatch(word)
+        option = _OPTION_PATTERN.fullmatch(word)
         if pending is not None and (option is None or option["value"] is not None or not word.startswith("-")):
             name = _option_placeholder(pending, word, params, spec, steps)
             yield (f"{{{name}}}", True) if name else (_escape_braces(word), False)
@@ -214,35 +216,35 @@ def _with_placeholders(
 
 
 def _option_placeholder(
-    option: str, text: str, params: Mapping[str, Value], spec: StudySpec, steps: int | None
+    option: str, text: str, params: Mapping[str, HyperparameterValue], spec: StudySpec, steps: int | None
 ) -> str | None:
     """Return the name of the placeholder that replaces an option's value; None if the study does not set this value."""
-    words = words_of(option)
-    same = [n for n in spec.parameters if words_of(n) == words]
+    words = words_of_name(option)
+    same = [n for n in spec.parameters if words_of_name(n) == words]
     if not same:
         same = [
             n
             for n in spec.parameters
-            if _one_ends_with_other(words_of(n), words) and _text_equals_value(text, params.get(n))
+            if _longer_ends_with_shorter(words_of_name(n), words) and _text_equals_value(text, params.get(n))
         ]
     if not same and is_learning_rate("_".join(words)):
         same = [n for n in spec.parameters if is_learning_rate(n) and _text_equals_value(text, params.get(n))]
     if len(same) == 1:
         return same[0]
-    if "_".join(words) in _SEED:
+    if "_".join(words) in _SEED_OPTIONS:
         return "seed"
-    if spec.max_train_steps and counts_training("_".join(words)) and _text_equals_value(text, steps):
+    if spec.max_train_steps and is_training_length("_".join(words)) and _text_equals_value(text, steps):
         return "max_train_steps"
     return None
 
 
-def _one_ends_with_other(one: list[str], other: list[str]) -> bool:
+def _longer_ends_with_shorter(one: list[str], other: list[str]) -> bool:
     """Return whether the longer of two names ends with the shorter one, as `optimizer.lr` ends with `lr`."""
     n = min(len(one), len(other))
     return n > 0 and one[-n:] == other[-n:]
 
 
-def _text_equals_value(text: str, value: Value | None) -> bool:
+def _text_equals_value(text: str, value: HyperparameterValue | None) -> bool:
     if value is None:
         return False
     if isinstance(value, bool | str):

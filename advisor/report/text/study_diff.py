@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from advisor.model.change import AddParameter, Advise, Change, FixParameter, SetRange
 from advisor.model.spec import Parameter, Region, StudySpec
 from advisor.model.words import capitalise, clean, plain_number, setting
-from advisor.planning.base import validate
+from advisor.planning.base import validate_spec
 from advisor.report.model import ReportData
 
 
 @dataclass(frozen=True, slots=True)
-class DiffRow:
+class StudyDiffRow:
     """One line of a study file in its old and its new version; None in place of a version without this line."""
 
     name: str
@@ -24,16 +24,16 @@ class DiffRow:
     why: str | None = None
 
 
-_COMPARED_FIELDS = tuple(Parameter.model_fields.keys() - {"why", "low", "high"})
+_COMPARED_PARAMETER_FIELDS = tuple(Parameter.model_fields.keys() - {"why", "low", "high"})
 """Fields of a hyperparameter that must be equal in two versions that count as alike; for the ends of ranges, see
-`ROUNDING_TOLERANCE`."""
-ROUNDING_TOLERANCE = 0.01
+`RANGE_END_TOLERANCE`."""
+RANGE_END_TOLERANCE = 0.01
 """Maximum distance between corresponding ends of two ranges that count as alike, as a share of the old range on its scale. Our
 choice."""
-_STUDY_FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
+_COMPARED_STUDY_FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
 
 
-def describe(parameter: Parameter) -> str:
+def describe_domain(parameter: Parameter) -> str:
     """Return a short description of a hyperparameter's domain: `1e-4 … 1, log`."""
     if parameter.role == "fixed":
         text = f"fixed at {setting(parameter.value)}"
@@ -49,7 +49,7 @@ def describe(parameter: Parameter) -> str:
     return text
 
 
-def as_run(report: ReportData) -> StudySpec:
+def completed_spec(report: ReportData) -> StudySpec:
     """Return the spec of the analyzed study, completed with the values that it does not declare: number of trials, evaluation
     interval and roles.
 
@@ -65,51 +65,59 @@ def as_run(report: ReportData) -> StudySpec:
     return spec.model_copy(update=update)
 
 
-def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
+def diff_studies(old: StudySpec, new: StudySpec) -> tuple[StudyDiffRow, ...]:
     """Return the differences in search space, steps and schedule between two studies. Differences in names and reasons are
     ignored."""
     pairs = (
         (n, old.parameters.get(n), new.parameters.get(n)) for n in dict.fromkeys([*old.parameters, *new.parameters])
     )
-    rows = [_parameter_row(n, before, after) for n, before, after in pairs if not parameters_alike(before, after)]
-    for field in _STUDY_FIELDS:
+    rows = [
+        _parameter_diff_row(n, before, after) for n, before, after in pairs if not are_parameters_alike(before, after)
+    ]
+    for field in _COMPARED_STUDY_FIELDS:
         before, after = (None if v is None else f"{v:,}" for v in (getattr(old, field), getattr(new, field)))
-        rows.append(DiffRow(field, before, after))
-    rows.append(DiffRow("schedule", _schedule(old), _schedule(new)))
-    rows += [DiffRow("forbidden", None, _region(r), r.why) for r in new.forbidden if r not in old.forbidden]
-    rows += [DiffRow("forbidden", _region(r), None) for r in old.forbidden if r not in new.forbidden]
+        rows.append(StudyDiffRow(field, before, after))
+    rows.append(StudyDiffRow("schedule", _schedule_text(old), _schedule_text(new)))
+    rows += [
+        StudyDiffRow("forbidden", None, _forbidden_region_text(r), r.why)
+        for r in new.forbidden
+        if r not in old.forbidden
+    ]
+    rows += [
+        StudyDiffRow("forbidden", _forbidden_region_text(r), None) for r in old.forbidden if r not in new.forbidden
+    ]
     return tuple(row for row in rows if row.before != row.after)
 
 
-def parameters_alike(old: Parameter | None, new: Parameter | None) -> bool:
+def are_parameters_alike(old: Parameter | None, new: Parameter | None) -> bool:
     """Return whether two versions of a hyperparameter are equal, apart from rounding of the ends of its range."""
-    if old is None or new is None or any(getattr(old, f) != getattr(new, f) for f in _COMPARED_FIELDS):
+    if old is None or new is None or any(getattr(old, f) != getattr(new, f) for f in _COMPARED_PARAMETER_FIELDS):
         return False
     if new.low is None or new.high is None or not old.numeric:
         return (old.low, old.high) == (new.low, new.high)
-    low, high = old.to_unit([new.low, new.high])
-    return bool(abs(low) <= ROUNDING_TOLERANCE and abs(high - 1) <= ROUNDING_TOLERANCE)
+    low, high = old.to_positions([new.low, new.high])
+    return bool(abs(low) <= RANGE_END_TOLERANCE and abs(high - 1) <= RANGE_END_TOLERANCE)
 
 
-def same_domain(old: Parameter | None, new: Parameter | None) -> bool:
+def is_same_domain(old: Parameter | None, new: Parameter | None) -> bool:
     """Return whether two versions of a hyperparameter are alike; if both versions are searched, their roles may differ."""
     if old is not None and new is not None and old.searched and new.searched:
         new = new.model_copy(update={"role": old.role})
-    return parameters_alike(old, new)
+    return are_parameters_alike(old, new)
 
 
-def _parameter_row(name: str, old: Parameter | None, new: Parameter | None) -> DiffRow:
-    before, after = (None if p is None else describe(p) for p in (old, new))
+def _parameter_diff_row(name: str, old: Parameter | None, new: Parameter | None) -> StudyDiffRow:
+    before, after = (None if p is None else describe_domain(p) for p in (old, new))
     if old is not None and new is not None and old.role != new.role and "fixed" not in (old.role, new.role):
         before, after = f"{before}, {old.role}", f"{after}, {new.role}"
-    return DiffRow(name, before, after, None if new is None else new.why)
+    return StudyDiffRow(name, before, after, None if new is None else new.why)
 
 
-def _schedule(spec: StudySpec) -> str | None:
+def _schedule_text(spec: StudySpec) -> str | None:
     return None if spec.schedule is None else ", ".join(f"{clean(k)}: {setting(v)}" for k, v in spec.schedule.items())
 
 
-def _region(region: Region) -> str:
+def _forbidden_region_text(region: Region) -> str:
     """Return a short description of a forbidden region: `lr ≥ 0.1 and width ≥ 200`."""
     parts = []
     for name, bounds in region.where.items():
@@ -120,26 +128,26 @@ def _region(region: Region) -> str:
     return " and ".join(parts)
 
 
-def diff_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[DiffRow, ...]:
+def diff_of_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[StudyDiffRow, ...]:
     """Return the differences that result from applying the changes to the study in order. If a change cannot be applied, the
     result shows the change as proposed."""
     changed, invalid = spec, []
     for change in changes:
         try:
-            changed = validate(change.apply(changed), changed)
+            changed = validate_spec(change.apply(changed), changed)
         except ValidationError:
-            invalid.append(_proposed_row(change))
-    return (*diff_specs(spec, changed), *(row for row in invalid if row is not None))
+            invalid.append(_proposed_change_row(change))
+    return (*diff_studies(spec, changed), *(row for row in invalid if row is not None))
 
 
-def _proposed_row(change: Change) -> DiffRow | None:
+def _proposed_change_row(change: Change) -> StudyDiffRow | None:
     if isinstance(change, SetRange):
         domain = f"{plain_number(change.low)} … {plain_number(change.high)}, {change.scale}"
-        return DiffRow(change.parameter, None, domain, change.why)
+        return StudyDiffRow(change.parameter, None, domain, change.why)
     if isinstance(change, FixParameter):
-        return DiffRow(change.parameter, None, f"fixed at {setting(change.value)}", change.why)
+        return StudyDiffRow(change.parameter, None, f"fixed at {setting(change.value)}", change.why)
     if isinstance(change, AddParameter):
-        return DiffRow(change.name, None, describe(change.parameter), change.parameter.why)
+        return StudyDiffRow(change.name, None, describe_domain(change.parameter), change.parameter.why)
     return None
 
 

@@ -12,20 +12,20 @@ import numpy as np
 
 from advisor.computed.batch import timing
 from advisor.computed.space import settings
-from advisor.model.finding import DataNeed, Lack, Verdict
-from advisor.model.message import Message, listed, say
+from advisor.model.finding import DataNeed, MissingDataKind, Verdict
+from advisor.model.message import Message, list_message, say
 from advisor.model.study import Study
 from advisor.model.words import count
 from advisor.report.model import Unlock
-from advisor.report.text.logging_code import HOOKED, code, framework_of, uses_hook
+from advisor.report.text.logging_code import HOOKED, code_to_log, logging_framework, uses_training_hook
 
-MAX_EVALUATION_SHARE = 1 / 3
+MAX_EVALUATION_TIME_SHARE = 1 / 3
 """Maximum share of the training time that evaluations may take if the report asks for more evaluations. Our choice."""
-MIN_UNLOCKED_SHARE = 0.75
+MIN_UNLOCKED_CHECK_SHARE = 0.75
 """The first line of a group asks for enough data to run at least this share of the group's checks. Checks that need more data
 get a separate line."""
 
-_ACTION_TEXTS: Mapping[Lack, str] = {
+_MISSING_DATA_ACTIONS: Mapping[MissingDataKind, str] = {
     "evaluations": "Evaluate {n} times per run instead of {known}",
     "train_loss": "Log the training loss at every step",
     "grad_norm": "Log the gradient norm at every step, before clipping",
@@ -45,29 +45,29 @@ _MIN_REPEATS = 3
 
 @dataclass(frozen=True)
 class _CheckGroup:
-    lack: Lack
-    at_least: int | None
+    missing_kind: MissingDataKind
+    required_count: int | None
     rules: tuple[str, ...]
 
 
-def unlocks(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unlock, ...]:
+def missing_data_actions(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unlock, ...]:
     """Return the data to log or the settings to change so that more checks can run. The entry that allows the most checks comes
     first."""
-    known = {"evaluations": _evaluations(study), "trials": settings.read(study).successes}
-    by_lack: dict[Lack, list[tuple[str, DataNeed]]] = defaultdict(list)
+    known = {"evaluations": _median_evaluation_count(study), "trials": settings.read_settings(study).result_count}
+    by_lack: dict[MissingDataKind, list[tuple[str, DataNeed]]] = defaultdict(list)
     for verdict in verdicts:
-        if verdict.needs is not None and _would_gain_from_data(study, verdict.needs, known):
+        if verdict.needs is not None and _would_more_data_help(study, verdict.needs, known):
             by_lack[verdict.needs.lack].append((verdict.rule, verdict.needs))
-    groups = [g for lack, members in by_lack.items() for g in _split(lack, members)]
-    hooked = [g for g in groups if g.lack in HOOKED]
-    if len(hooked) < 2 or uses_hook(study):
+    groups = [g for lack, members in by_lack.items() for g in _split_by_need(lack, members)]
+    hooked = [g for g in groups if g.missing_kind in HOOKED]
+    if len(hooked) < 2 or uses_training_hook(study):
         hooked = []
-    entries = [_entry(study, g, known) for g in groups if g not in hooked]
-    entries += [_hook_unlock(study, hooked)] if hooked else []
+    entries = [_make_group_unlock(study, g, known) for g in groups if g not in hooked]
+    entries += [_training_hook_unlock(study, hooked)] if hooked else []
     return tuple(sorted(entries, key=lambda e: -len(e.checks)))
 
 
-def _would_gain_from_data(study: Study, need: DataNeed, known: Mapping[str, int]) -> bool:
+def _would_more_data_help(study: Study, need: DataNeed, known: Mapping[str, int]) -> bool:
     """Return whether more data of the kind that `need` names would help. More data does not help if the study has enough of
     this kind or cannot have any."""
     if need.lack in HOOKED and study.kind == "no-network":
@@ -76,21 +76,21 @@ def _would_gain_from_data(study: Study, need: DataNeed, known: Mapping[str, int]
         return not all(t.facts.get("device", "").startswith("cpu") for t in study.trials)
     if need.lack == "searched":
         return len(study.searched) != 1  # skip studies that search only one hyperparameter on purpose
-    if need.lack == "evaluations" and _evaluations_take_long(study, need.at_least or 0, known["evaluations"]):
+    if need.lack == "evaluations" and _would_evaluate_too_long(study, need.at_least or 0, known["evaluations"]):
         return False
     enough = need.at_least is not None and known.get(need.lack, 0) >= need.at_least
-    return need.lack in _ACTION_TEXTS and not enough
+    return need.lack in _MISSING_DATA_ACTIONS and not enough
 
 
-def _evaluations_take_long(study: Study, wanted: int, known: int) -> bool:
-    """Return whether `wanted` evaluations per trial, instead of `known`, would take more than MAX_EVALUATION_SHARE of the
+def _would_evaluate_too_long(study: Study, wanted: int, known: int) -> bool:
+    """Return whether `wanted` evaluations per trial, instead of `known`, would take more than MAX_EVALUATION_TIME_SHARE of the
     training time."""
-    share = timing.evaluation_share(study)
+    share = timing.evaluation_time_share(study)
     longer = share * wanted / max(known, 1)
-    return longer / (1 - share + longer) > MAX_EVALUATION_SHARE if share < 1 else share == 1
+    return longer / (1 - share + longer) > MAX_EVALUATION_TIME_SHARE if share < 1 else share == 1
 
 
-def _evaluations(study: Study) -> int:
+def _median_evaluation_count(study: Study) -> int:
     """Return the median number of evaluations of the objective in trials with a result or, if there are none, in all ended
     trials.
 
@@ -101,35 +101,37 @@ def _evaluations(study: Study) -> int:
     return int(np.median(lengths)) if lengths else 0
 
 
-def _split(lack: Lack, members: Sequence[tuple[str, DataNeed]]) -> Iterator[_CheckGroup]:
+def _split_by_need(lack: MissingDataKind, members: Sequence[tuple[str, DataNeed]]) -> Iterator[_CheckGroup]:
     """Yield one group of the checks that need the same kind of data. If a few of these checks need more data than most, yield
     them as a second group."""
     numbers = sorted(need.at_least or 0 for _, need in members)
-    usual = numbers[math.ceil(MIN_UNLOCKED_SHARE * len(numbers)) - 1]
+    usual = numbers[math.ceil(MIN_UNLOCKED_CHECK_SHARE * len(numbers)) - 1]
     few = tuple(rule for rule, need in members if (need.at_least or 0) <= usual)
     yield _CheckGroup(lack, usual or None, few)
     if numbers[-1] > usual:
         yield _CheckGroup(lack, numbers[-1], tuple(rule for rule, need in members if (need.at_least or 0) > usual))
 
 
-def _entry(study: Study, group: _CheckGroup, known: Mapping[str, int]) -> Unlock:
-    n = group.at_least or _MIN_REPEATS
-    what = _ACTION_TEXTS[group.lack].format(n=n, known=known.get(group.lack))
-    if group.lack == "full_length" and settings.was_heavily_pruned(study):
+def _make_group_unlock(study: Study, group: _CheckGroup, known: Mapping[str, int]) -> Unlock:
+    n = group.required_count or _MIN_REPEATS
+    what = _MISSING_DATA_ACTIONS[group.missing_kind].format(n=n, known=known.get(group.missing_kind))
+    if group.missing_kind == "full_length" and settings.was_heavily_pruned(study):
         what = "Train trials to their end, without pruning"
-    if group.lack == "facts" and uses_hook(study):
+    if group.missing_kind == "facts" and uses_training_hook(study):
         what = "Pass the hook the objects that it cannot find, such as the validation loader"
-        if framework_of(study) == "transformers":
+        if logging_framework(study) == "transformers":
             what = "Evaluate the untrained model before the first step"
-    return _make_unlock(what, group.rules, code(study, group.lack, n))
+    return _make_unlock(what, group.rules, code_to_log(study, group.missing_kind, n))
 
 
-def _hook_unlock(study: Study, groups: Sequence[_CheckGroup]) -> Unlock:
+def _training_hook_unlock(study: Study, groups: Sequence[_CheckGroup]) -> Unlock:
     """Return a single entry for all missing data that our training hook can log."""
     ordered = sorted(groups, key=lambda g: -len(g.rules))
-    parts = [f"{HOOKED[g.lack]} ({count(len(g.rules), 'check')})" for g in ordered]
-    what = say("Add the training hook, which logs {parts}", parts=listed(parts, len(parts)))
-    return _make_unlock(what, tuple(rule for g in ordered for rule in g.rules), code(study, ordered[0].lack))
+    parts = [f"{HOOKED[g.missing_kind]} ({count(len(g.rules), 'check')})" for g in ordered]
+    what = say("Add the training hook, which logs {parts}", parts=list_message(parts, len(parts)))
+    return _make_unlock(
+        what, tuple(rule for g in ordered for rule in g.rules), code_to_log(study, ordered[0].missing_kind)
+    )
 
 
 def _make_unlock(what: Message | str, rules: tuple[str, ...], lines: str | None) -> Unlock:

@@ -28,26 +28,26 @@ import numpy as np
 import platformdirs
 
 from advisor.model.space import BoolArray, FloatArray
-from advisor.tracking.points.collect import Collector, Columns, IntArray
+from advisor.tracking.points.collect import IntArray, PointCollector, PointColumns
 from advisor.tracking.runs import Points
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FOLDER_VARIABLE = "ADVISOR_CACHE"
+CACHE_FOLDER_VARIABLE = "ADVISOR_CACHE"
 """Environment variable with the path of the cache folder, or "off" to disable the cache. If ADVISOR_CACHE is not set, the cache
 is in the user's cache folder."""
 MAX_BYTES = 2 * 2**30
 """Maximum total bytes of all cache files. If the cache files exceed `MAX_BYTES`, the least recently used files are deleted."""
 MAX_FILES = 16
 """Maximum number of cache files per experiment. If there are more cache files, they are merged into one."""
-_FOLDER_NAME = "tuning-advisor"
+_CACHE_FOLDER_NAME = "tuning-advisor"
 _FILE_PREFIX, _FILE_SUFFIX, _UNFINISHED_SUFFIX = "runs-", ".arrow", ".unfinished"
 _MAX_UNFINISHED_AGE_S = 3600
 """Maximum age of an incomplete cache file, in seconds. Older incomplete files are deleted, because the process that wrote them
 must have been killed."""
-_MAX_POINTS_PER_BATCH = 1_000_000
+_MAX_POINTS_IN_BATCH = 1_000_000
 _BYTES_PER_POINT = 32
 
 
@@ -56,30 +56,30 @@ def run_digest(*facts: object) -> str:
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 
-def cache_of_experiment(location: Location, experiment: str) -> Cache:
+def cache_of_experiment(location: StoreLocation, experiment: str) -> PointCache:
     """Return the cache for an experiment's points. Stores whose URIs differ only in credentials share their cache."""
     root = _root_folder()
     name = hashlib.blake2b(f"{location.display}\n{experiment}".encode(), digest_size=16).hexdigest()
-    return Cache(None if root is None else root / name)
+    return PointCache(None if root is None else root / name)
 
 
 def _root_folder() -> Path | None:
     """Return the root folder of the caches of all experiments; None if the cache is disabled."""
-    setting = os.environ.get(FOLDER_VARIABLE, "")
+    setting = os.environ.get(CACHE_FOLDER_VARIABLE, "")
     if setting.lower() in ("off", "0", "no", "false"):
         return None
     try:
         folder = (
-            Path(setting).expanduser().absolute() / _FOLDER_NAME
+            Path(setting).expanduser().absolute() / _CACHE_FOLDER_NAME
             if setting
-            else platformdirs.user_cache_path(_FOLDER_NAME, False)
+            else platformdirs.user_cache_path(_CACHE_FOLDER_NAME, False)
         )
     except RuntimeError:  # the user has no home folder, so nothing is cached
         return None
     return folder if folder.is_absolute() else None
 
 
-class Cache:
+class PointCache:
     """Manages the cached points of one experiment."""
 
     def __init__(self, folder: Path | None) -> None:
@@ -89,7 +89,7 @@ class Cache:
         self._keys: list[str | None] = []
         self._known = np.zeros(0, dtype=np.bool_)
 
-    def load(self, keys: Sequence[str | None], collector: Collector) -> BoolArray:
+    def load(self, keys: Sequence[str | None], collector: PointCollector) -> BoolArray:
         """Add the points of cached runs to the collector. Return a mask of shape (runs,) that is True for cached runs.
 
         keys: the `run_digest` of each run, or None for a run that may still change.
@@ -103,7 +103,7 @@ class Cache:
                     self._known[_load_file(file, wanted, collector)] = True
         return self._known.copy()
 
-    def save(self, collector: Collector, *, min_points: int, except_runs: Sequence[int] = ()) -> dict[str, Points]:
+    def save(self, collector: PointCollector, *, min_points: int, except_runs: Sequence[int] = ()) -> dict[str, Points]:
         """Remove all points from the collector and return them; write the new runs to the cache.
 
         min_points: minimum number of points in all new runs together; with fewer points, no cache file is written. except_runs:
@@ -174,14 +174,14 @@ def _delete_files(paths: Iterable[Path]) -> None:
 # --- files ----------------------------------------------------------------------------------------------------------------------
 
 
-def _load_file(path: Path, wanted: dict[str, int], collector: Collector) -> list[int]:
+def _load_file(path: Path, wanted: dict[str, int], collector: PointCollector) -> list[int]:
     """For the runs in `wanted` that the cache file contains: add their points to the collector, remove them from `wanted`, and
     return their indices.
 
     A damaged cache file is deleted.
     """
     # A separate collector is used, because no point may be used before the whole file has been checked.
-    loaded = Collector()
+    loaded = PointCollector()
     try:
         with path.open("rb") as file:
             keys, batches = _read_file(file)
@@ -201,7 +201,7 @@ def _load_file(path: Path, wanted: dict[str, int], collector: Collector) -> list
     return [wanted.pop(k) for k in keys if k in wanted]
 
 
-def _read_file(file: Any) -> tuple[list[str], Iterator[tuple[str, Columns]]]:
+def _read_file(file: Any) -> tuple[list[str], Iterator[tuple[str, PointColumns]]]:
     """Return (keys of the runs in a cache file, iterator over (metric, validated points)). Raises ValueError if the cache file
     is damaged."""
     import pyarrow as pa
@@ -212,7 +212,7 @@ def _read_file(file: Any) -> tuple[list[str], Iterator[tuple[str, Columns]]]:
     if len(set(keys)) < len(keys):
         raise ValueError("a run occurs twice")
 
-    def batches() -> Iterator[tuple[str, Columns]]:
+    def batches() -> Iterator[tuple[str, PointColumns]]:
         for i in range(reader.num_record_batches):
             batch, metadata = reader.get_batch_with_custom_metadata(i)
             columns = [column.to_numpy() for column in batch.columns]
@@ -259,8 +259,8 @@ class _CacheFileWriter:
         """Write the points of one metric that belong to the runs to cache."""
         import pyarrow as pa
 
-        for start in range(0, len(runs), _MAX_POINTS_PER_BATCH):
-            part = slice(start, start + _MAX_POINTS_PER_BATCH)
+        for start in range(0, len(runs), _MAX_POINTS_IN_BATCH):
+            part = slice(start, start + _MAX_POINTS_IN_BATCH)
             keep = self._chosen[runs[part]]
             columns = [c[part][keep] for c in (runs, steps, values, times)]
             columns[0] = self._number[columns[0]]

@@ -15,7 +15,7 @@ from advisor.system import spill
 from advisor.tracking.runs import Points, Run, RunStatus
 
 IntArray = NDArray[np.int64]
-Columns = tuple[IntArray, IntArray, FloatArray, IntArray]
+PointColumns = tuple[IntArray, IntArray, FloatArray, IntArray]
 """Points of a metric as four arrays of shape (n,): index of the run, step, value, and time in milliseconds since 1970."""
 
 MAX_TEXT_CHARS = 5000
@@ -87,13 +87,13 @@ def texts_by_run(rows: Iterable[tuple[int, str, str | None]], runs: int) -> list
 # --- points ---------------------------------------------------------------------------------------------------------------------
 
 
-class Collector:
+class PointCollector:
     """Collects points in chunks, in any order, and concatenates the chunks of each metric. Several threads may add points at
     the same time."""
 
     def __init__(self) -> None:
-        self._pieces: dict[str, list[Columns]] = {}
-        self._recent: list[tuple[str, Columns]] = []
+        self._pieces: dict[str, list[PointColumns]] = {}
+        self._recent: list[tuple[str, PointColumns]] = []
         """Chunks of points that are not yet grouped by metric in `_pieces`."""
         self._recent_points = 0
         self._lock = threading.Lock()
@@ -106,13 +106,13 @@ class Collector:
             self._recent.append((metric, (runs, steps, values, times_ms)))
             self._recent_points += len(runs)
             if self._recent_points > spill.MAX_POINTS_IN_MEMORY:
-                columns = spill.move_all_to_file([piece for _, piece in self._recent])
+                columns = spill.move_tables_to_file([piece for _, piece in self._recent])
                 self._recent = [
                     (name, (c[0], c[1], c[2], c[3])) for (name, _), c in zip(self._recent, columns, strict=True)
                 ]
                 self._group_by_metric()
 
-    def add_all(self, other: Collector) -> None:
+    def add_all(self, other: PointCollector) -> None:
         for metric, pieces in other._group_by_metric().items():
             for piece in pieces:
                 self.add(metric, *piece)
@@ -148,35 +148,41 @@ class Collector:
             runs, steps, values, times = _sorted_columns(pieces.pop(metric))
             if on_metric is not None:
                 on_metric(metric, runs, steps, values, times)
-            points[metric] = Points(*spill.move_to_file((runs, steps, values, _times_in_seconds(times)), fits=fits))
+            points[metric] = Points(
+                *spill.move_columns_to_file((runs, steps, values, _times_in_seconds(times)), fits=fits)
+            )
         return points
 
-    def _group_by_metric(self) -> dict[str, list[Columns]]:
+    def _group_by_metric(self) -> dict[str, list[PointColumns]]:
         for metric, piece in self._recent:
             self._pieces.setdefault(metric, []).append(piece)
         self._recent, self._recent_points = [], 0
         return self._pieces
 
 
-def _sorted_columns(pieces: list[Columns]) -> Columns:
+def _sorted_columns(pieces: list[PointColumns]) -> PointColumns:
     pieces.sort(key=lambda piece: int(piece[0].min()))
     runs, steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
     values[values >= LARGEST_FLOAT] = np.inf
     values[values <= -LARGEST_FLOAT] = -np.inf
-    if not is_ascending(
+    if not are_rows_ascending(
         runs, times, steps
     ):  # each chunk of points is usually sorted, but the steps of different chunks overlap
-        runs, steps, values, times = _take_rows(np.argsort(runs, kind="stable"), runs, steps, values, times)
-    if not is_ascending(runs, times, steps):
-        runs, steps, values, times = _take_rows(np.lexsort((values, steps, times, runs)), runs, steps, values, times)
+        runs, steps, values, times = _reorder_points(np.argsort(runs, kind="stable"), runs, steps, values, times)
+    if not are_rows_ascending(runs, times, steps):
+        runs, steps, values, times = _reorder_points(
+            np.lexsort((values, steps, times, runs)), runs, steps, values, times
+        )
     return runs, steps, values, times
 
 
-def _take_rows(order: IntArray, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> Columns:
+def _reorder_points(
+    order: IntArray, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray
+) -> PointColumns:
     return runs[order], steps[order], values[order], times[order]
 
 
-def is_ascending(*keys: NDArray[Any]) -> bool:
+def are_rows_ascending(*keys: NDArray[Any]) -> bool:
     """Return whether the rows are in strictly ascending order. Rows are compared by the first key, shape (rows,), then by the
     second, and so on."""
     decided = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)

@@ -22,20 +22,22 @@ import numpy as np
 from advisor import contract
 from advisor.model.space import BoolArray
 from advisor.tracking.points.artifacts import UnusableFileError, open_artifact
-from advisor.tracking.points.collect import Collector, IntArray
-from advisor.tracking.points.windows import Columns, reduce_to_windows
+from advisor.tracking.points.collect import IntArray, PointCollector
+from advisor.tracking.points.windows import Columns, summarize_in_windows
 
 MAX_POINTS = 50_000
 """Maximum number of points of one curve at full resolution. Curves with more points are reduced to windows (mean, minimum and
 maximum of several steps), so that a study fits into memory."""
-MAX_TOTAL_POINTS = 40_000_000
+MAX_STUDY_POINTS = 40_000_000
 """Maximum total number of points in all full-resolution curves of a study. The limit per curve is derived from this total,
 assuming ten curves per run."""
-MAX_ROWS = 200_000_000
+MAX_SIDECAR_ROWS = 200_000_000
 """Maximum number of rows in a sidecar file."""
 _MAX_BYTES_PER_ROW = 256
 _MAX_THREADS = 8
-_PATH_PATTERN = re.compile(re.escape(contract.SIDECAR_PATH).replace(r"\.parquet", r"(-[0-9a-f]{1,32})?\.parquet"))
+_SIDECAR_PATH_PATTERN = re.compile(
+    re.escape(contract.SIDECAR_PATH).replace(r"\.parquet", r"(-[0-9a-f]{1,32})?\.parquet")
+)
 _COLUMN_TYPES = {"metric": "string", "step": "int64", "time_ms": "int64", "value": "double"}
 PointMask: TypeAlias = Callable[[IntArray, IntArray, IntArray], BoolArray]
 """Function that receives (run indices, steps, times in milliseconds) of points, and returns a mask of the selected points."""
@@ -45,11 +47,11 @@ PointMask: TypeAlias = Callable[[IntArray, IntArray, IntArray], BoolArray]
 class SidecarSource:
     """Location of one run's sidecar files, and the times of the run's last points in the store."""
 
-    tag: str
+    sidecar_tag: str
     """Value of the run's tag `contract.TAG_SIDECAR`."""
-    root: str
+    artifact_root: str
     """Location of the run's artifact folder."""
-    stored: Mapping[str, int]
+    last_stored_ms: Mapping[str, int]
     """Time in milliseconds since 1970 of the last point in the store for each metric of the run."""
 
 
@@ -59,12 +61,12 @@ class SidecarPart:
 
     from_step: int
     to_step: int
-    first_ms: int
-    last_ms: int
+    first_time_ms: int
+    last_time_ms: int
     curves: Mapping[str, Columns]
     """Curves that replace the store's points, by metric. If `read_sidecars` was called with `reducing`, long curves are reduced
     to windows of several steps."""
-    names: frozenset[str]
+    replaced_metrics: frozenset[str]
     """Names of the metrics whose points in the store are replaced by `curves`."""
 
 
@@ -74,7 +76,7 @@ class SidecarCurves:
 
     parts: tuple[SidecarPart, ...]
 
-    def covers(self, metric: str, last_ms: int) -> bool:
+    def covers_store(self, metric: str, last_ms: int) -> bool:
         """Return whether the sidecars hold all points of `metric` that the store holds. last_ms: time of the last point in the
         store."""
         reached = -1
@@ -82,20 +84,20 @@ class SidecarCurves:
             if part.from_step > reached + 1:
                 return False
             reached = max(reached, part.to_step)
-        ends = {part.last_ms for part in self.parts if _is_contained(metric, part.names)}
+        ends = {part.last_time_ms for part in self.parts if _is_in_sidecar(metric, part.replaced_metrics)}
         return bool(ends) and last_ms <= max(ends)
 
 
 def max_curve_points(runs: int) -> int:
     """Return the maximum number of points of one curve at full resolution, given the number of runs with sidecars.
 
-    The maximum is `MAX_POINTS`, halved until the curves of all runs fit into `MAX_TOTAL_POINTS`. Because the maximum changes
+    The maximum is `MAX_POINTS`, halved until the curves of all runs fit into `MAX_STUDY_POINTS`. Because the maximum changes
     only by factors of 2, a few additional runs rarely change it.
     """
     limit = MAX_POINTS
-    while limit * 10 * runs > MAX_TOTAL_POINTS and limit > 2 * contract.DENSE_STEPS:
+    while limit * 10 * runs > MAX_STUDY_POINTS and limit > 2 * contract.DENSELY_LOGGED_STEPS:
         limit //= 2
-    return max(limit, 2 * contract.DENSE_STEPS)
+    return max(limit, 2 * contract.DENSELY_LOGGED_STEPS)
 
 
 def read_sidecars(
@@ -141,7 +143,7 @@ def _sidecar_warning(reason: str, runs: int) -> str:
     return f"The file with {curves} at full resolution was not used, because it {reason}; the store's points were read instead."
 
 
-def replace_by_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Collector) -> None:
+def replace_by_sidecars(sidecars: Sequence[SidecarCurves | None], collector: PointCollector) -> None:
     """Replace the store's points in the collector by the sidecars' curves."""
     for metric in collector.metrics():
         if (which := _superseded_points(sidecars, metric)) is not None:
@@ -159,11 +161,11 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
     training are kept.
     """
     parts = [
-        (i, part.from_step, part.first_ms, part.last_ms)
+        (i, part.from_step, part.first_time_ms, part.last_time_ms)
         for i, sidecar in enumerate(sidecars)
         if sidecar is not None
         for part in sidecar.parts
-        if _is_contained(metric, part.names)
+        if _is_in_sidecar(metric, part.replaced_metrics)
     ]
     if not parts:
         return None
@@ -179,7 +181,7 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
     return which
 
 
-def _is_contained(metric: str, names: Collection[str]) -> bool:
+def _is_in_sidecar(metric: str, names: Collection[str]) -> bool:
     """Return whether `names` contains the metric. The window minimum or maximum of a metric counts as contained if `names`
     contains the metric itself."""
     return any(
@@ -192,10 +194,10 @@ def _is_contained(metric: str, names: Collection[str]) -> bool:
 
 def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reducing: bool) -> SidecarCurves:
     parts = []
-    for path, rows, from_step, to_step in _parse_tag(source.tag):
-        if not reducing and rows > limit * len(source.stored):
+    for path, rows, from_step, to_step in _parse_tag(source.sidecar_tag):
+        if not reducing and rows > limit * len(source.last_stored_ms):
             continue  # in this case, nearly all curves in the file exceed the maximum number of points
-        with open_artifact(source.root, path, tracking_uri) as file:
+        with open_artifact(source.artifact_root, path, tracking_uri) as file:
             try:
                 parts.append(_read_part(file, source, (rows, from_step, to_step), limit, reducing))
             except UnusableFileError:
@@ -204,7 +206,7 @@ def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reduc
                 raise UnusableFileError("does not fit into memory") from None
             except Exception as error:  # reading a damaged file may raise any exception
                 raise UnusableFileError("is not a complete Parquet file") from error
-    return SidecarCurves(tuple(sorted(parts, key=lambda part: (part.first_ms, part.from_step))))
+    return SidecarCurves(tuple(sorted(parts, key=lambda part: (part.first_time_ms, part.from_step))))
 
 
 def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
@@ -217,9 +219,9 @@ def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
     for path, *numbers in parts:
         if not all(type(number) is int for number in numbers) or not isinstance(path, str):
             raise UnusableFileError("is named by a tag that our logger did not write")
-        if not 0 < numbers[0] <= MAX_ROWS:
-            raise UnusableFileError(f"declares {numbers[0]:,} rows; allowed are 1 to {MAX_ROWS:,}")
-        if not _PATH_PATTERN.fullmatch(path):
+        if not 0 < numbers[0] <= MAX_SIDECAR_ROWS:
+            raise UnusableFileError(f"declares {numbers[0]:,} rows; allowed are 1 to {MAX_SIDECAR_ROWS:,}")
+        if not _SIDECAR_PATH_PATTERN.fullmatch(path):
             raise UnusableFileError("is not at the path that our logger uses")
     return parts
 
@@ -237,14 +239,14 @@ def _read_part(
         first_ms, last_ms = min(first_ms, int(times.min())), max(last_ms, int(times.max()))
         if int(steps.max()) > to_step:
             raise UnusableFileError("does not have the rows and steps that its run's tag states")
-        if name not in source.stored:
+        if name not in source.last_stored_ms:
             continue
         if name in names:
             raise UnusableFileError("does not have the row order that our logger writes")
-        if len(steps) > limit and name + contract.MAX_SUFFIX in source.stored:
+        if len(steps) > limit and name + contract.MAX_SUFFIX in source.last_stored_ms:
             if reducing:
                 names.add(name)
-                curves |= reduce_to_windows(name, *columns)
+                curves |= summarize_in_windows(name, *columns)
         else:
             names.add(name)
             curves[name] = columns
@@ -270,13 +272,13 @@ def _read_curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
                     continue
                 metric = metrics.dictionary[int(codes[start])].as_py()
                 if metric != name and name is not None:
-                    yield name, _join_pieces(pieces)
+                    yield name, _join_point_columns(pieces)
                     pieces = []
                 name = metric
                 # Copy the values, because a slice would keep its whole record batch in memory.
                 pieces.append((steps[start:stop].copy(), values[start:stop].copy(), times[start:stop].copy()))
         if name is not None:
-            yield name, _join_pieces(pieces)
+            yield name, _join_point_columns(pieces)
 
 
 def _require_columns_and_size(table: Any, rows: int) -> None:
@@ -291,7 +293,7 @@ def _require_columns_and_size(table: Any, rows: int) -> None:
         raise UnusableFileError("is larger than its number of rows allows")
 
 
-def _join_pieces(pieces: list[Columns]) -> Columns:
+def _join_point_columns(pieces: list[Columns]) -> Columns:
     steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
     if (steps[1:] < steps[:-1]).any():
         raise UnusableFileError("does not have the row order that our logger writes")

@@ -14,7 +14,7 @@ Columns = tuple[IntArray, FloatArray, IntArray]
 """Points as three arrays of shape (n,): steps, values, and times in milliseconds since 1970."""
 
 
-def reduce_to_windows(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:
+def summarize_in_windows(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:
     """Return the columns of the metrics NAME, NAME.min and NAME.max for a curve in ascending order of steps.
 
     `contract.window_width` determines the width of the windows. The window means are computed with Python floats, as in the
@@ -40,7 +40,7 @@ def reduce_to_windows(name: str, steps: IntArray, values: FloatArray, times: Int
 def _window_bounds(steps: IntArray) -> IntArray:
     """Return the index of each window's first point, followed by the total number of points; shape (windows + 1,)."""
     width = np.ones(len(steps), dtype=np.int64)
-    edge = contract.DENSE_STEPS
+    edge = contract.DENSELY_LOGGED_STEPS
     while len(steps) and edge <= steps[-1]:
         width[steps >= edge] *= 2
         edge *= 2

@@ -19,17 +19,17 @@ from advisor.model.space import BoolArray
 from advisor.tracking.points import collect
 
 _REQUEST_PATH = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
-_MAX_RESPONSE_POINTS = 25_000
+_MAX_POINTS_PER_RESPONSE = 25_000
 """Maximum number of points that MLflow puts into one response."""
-_MAX_REQUEST_RUNS = 100
+_MAX_RUNS_PER_REQUEST = 100
 """Maximum number of runs that MLflow accepts in one request."""
-_FIRST_BATCH_RUNS = 25
-_TARGET_FILL = 0.8
+_RUNS_IN_FIRST_BATCH = 25
+_PLANNED_RESPONSE_FILL = 0.8
 """Number of points to plan for a response, as a fraction of the maximum number of points. With a fraction below 1, few
 responses are truncated."""
 
 
-class Curve(NamedTuple):
+class CurveRequest(NamedTuple):
     """A curve to read: one metric of one run."""
 
     metric: str
@@ -42,8 +42,12 @@ class Curve(NamedTuple):
 
 
 def read_histories(
-    client: Any, curves: Iterable[Curve], collector: collect.Collector, threads: int, on_progress: Callable[[int], None]
-) -> list[Curve]:
+    client: Any,
+    curves: Iterable[CurveRequest],
+    collector: collect.PointCollector,
+    threads: int,
+    on_progress: Callable[[int], None],
+) -> list[CurveRequest]:
     """Add the complete metric histories to the collector. Return the curves that need separate requests, because bulk requests
     did not return them completely.
 
@@ -57,7 +61,7 @@ def read_histories(
             try:
                 counts, points = _request_histories(client, part)
             except BaseException:
-                queue.stop()
+                queue.stop_reading()
                 raise
             for columns in points:
                 collector.add(part[0].metric, *columns)
@@ -67,7 +71,7 @@ def read_histories(
         for worker in [pool.submit(work) for _ in range(threads)]:
             worker.result()
     finally:
-        queue.stop()
+        queue.stop_reading()
         pool.shutdown(cancel_futures=True)
     return queue.refused
 
@@ -75,26 +79,26 @@ def read_histories(
 class _CurveQueue:
     """Thread-safe queue of curves to read. The curves in a batch belong to one metric, and their points fit into one response."""
 
-    def __init__(self, curves: Iterable[Curve], on_progress: Callable[[int], None]) -> None:
+    def __init__(self, curves: Iterable[CurveRequest], on_progress: Callable[[int], None]) -> None:
         self._on_progress, self._read = on_progress, 0
         self._lock = threading.Lock()
         self._waiting = [list(same) for _, same in groupby(sorted(curves), key=lambda curve: curve.metric)]
         self._size: dict[str, int] = {}
-        self.refused: list[Curve] = []
+        self.refused: list[CurveRequest] = []
 
-    def next_batch(self) -> list[Curve]:
+    def next_batch(self) -> list[CurveRequest]:
         """Return the next batch of curves, or an empty list if the queue is empty."""
         with self._lock:
             if not self._waiting:
                 return []
             same = self._waiting[-1]
-            size = self._size.get(same[0].metric, _FIRST_BATCH_RUNS)
+            size = self._size.get(same[0].metric, _RUNS_IN_FIRST_BATCH)
             part, same[:] = same[:size], same[size:]
             if not same:
                 self._waiting.pop()
             return part
 
-    def record_batch(self, batch: Sequence[Curve], counts: dict[int, int] | None) -> None:
+    def record_batch(self, batch: Sequence[CurveRequest], counts: dict[int, int] | None) -> None:
         """Record the result of a bulk request.
 
         counts: number of points by run, for complete metric histories; None if the server does not support bulk requests.
@@ -107,17 +111,19 @@ class _CurveQueue:
                 self.refused += rest
             elif rest:
                 self._waiting.append(rest)
-            fitting = int(_TARGET_FILL * _MAX_RESPONSE_POINTS / max(complete.values())) if complete else 1
-            self._size[batch[0].metric] = max(1, min(_MAX_REQUEST_RUNS, fitting))
+            fitting = int(_PLANNED_RESPONSE_FILL * _MAX_POINTS_PER_RESPONSE / max(complete.values())) if complete else 1
+            self._size[batch[0].metric] = max(1, min(_MAX_RUNS_PER_REQUEST, fitting))
             self._on_progress(self._read)
 
-    def stop(self) -> None:
+    def stop_reading(self) -> None:
         """Remove all waiting curves from the queue."""
         with self._lock:
             self._waiting.clear()
 
 
-def _request_histories(client: Any, batch: Sequence[Curve]) -> tuple[dict[int, int] | None, list[collect.Columns]]:
+def _request_histories(
+    client: Any, batch: Sequence[CurveRequest]
+) -> tuple[dict[int, int] | None, list[collect.PointColumns]]:
     """Return (number of points by run, points of the complete metric histories); (None, []) if the response is unusable."""
     from mlflow.utils.rest_utils import http_request
 
@@ -129,7 +135,7 @@ def _request_histories(client: Any, batch: Sequence[Curve]) -> tuple[dict[int, i
         params={
             "run_id": [curve.id for curve in batch],
             "metric_key": batch[0].metric,
-            "max_results": _MAX_RESPONSE_POINTS,
+            "max_results": _MAX_POINTS_PER_RESPONSE,
         },
     )
     if answer.status_code != 200:  # the server does not run MLflow, or a proxy blocks the request
@@ -157,12 +163,12 @@ def _request_histories(client: Any, batch: Sequence[Curve]) -> tuple[dict[int, i
     return counts, [(runs[place[keep]], steps[keep], values[keep], times[keep])]
 
 
-def _find_complete_curves(batch: Sequence[Curve], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
+def _find_complete_curves(batch: Sequence[CurveRequest], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
     """Return a mask of shape (curves,) that is True for complete curves. The last curve in a truncated response is treated as
     incomplete."""
     last = np.full(len(batch), np.iinfo(np.int64).min)
     np.maximum.at(last, place, steps)
     complete = last >= [curve.last_step for curve in batch]
-    if len(place) >= _MAX_RESPONSE_POINTS:
+    if len(place) >= _MAX_POINTS_PER_RESPONSE:
         complete[place[-1]] = False
     return complete

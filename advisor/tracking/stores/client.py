@@ -11,9 +11,9 @@ from typing import Any
 
 from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError, UnansweredError
-from advisor.tracking.stores.location import Location, require_local
+from advisor.tracking.stores.location import StoreLocation, require_local
 
-_QUIET_SETTINGS = {
+_QUIET_MLFLOW_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ALLOW_FILE_STORE": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # the URL contains the password
@@ -47,7 +47,7 @@ _NOT_MLFLOW_PATTERN = r"\b(404|405)\b|Failed to parse|not a valid JSON|Expecting
 @contextmanager
 def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
     """Run the `with` block with MLflow's telemetry and logging disabled, and with `settings` as environment variables."""
-    environment = {**_QUIET_SETTINGS, **(settings or {})}
+    environment = {**_QUIET_MLFLOW_SETTINGS, **(settings or {})}
     before = {name: os.environ.get(name) for name in environment}
     levels = {name: logging.getLogger(name).level for name in _NOISY_LOGGERS}
     os.environ.update(environment)
@@ -68,7 +68,7 @@ def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def connect(location: Location) -> Iterator[Any]:
+def connect(location: StoreLocation) -> Iterator[Any]:
     """Yield an `MlflowClient` of the store that uses the settings `FIRST_REQUEST_SETTINGS`. MLflow's errors are raised as
     AdvisorError."""
     # MLflow 2 reads the artifact server's address only from the environment.
@@ -83,7 +83,7 @@ def connect(location: Location) -> Iterator[Any]:
             raise explain_error(error, location) from error
 
 
-def open_client(location: Location) -> Any:
+def open_client(location: StoreLocation) -> Any:
     """Return an `MlflowClient` of the store. Call this function inside the context `quiet_mlflow`."""
     from mlflow import MlflowClient
 
@@ -97,7 +97,7 @@ def open_client(location: Location) -> Any:
     return client
 
 
-def check_database(location: Location) -> None:
+def check_database(location: StoreLocation) -> None:
     """Raise AdvisorError if the database schema differs from the schema of the installed MLflow, because MLflow might then
     migrate the database."""
     import sqlalchemy
@@ -142,7 +142,7 @@ def filter_error(filter: str, error: BaseException) -> AdvisorError:
     )
 
 
-def explain_error(error: BaseException, location: Location, action: str = "read") -> AdvisorError:
+def explain_error(error: BaseException, location: StoreLocation, action: str = "read") -> AdvisorError:
     """Return an AdvisorError with a one-line instruction. action: verb for the action that failed, such as "read"."""
     text = one_line_error(error)
     where = location.display

@@ -21,7 +21,7 @@ from advisor.tracking.points.sidecar import (
 from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.stores import bulk
 from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, filter_error, quiet_mlflow
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 from advisor.tracking.stores.lookup import ExperimentListing, choose_experiment
 
 _RUNS_PER_PAGE = 1000
@@ -34,7 +34,7 @@ faster than caching them."""
 class ClientStore:
     """A `store.Store` that uses MLflow's client."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: StoreLocation) -> None:
         self.location = location
 
     def experiments(self) -> list[ExperimentListing]:
@@ -54,7 +54,7 @@ class ClientStore:
                 runs = [_ClientRun(run) for run in _search_runs(client, chosen.id, filter)]
                 kept = cache.cache_of_experiment(self.location, chosen.id)
                 points, warnings = _read_points(client, self.location, runs, kept, on_progress)
-            return Experiment(chosen.name, tuple(run.as_run() for run in runs), points, tags, warnings)
+            return Experiment(chosen.name, tuple(run.convert_to_run() for run in runs), points, tags, warnings)
 
 
 def _list_experiments(client: Any) -> list[ExperimentListing]:
@@ -67,7 +67,7 @@ def _list_experiments(client: Any) -> list[ExperimentListing]:
 def _all_experiments(client: Any) -> list[Any]:
     from mlflow.entities import ViewType
 
-    experiments = _all_pages(lambda token: client.search_experiments(view_type=ViewType.ALL, page_token=token))
+    experiments = _read_all_pages(lambda token: client.search_experiments(view_type=ViewType.ALL, page_token=token))
     return sorted(experiments, key=lambda e: (len(e.experiment_id), e.experiment_id))
 
 
@@ -79,7 +79,7 @@ def _search_runs(client: Any, experiment: str, filter: str | None) -> list[Any]:
         return client.search_runs([experiment], filter or "", max_results=_RUNS_PER_PAGE, page_token=token)
 
     try:
-        runs = _all_pages(page)
+        runs = _read_all_pages(page)
     except MlflowException as error:
         if filter and error.error_code == "INVALID_PARAMETER_VALUE":
             raise filter_error(filter, error) from error
@@ -87,7 +87,7 @@ def _search_runs(client: Any, experiment: str, filter: str | None) -> list[Any]:
     return sorted(runs, key=lambda run: (run.info.start_time or 0, run.info.run_id))
 
 
-def _all_pages(get_page: Callable[[str | None], Any]) -> list[Any]:
+def _read_all_pages(get_page: Callable[[str | None], Any]) -> list[Any]:
     items: list[Any] = []
     token = None
     while True:
@@ -108,7 +108,7 @@ class _ClientRun:
         self.last_points = {m.key: m for m in run.data._metric_objs}
         self._ended = run.info.status not in ("RUNNING", "SCHEDULED")
 
-    def as_run(self) -> Run:
+    def convert_to_run(self) -> Run:
         info, data = self._run.info, self._run.data
         return collect.make_run(
             id=self.id,
@@ -121,7 +121,7 @@ class _ClientRun:
         )
 
     def sidecar(self) -> SidecarSource | None:
-        tag = self._run.data.tags.get(contract.TAG_SIDECAR)
+        tag = self._run.data.tags.get(contract.TAG_CURVE_FILES)
         if not tag or not self._ended:
             return None
         last_ms = {key: self.last_points[key].timestamp for key in self.metrics}
@@ -138,31 +138,35 @@ class _ClientRun:
         last = [self.last_points[key] for key in self.metrics]
         points = [(m.key, m.step, m.timestamp, repr(m.value)) for m in last]
         info = self._run.info
-        sidecar = (self._run.data.tags.get(contract.TAG_SIDECAR), info.artifact_uri, max_curve_points)
+        sidecar = (self._run.data.tags.get(contract.TAG_CURVE_FILES), info.artifact_uri, max_curve_points)
         return cache.run_digest(self.id, info.status, (info.start_time, info.end_time), sidecar, points)
 
     def metrics_missing_from(self, sidecar: SidecarCurves | None) -> list[str]:
         """Return the metrics that have points in the store but not in the sidecar."""
         if sidecar is None:
             return self.metrics
-        return [key for key in self.metrics if not sidecar.covers(key, self.last_points[key].timestamp)]
+        return [key for key in self.metrics if not sidecar.covers_store(key, self.last_points[key].timestamp)]
 
 
 def _read_points(
-    client: Any, location: Location, runs: list[_ClientRun], kept: cache.Cache, on_progress: Callable[[int, int], None]
+    client: Any,
+    location: StoreLocation,
+    runs: list[_ClientRun],
+    kept: cache.PointCache,
+    on_progress: Callable[[int, int], None],
 ) -> tuple[dict[str, Points], tuple[str, ...]]:
     """Return (points by metric, warnings). The points of a run are read from the cache, or else from the run's sidecars, or
     else from the store."""
     sources = [run.sidecar() for run in runs]
     limit = max_curve_points(len(sources) - sources.count(None))
-    collector = collect.Collector()
+    collector = collect.PointCollector()
     known = kept.load([run.cache_key(limit) for run in runs], collector)
     sources = [None if known[i] else source for i, source in enumerate(sources)]
     sidecars, warnings = read_sidecars(
         sources, tracking_uri=location.uri, limit=limit, reducing=True, on_progress=on_progress
     )
     curves = [
-        bulk.Curve(metric, i, run.id, run.last_points[metric].step)
+        bulk.CurveRequest(metric, i, run.id, run.last_points[metric].step)
         for i, run in enumerate(runs)
         if not known[i]
         for metric in run.metrics_missing_from(sidecars[i])
@@ -176,10 +180,10 @@ def _read_points(
 
 def _read_histories(
     client: Any,
-    curves: list[bulk.Curve],
+    curves: list[bulk.CurveRequest],
     runs: int,
     kind: str,
-    collector: collect.Collector,
+    collector: collect.PointCollector,
     on_progress: Callable[[int, int], None],
 ) -> None:
     """If bulk requests do not return a curve completely, a separate request reads it."""
@@ -199,7 +203,7 @@ def _read_histories(
         pool.shutdown(cancel_futures=True)
 
 
-def _add_history(collector: collect.Collector, metric: str, run: int, history: list[Any]) -> None:
+def _add_history(collector: collect.PointCollector, metric: str, run: int, history: list[Any]) -> None:
     if not history:
         return
     numbers = np.fromiter(chain.from_iterable((m.step, m.timestamp) for m in history), dtype=np.int64).reshape(-1, 2)

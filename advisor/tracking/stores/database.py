@@ -18,14 +18,14 @@ from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.tracking.points import cache, collect
 from advisor.tracking.points.sidecar import SidecarSource, max_curve_points, read_sidecars, replace_by_sidecars
 from advisor.tracking.runs import Experiment, Points, Run
-from advisor.tracking.stores.filtering import matching_runs
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.filtering import filter_runs
+from advisor.tracking.stores.location import StoreLocation
 from advisor.tracking.stores.lookup import ExperimentListing, choose_experiment
 
 MIN_POINTS_TO_CACHE = 250_000
 """Minimum number of new points for which a cache file is written. Reading a smaller number of points from the database again is
 faster than caching them."""
-_FIRST_BLOCK_RUNS = 16
+_RUNS_IN_FIRST_BLOCK = 16
 """Number of runs in the first block of runs to read. The number of points in the first block determines the number of runs in
 the later blocks."""
 
@@ -38,9 +38,9 @@ LastPoint: TypeAlias = tuple[int, str, int, int, float | None]
 """Last point of a curve: run index, metric, time in milliseconds since 1970, step, value."""
 RunRow: TypeAlias = tuple[Any, ...]
 """Data of a run: id, name, status, start and end in milliseconds since 1970, artifact folder, user."""
-NAN_CODE = float(np.nextafter(collect.LARGEST_FLOAT, 0.0))
+NAN_PLACEHOLDER = float(np.nextafter(collect.LARGEST_FLOAT, 0.0))
 """Number that represents NaN in the query results of databases that cannot store NaN. Real metrics never have values as large
-as `NAN_CODE`."""
+as `NAN_PLACEHOLDER`."""
 
 _EXPERIMENTS_QUERY = "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id"
 _STUDY_FILES_QUERY = """
@@ -57,7 +57,7 @@ _EXPERIMENT_TAGS_QUERY = (
 )
 
 
-class Database(Protocol):
+class RunDatabase(Protocol):
     """Queries whose SQL text differs between kinds of databases. Rows identify a run by its index in `ids`; an empty id matches
     no rows."""
 
@@ -87,14 +87,14 @@ class Database(Protocol):
         name."""
 
 
-class SqlStore(ABC):
+class SqlTrackingStore(ABC):
     """Base class of the stores that read a database by SQL."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: StoreLocation) -> None:
         self.location = location
 
     @abstractmethod
-    def open(self) -> AbstractContextManager[Database]:
+    def open(self) -> AbstractContextManager[RunDatabase]:
         """Connect to the database for the duration of the `with` block. Database errors are raised as AdvisorError."""
 
     def experiments(self) -> list[ExperimentListing]:
@@ -116,7 +116,7 @@ class SqlStore(ABC):
             chosen = choose_experiment(experiment, _experiments(database), self.location)
             rows = database.query(_RUNS_QUERY.format(experiment=int(chosen.id), order=database.run_order))
             if filter:
-                rows = matching_runs(database.query, rows, filter)
+                rows = filter_runs(database.query, rows, filter)
             reading = _RunReader(database, rows, on_progress)
             tags = database.query(
                 _EXPERIMENT_TAGS_QUERY.format(experiment=int(chosen.id), length=collect.MAX_TEXT_CHARS)
@@ -125,7 +125,7 @@ class SqlStore(ABC):
             return Experiment(chosen.name, reading.runs, points, collect.select_tags(dict(map(tuple, tags))), warnings)
 
 
-def _experiments(database: Database) -> list[ExperimentListing]:
+def _experiments(database: RunDatabase) -> list[ExperimentListing]:
     rows = database.query(_EXPERIMENTS_QUERY)
     return [ExperimentListing(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in rows]
 
@@ -133,7 +133,7 @@ def _experiments(database: Database) -> list[ExperimentListing]:
 class _RunReader:
     """Reads the points of an experiment's runs."""
 
-    def __init__(self, database: Database, rows: Sequence[RunRow], on_progress: Callable[[int, int], None]) -> None:
+    def __init__(self, database: RunDatabase, rows: Sequence[RunRow], on_progress: Callable[[int, int], None]) -> None:
         self._database, self._on_progress = database, on_progress
         self._ids = [row[0] for row in rows]
         self.runs = _build_runs(rows, database.params(self._ids), database.tags(self._ids))
@@ -141,9 +141,9 @@ class _RunReader:
         self._sources = _sidecar_sources(self.runs, [row[5] for row in rows], self._last_points)
         self._max_curve_points = max_curve_points(sum(source is not None for source in self._sources))
 
-    def points(self, kept: cache.Cache) -> tuple[dict[str, Points], tuple[str, ...]]:
+    def points(self, kept: cache.PointCache) -> tuple[dict[str, Points], tuple[str, ...]]:
         """Return (points of the runs by metric, warnings)."""
-        collector = collect.Collector()
+        collector = collect.PointCollector()
         known = kept.load(self._cache_keys(), collector)
         names = {key for run, key, *_ in self._last_points if not known[run]}
         metrics = sorted(key for key in names if not key.startswith(collect.SYSTEM_METRIC_PREFIX))
@@ -170,7 +170,7 @@ class _RunReader:
             if run.status in ("RUNNING", "SCHEDULED"):
                 keys.append(None)
                 continue
-            sidecar = () if source is None else (source.tag, source.root, self._max_curve_points)
+            sidecar = () if source is None else (source.sidecar_tag, source.artifact_root, self._max_curve_points)
             facts = run.id, run.status, run.started, run.ended, revisions.get(i), sorted(last[i])
             keys.append(cache.run_digest(*facts, False, *sidecar))  # False keeps existing caches valid
         return keys
@@ -198,8 +198,8 @@ def _sidecar_sources(
     for run, key, time, *_ in last_points:
         stored[run][key] = time
     return [
-        SidecarSource(run.tags[contract.TAG_SIDECAR], root or "", mine)
-        if contract.TAG_SIDECAR in run.tags
+        SidecarSource(run.tags[contract.TAG_CURVE_FILES], root or "", mine)
+        if contract.TAG_CURVE_FILES in run.tags
         and run.status not in ("RUNNING", "SCHEDULED")
         and any(key + contract.MAX_SUFFIX in mine for key in mine)
         else None
@@ -215,7 +215,7 @@ def read_blocks(
     read: function that receives run ids and returns the points of these runs, with run indices that start at 0. points_at_once:
     approximate maximum number of points per block.
     """
-    done, size = 0, _FIRST_BLOCK_RUNS
+    done, size = 0, _RUNS_IN_FIRST_BLOCK
     while done < len(ids):
         block = read(ids[done : done + size])
         block["group"] += done * metrics
@@ -224,7 +224,7 @@ def read_blocks(
         size = max(1, min(4 * size, size * points_at_once // max(len(block), 1)))
 
 
-def _add_block(block: PointBlock, metrics: Sequence[str], collector: collect.Collector) -> None:
+def _add_block(block: PointBlock, metrics: Sequence[str], collector: collect.PointCollector) -> None:
     if not len(block):
         return
     runs, metric = np.divmod(block["group"], len(metrics))
@@ -262,7 +262,7 @@ def _known_schema_versions() -> set[str]:
     }
 
 
-def refusal_error(
+def unreadable_database_error(
     reason: Literal["no store", "old schema", "no privilege", "out of reach"], location_text: str
 ) -> AdvisorError:
     """Return the AdvisorError to raise if a server's database cannot be read."""

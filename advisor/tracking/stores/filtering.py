@@ -16,11 +16,11 @@ _VALUE_QUERIES = {
 }
 
 
-Query: TypeAlias = Callable[..., Iterable[tuple[Any, ...]]]
+QueryFunction: TypeAlias = Callable[..., Iterable[tuple[Any, ...]]]
 """Function (query, *values) that returns the rows of an SQL query. The query contains one question mark per value."""
 
 
-def matching_runs(query: Query, rows: Sequence[tuple[Any, ...]], filter: str) -> list[tuple[Any, ...]]:
+def filter_runs(query: QueryFunction, rows: Sequence[tuple[Any, ...]], filter: str) -> list[tuple[Any, ...]]:
     """Return the rows (id, name, status, start, end, artifact folder, user) of the runs that match the filter."""
     with quiet_mlflow():
         from mlflow.exceptions import MlflowException
@@ -35,7 +35,9 @@ def matching_runs(query: Query, rows: Sequence[tuple[Any, ...]], filter: str) ->
     return [row for row in rows if row[0] in matches]
 
 
-def _as_mlflow_runs(query: Query, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _as_mlflow_runs(
+    query: QueryFunction, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]
+) -> list[Any]:
     """Return the runs as MLflow objects that contain the parameters, metrics and tags mentioned in the filter."""
     from mlflow.entities import LifecycleStage, Metric, Param, Run, RunData, RunInfo, RunTag
 

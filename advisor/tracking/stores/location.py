@@ -11,17 +11,17 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from advisor.contract.redact import learn_address, redact
-from advisor.model.errors import AdvisorError, os_errors_as
+from advisor.contract.redact import redact, register_address_secrets
+from advisor.model.errors import AdvisorError, convert_os_errors
 
 Kind = Literal["sqlite", "files", "server", "database", "other"]
 
-_MANAGED_URIS = ("databricks", "databricks-uc", "uc")
+_DATABRICKS_URIS = ("databricks", "databricks-uc", "uc")
 _DATABASE_SCHEMES = ("postgresql", "postgres", "mysql", "mssql")
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class StoreLocation:
     """Address of an MLflow store."""
 
     kind: Kind
@@ -37,7 +37,7 @@ class Location:
         return str(self.path) if self.path is not None else redact(self.uri)
 
 
-def parse_tracking_uri(tracking_uri: str | None) -> Location:
+def parse_tracking_uri(tracking_uri: str | None) -> StoreLocation:
     """Return the store at `tracking_uri`, which may also be the path of a file or folder; None stands for MLflow's default.
 
     MLflow's default is the environment variable MLFLOW_TRACKING_URI, which `mlflow.set_tracking_uri` also sets. If
@@ -45,20 +45,20 @@ def parse_tracking_uri(tracking_uri: str | None) -> Location:
     experiments, or else the file `mlflow.db`.
     """
     uri = str(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or "").strip()
-    learn_address(uri)
+    register_address_secrets(uri)
     if not uri:
         return _default_location()
     scheme = uri.split(":", 1)[0].lower() if ":" in uri and not _is_windows_drive(uri) else ""
     if scheme.split("+")[0] == "sqlite":
         return _sqlite_location(_database_path(uri), uri)
     if scheme in ("http", "https"):
-        return Location("server", _require_valid_address(uri))
+        return StoreLocation("server", _require_valid_address(uri))
     if scheme.split("+")[0] in _DATABASE_SCHEMES:
-        return Location("database", uri)
+        return StoreLocation("database", uri)
     if scheme == "file":
         return _folder_location(Path(url2pathname(urlsplit(uri).path)))
-    if uri == "databricks" or scheme in _MANAGED_URIS or scheme in _plugin_schemes(scheme):
-        return Location("other", uri)
+    if uri == "databricks" or scheme in _DATABRICKS_URIS or scheme in _schemes_of_plugins(scheme):
+        return StoreLocation("other", uri)
     if scheme:
         raise _unknown_uri_error(uri)
     path = Path(uri).expanduser()
@@ -75,7 +75,7 @@ def _require_valid_address(uri: str) -> str:
     raise AdvisorError(f"{redact(uri)!r} is not the address of a server; an example is http://host:5000")
 
 
-def _plugin_schemes(scheme: str) -> set[str]:
+def _schemes_of_plugins(scheme: str) -> set[str]:
     """Return the URI schemes that the installed MLflow plugins support."""
     return {entry.name for entry in entry_points(group="mlflow.tracking_store")} if scheme else set()
 
@@ -89,7 +89,7 @@ def _unknown_uri_error(uri: str) -> AdvisorError:
     )
 
 
-def absolute_uri(location: Location) -> str:
+def absolute_uri(location: StoreLocation) -> str:
     """Return a URI of the store that is valid in every working directory, because it contains the absolute path of an SQLite
     file."""
     if location.kind != "sqlite" or location.path is None:
@@ -99,7 +99,7 @@ def absolute_uri(location: Location) -> str:
     return f"{scheme}:///{location.path}{mark}{options}"
 
 
-def require_local(location: Location) -> Path:
+def require_local(location: StoreLocation) -> Path:
     """Return the path of a local store. Raises AdvisorError if the store does not exist, because reading never creates a store."""
     assert location.path is not None
     if not location.path.exists():
@@ -109,7 +109,7 @@ def require_local(location: Location) -> Path:
     return location.path
 
 
-def _default_location() -> Location:
+def _default_location() -> StoreLocation:
     here = Path.cwd()
     runs = here / "mlruns"
     try:
@@ -126,7 +126,7 @@ def _default_location() -> Location:
     return _sqlite_location(database)
 
 
-def default_for_writing() -> Location:
+def default_location_for_writing() -> StoreLocation:
     """Return MLflow's default store; if it does not exist, return the file `mlflow.db` in the working directory."""
     try:
         return parse_tracking_uri(None)
@@ -134,14 +134,14 @@ def default_for_writing() -> Location:
         return _sqlite_location(Path.cwd() / "mlflow.db")
 
 
-def _sqlite_location(path: Path, uri: str | None = None) -> Location:
+def _sqlite_location(path: Path, uri: str | None = None) -> StoreLocation:
     absolute = path.absolute()
-    return Location("sqlite", uri or f"sqlite:///{absolute}", absolute)
+    return StoreLocation("sqlite", uri or f"sqlite:///{absolute}", absolute)
 
 
-def _folder_location(path: Path) -> Location:
+def _folder_location(path: Path) -> StoreLocation:
     absolute = path.absolute()
-    return Location("files", absolute.as_uri(), absolute)
+    return StoreLocation("files", absolute.as_uri(), absolute)
 
 
 def _database_path(uri: str) -> Path:
@@ -155,7 +155,7 @@ def _database_path(uri: str) -> Path:
             f"{uri!r} has too few or too many slashes; write sqlite:///relative.db or sqlite:////absolute.db"
         )
     path = Path(text)
-    with os_errors_as(f"cannot read {text[:100]!r}"):  # for example, the file name is too long
+    with convert_os_errors(f"cannot read {text[:100]!r}"):  # for example, the file name is too long
         return path if path.exists() or "%" not in text else Path(unquote(text))
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from advisor.model.errors import AdvisorError
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 
-_MAX_NAMES = 10
+_MAX_LISTED_EXPERIMENTS = 10
 """Maximum number of experiment names that an error message lists."""
 
 
@@ -22,7 +22,9 @@ class ExperimentListing:
     deleted: bool = False
 
 
-def choose_experiment(name_or_id: str, entries: Sequence[ExperimentListing], location: Location) -> ExperimentListing:
+def choose_experiment(
+    name_or_id: str, entries: Sequence[ExperimentListing], location: StoreLocation
+) -> ExperimentListing:
     """Return the experiment with this name; if there is none, return the experiment with this id.
 
     Raises AdvisorError if no experiment or several experiments match, or if the experiment was deleted.
@@ -50,5 +52,5 @@ def _format_alternatives(name: str, entries: Sequence[ExperimentListing]) -> str
     by_lower = {n.lower(): n for n in names}
     close = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.5)]
     ordered = [*close, *(n for n in names if n not in close)]
-    more = f" and {len(ordered) - _MAX_NAMES} more" if len(ordered) > _MAX_NAMES else ""
-    return f"its experiments are: {', '.join(ordered[:_MAX_NAMES])}{more}"
+    more = f" and {len(ordered) - _MAX_LISTED_EXPERIMENTS} more" if len(ordered) > _MAX_LISTED_EXPERIMENTS else ""
+    return f"its experiments are: {', '.join(ordered[:_MAX_LISTED_EXPERIMENTS])}{more}"

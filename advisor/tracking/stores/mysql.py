@@ -18,7 +18,7 @@ import numpy as np
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points import collect
 from advisor.tracking.stores import database
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -47,16 +47,16 @@ _NO_TABLE_CODE, _NO_DATABASE_CODE, _NO_COLUMN_CODE, _NO_INDEX_CODE = 1146, 1046,
 _NO_PRIVILEGE_CODES = (1142, 1143)
 
 
-class MysqlStore(database.SqlStore):
+class MysqlStore(database.SqlTrackingStore):
     """A `store.Store` that reads MLflow's MySQL or MariaDB database."""
 
     @contextmanager
-    def open(self) -> Iterator[database.Database]:
+    def open(self) -> Iterator[database.RunDatabase]:
         with connect(self.location) as connection:
             yield _MysqlDatabase(connection)
 
 
-def can_read(location: Location) -> bool:
+def can_read(location: StoreLocation) -> bool:
     """Return whether the store is a MySQL or MariaDB database whose URI names a supported and installed driver.
 
     A database with another driver is read by MLflow's client, which is slower.
@@ -81,7 +81,7 @@ def can_read(location: Location) -> bool:
 
 
 @contextmanager
-def connect(location: Location) -> Iterator[Connection]:
+def connect(location: StoreLocation) -> Iterator[Connection]:
     """Open a read-only connection to a consistent snapshot of the database. Database errors are raised as AdvisorError."""
     import sqlalchemy
 
@@ -95,7 +95,7 @@ def connect(location: Location) -> Iterator[Connection]:
         raise _explain_error(error, location) from error
 
 
-def _connect(location: Location) -> Connection:
+def _connect(location: StoreLocation) -> Connection:
     """Open a database connection without a connection pool."""
     import sqlalchemy
 
@@ -137,28 +137,28 @@ def query(connection: Connection, sql: str, **values: object) -> Sequence[Any]:
     return connection.execute(sqlalchemy.text(sql).bindparams(*lists), values).fetchall()
 
 
-def _check_schema(connection: Connection, location: Location) -> None:
+def _check_schema(connection: Connection, location: StoreLocation) -> None:
     versions = query(connection, "SELECT version_num FROM alembic_version")
     database.check_schema_version(versions[0][0] if versions else None, location.display)
 
 
-def _explain_error(error: DBAPIError, location: Location) -> AdvisorError:
+def _explain_error(error: DBAPIError, location: StoreLocation) -> AdvisorError:
     where, arguments = location.display, error.orig.args if error.orig is not None else ()
     code = arguments[0] if arguments and isinstance(arguments[0], int) else 0
     if code == _NO_DATABASE_CODE or (code == _NO_TABLE_CODE and "alembic_version" in str(arguments)):
-        return database.refusal_error("no store", where)
+        return database.unreadable_database_error("no store", where)
     if code in (_NO_TABLE_CODE, _NO_COLUMN_CODE, _NO_INDEX_CODE):
-        return database.refusal_error("old schema", where)
+        return database.unreadable_database_error("old schema", where)
     if code in _NO_PRIVILEGE_CODES:
-        return database.refusal_error("no privilege", where)
+        return database.unreadable_database_error("no privilege", where)
     if code in _CONNECTION_ERROR_CODES:
-        return database.refusal_error("out of reach", where)
+        return database.unreadable_database_error("out of reach", where)
     return AdvisorError(f"cannot read {where}: {database.shorten_message(arguments[-1] if arguments else error.orig)}")
 
 
 # --- queries --------------------------------------------------------------------------------------------------------------------
 
-_EXACT_KEY = "`key` = :key AND CAST(CONVERT(`key` USING utf8mb4) AS BINARY) = CAST(:key AS BINARY)"
+_EXACT_KEY_CONDITION = "`key` = :key AND CAST(CONVERT(`key` USING utf8mb4) AS BINARY) = CAST(:key AS BINARY)"
 _PARAMS_QUERY = (
     f"SELECT p.run_uuid, p.`key`, left(p.value, {collect.MAX_TEXT_CHARS}) FROM params p WHERE p.run_uuid IN :ids"
 )
@@ -203,7 +203,9 @@ class _MysqlDatabase:
         self._connection = connection
 
     def query(self, sql: str, *values: str) -> Sequence[Any]:
-        return query(self._connection, sql.replace("key = ?", _EXACT_KEY), **dict(zip(["key"], values, strict=False)))
+        return query(
+            self._connection, sql.replace("key = ?", _EXACT_KEY_CONDITION), **dict(zip(["key"], values, strict=False))
+        )
 
     def _query_runs(self, sql: str, ids: Sequence[str], **values: object) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query on the runs `:ids`. In each row, the index of the run in `ids` replaces the run id in the
@@ -239,7 +241,7 @@ class _MysqlDatabase:
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.PointBlock]]:
         def read(some: list[str]) -> database.PointBlock:
-            curves = self._query_runs(_CURVES_QUERY, some, names=list(metrics), nan=database.NAN_CODE)
+            curves = self._query_runs(_CURVES_QUERY, some, names=list(metrics), nan=database.NAN_PLACEHOLDER)
             return _parse_curves(self._connection, curves, metrics, some)
 
         return database.read_blocks(read, ids, len(metrics), _POINTS_PER_QUERY)
@@ -270,7 +272,7 @@ def _parse_curves(
     block = _parse_points("".join(texts).encode(), sum(counts))
     block["group"] = np.repeat(np.array(groups, dtype=np.int64), counts)
     block = np.concatenate([block, *(_read_curve_by_row(connection, *curve) for curve in truncated)])
-    block["value"][block["value"] == database.NAN_CODE] = np.nan
+    block["value"][block["value"] == database.NAN_PLACEHOLDER] = np.nan
     return block
 
 
@@ -299,5 +301,5 @@ def _read_curve_by_row(connection: Connection, group: int, id: str, key: str) ->
     import sqlalchemy
 
     sql = sqlalchemy.text(_CURVE_QUERY).execution_options(stream_results=True)
-    with connection.execute(sql, {"id": id, "key": key, "nan": database.NAN_CODE}) as rows:
+    with connection.execute(sql, {"id": id, "key": key, "nan": database.NAN_PLACEHOLDER}) as rows:
         return np.fromiter(((group, *row) for row in rows), dtype=database.POINT_DTYPE)

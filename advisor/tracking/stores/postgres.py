@@ -17,7 +17,7 @@ import numpy as np
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points import collect
 from advisor.tracking.stores import database
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 
 if TYPE_CHECKING:
     import psycopg
@@ -40,16 +40,16 @@ Curve = tuple[int, bytes, bytes, bytes]
 """A curve: index of its run and metric, then its steps, values and times, each packed as 8-byte big-endian numbers."""
 
 
-class PostgresStore(database.SqlStore):
+class PostgresStore(database.SqlTrackingStore):
     """A `store.Store` that reads MLflow's PostgreSQL database."""
 
     @contextmanager
-    def open(self) -> Iterator[database.Database]:
+    def open(self) -> Iterator[database.RunDatabase]:
         with connect(self.location) as connection, ExitStack() as helpers:
             yield _PostgresDatabase(connection, lambda: _helper_connections(connection, self.location, helpers))
 
 
-def can_read(location: Location) -> bool:
+def can_read(location: StoreLocation) -> bool:
     """Return whether the store is a PostgreSQL database and our database driver is installed. Other stores are read with
     MLflow's client, which is slower."""
     if location.kind != "database" or not location.uri.lower().startswith("postgres"):
@@ -65,20 +65,20 @@ def can_read(location: Location) -> bool:
 
 
 @contextmanager
-def connect(location: Location) -> Iterator[Connection]:
+def connect(location: StoreLocation) -> Iterator[Connection]:
     """Open a read-only connection to a consistent snapshot of the database. Database errors are raised as AdvisorError."""
     import psycopg
 
     try:
         with _connect(location) as connection:
-            versions = _query(connection, "SELECT version_num FROM alembic_version")
+            versions = _query_rows(connection, "SELECT version_num FROM alembic_version")
             database.check_schema_version(versions[0][0] if versions else None, location.display)
             yield connection
     except psycopg.Error as error:
         raise _explain_error(error, location) from error
 
 
-def _connect(location: Location) -> Connection:
+def _connect(location: StoreLocation) -> Connection:
     """Open a connection to PostgreSQL and start a read-only transaction."""
     import psycopg
     import sqlalchemy
@@ -97,7 +97,7 @@ def _connect(location: Location) -> Connection:
     return connection
 
 
-def _helper_connections(connection: Connection, location: Location, stack: ExitStack) -> list[Connection]:
+def _helper_connections(connection: Connection, location: StoreLocation, stack: ExitStack) -> list[Connection]:
     """Open and return additional connections to the same snapshot, at most as many as the server's parallel workers per query.
 
     If the server refuses some or all of these connections, fewer or none are returned, because some PostgreSQL-compatible
@@ -111,11 +111,11 @@ def _helper_connections(connection: Connection, location: Location, stack: ExitS
         # The check runs in a nested transaction, so that an error ends only the check. PostgreSQL cannot export the snapshot of
         # a nested transaction.
         with connection.transaction():
-            ((granted,),) = _query(connection, privilege)
+            ((granted,),) = _query_rows(connection, privilege)
         if not granted:
             return []
         sql = "SELECT pg_export_snapshot(), current_setting('max_parallel_workers_per_gather')::int"
-        ((snapshot, workers),) = _query(connection, sql)
+        ((snapshot, workers),) = _query_rows(connection, sql)
         for _ in range(min(workers, _MAX_HELPER_CONNECTIONS)):
             helper = stack.enter_context(_connect(location))
             helper.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
@@ -123,61 +123,61 @@ def _helper_connections(connection: Connection, location: Location, stack: ExitS
     return helpers
 
 
-def _query(connection: Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:
+def _query_rows(connection: Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:
     return connection.execute(sql, values or None).fetchall()
 
 
-def _explain_error(error: psycopg.Error, location: Location) -> AdvisorError:
+def _explain_error(error: psycopg.Error, location: StoreLocation) -> AdvisorError:
     import psycopg
 
     where = location.display
     if isinstance(error, psycopg.errors.UndefinedTable) and "alembic_version" in str(error):
-        return database.refusal_error("no store", where)
+        return database.unreadable_database_error("no store", where)
     if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
-        return database.refusal_error("old schema", where)
+        return database.unreadable_database_error("old schema", where)
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return database.refusal_error("no privilege", where)
+        return database.unreadable_database_error("no privilege", where)
     if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_CONNECTION_ERROR_PREFIXES):
-        return database.refusal_error("out of reach", where)
+        return database.unreadable_database_error("out of reach", where)
     return AdvisorError(f"cannot read {where}: {database.shorten_message(error)}")
 
 
 # --- queries --------------------------------------------------------------------------------------------------------------------
 
 # A table of run ids (`w.id`), numbered from 1 (`w.i`). A read-only connection cannot create a temporary table.
-_RUN_IDS = "unnest(%s::text[]) WITH ORDINALITY AS w(id, i)"
+_RUN_IDS_TABLE = "unnest(%s::text[]) WITH ORDINALITY AS w(id, i)"
 _PARAMS_QUERY = f"""
-    SELECT w.i - 1, p.key, left(p.value, {collect.MAX_TEXT_CHARS}) FROM {_RUN_IDS} JOIN params p ON p.run_uuid = w.id
+    SELECT w.i - 1, p.key, left(p.value, {collect.MAX_TEXT_CHARS}) FROM {_RUN_IDS_TABLE} JOIN params p ON p.run_uuid = w.id
 """
 _ESSENTIAL_TAGS_QUERY = f"""
-    SELECT w.i - 1, t.key, left(t.value, {collect.MAX_TEXT_CHARS}) FROM {_RUN_IDS} JOIN tags t ON t.run_uuid = w.id
+    SELECT w.i - 1, t.key, left(t.value, {collect.MAX_TEXT_CHARS}) FROM {_RUN_IDS_TABLE} JOIN tags t ON t.run_uuid = w.id
     WHERE t.key LIKE 'advisor.%%' OR t.key LIKE 'mlflow.source.%%' OR t.key = ANY(%s)
 """
 _USER_TAGS_QUERY = f"""
     SELECT i, key, value FROM (
         SELECT w.i - 1 AS i, t.key AS key, left(t.value, {collect.MAX_TEXT_CHARS}) AS value,
                row_number() OVER (PARTITION BY w.i ORDER BY t.key COLLATE "C") AS place
-        FROM {_RUN_IDS} JOIN tags t ON t.run_uuid = w.id
+        FROM {_RUN_IDS_TABLE} JOIN tags t ON t.run_uuid = w.id
         WHERE t.key NOT LIKE 'mlflow.%%' AND t.key NOT LIKE 'advisor.%%'
     ) AS own WHERE place <= {collect.MAX_USER_TAGS}
 """
 _LAST_POINTS_QUERY = f"""
     SELECT w.i - 1, m.key, coalesce(m.timestamp, 0), m.step, m.value
-    FROM {_RUN_IDS} JOIN latest_metrics m ON m.run_uuid = w.id
+    FROM {_RUN_IDS_TABLE} JOIN latest_metrics m ON m.run_uuid = w.id
 """
 _HAS_SYSTEM_METRICS_QUERY = f"""
-    SELECT EXISTS (SELECT FROM {_RUN_IDS} JOIN latest_metrics m ON m.run_uuid = w.id
+    SELECT EXISTS (SELECT FROM {_RUN_IDS_TABLE} JOIN latest_metrics m ON m.run_uuid = w.id
     WHERE starts_with(m.key, '{collect.SYSTEM_METRIC_PREFIX}'))
 """
 # With one subquery per run, the server uses the index on points even if its table statistics are out of date.
 _POINT_COUNTS_QUERY = f"""
-    SELECT w.i - 1, c.points FROM {_RUN_IDS} CROSS JOIN LATERAL (
+    SELECT w.i - 1, c.points FROM {_RUN_IDS_TABLE} CROSS JOIN LATERAL (
         SELECT count(*) AS points FROM metrics m WHERE m.run_uuid = w.id HAVING count(*) > 0
     ) AS c
 """
 # No selected column is NULL, because all of them belong to the table's primary key.
 _CURVES_QUERY = f"""
-    COPY (SELECT w.i - 1, c.* FROM {_RUN_IDS} CROSS JOIN LATERAL (
+    COPY (SELECT w.i - 1, c.* FROM {_RUN_IDS_TABLE} CROSS JOIN LATERAL (
         SELECT m.key, string_agg(int8send(m.step::int8), ''),
                string_agg(float8send(CASE WHEN m.is_nan THEN 'NaN' ELSE m.value::float8 END), ''),
                string_agg(int8send(m.timestamp::int8), '')
@@ -202,27 +202,27 @@ class _PostgresDatabase:
         return [self._connection, *self._helpers()]
 
     def query(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
-        return _query(self._connection, sql.replace("?", "%s"), *values)
+        return _query_rows(self._connection, sql.replace("?", "%s"), *values)
 
     def params(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        return _query(self._connection, _PARAMS_QUERY, ids)
+        return _query_rows(self._connection, _PARAMS_QUERY, ids)
 
     def tags(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        essential = _query(self._connection, _ESSENTIAL_TAGS_QUERY, ids, list(collect.MLFLOW_TAGS))
-        return essential + _query(self._connection, _USER_TAGS_QUERY, ids)
+        essential = _query_rows(self._connection, _ESSENTIAL_TAGS_QUERY, ids, list(collect.MLFLOW_TAGS))
+        return essential + _query_rows(self._connection, _USER_TAGS_QUERY, ids)
 
     def last_points(self, ids: list[str]) -> list[database.LastPoint]:
-        return _query(self._connection, _LAST_POINTS_QUERY, ids)
+        return _query_rows(self._connection, _LAST_POINTS_QUERY, ids)
 
     def revisions(self, ids: list[str]) -> list[tuple[Any, ...]]:
         """The revision of a run is its number of points."""
         return self._divide_among_connections(
-            lambda connection, share: _query(connection, _POINT_COUNTS_QUERY, share), ids
+            lambda connection, share: _query_rows(connection, _POINT_COUNTS_QUERY, share), ids
         )
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.PointBlock]]:
         def read(some: list[str]) -> database.PointBlock:
-            ((has_system,),) = _query(self._connection, _HAS_SYSTEM_METRICS_QUERY, some)
+            ((has_system,),) = _query_rows(self._connection, _HAS_SYSTEM_METRICS_QUERY, some)
             sql = _CURVES_QUERY.format(condition=_IS_NOT_SYSTEM_METRIC if has_system else "")
             return _parse_curves(
                 self._divide_among_connections(

@@ -6,8 +6,8 @@ from advisor.model.errors import NothingToJudge
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.lookup import ExperimentListing
-from advisor.tracking.stores.store import OnProgress, open_store
-from advisor.tracking.study.probes import without_reports
+from advisor.tracking.stores.store import ProgressCallback, open_store
+from advisor.tracking.study.probes import exclude_report_runs
 
 
 def read_experiment(
@@ -15,7 +15,7 @@ def read_experiment(
     *,
     tracking_uri: str | None = None,
     filter: str | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> Experiment:
     """Read all active runs of an experiment, with their parameters, tags and all points of their metrics.
 
@@ -28,7 +28,7 @@ def read_experiment(
     """
     location = parse_tracking_uri(tracking_uri)
     on_progress = on_progress or (lambda *_: None)
-    experiment = without_reports(open_store(location).read(str(name_or_id), filter=filter, on_progress=on_progress))
+    experiment = exclude_report_runs(open_store(location).read(str(name_or_id), filter=filter, on_progress=on_progress))
     if not experiment.runs:
         where = f"experiment {experiment.name!r} in {location.display}"
         if filter:

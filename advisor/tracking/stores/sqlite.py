@@ -20,9 +20,9 @@ import numpy as np
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points import collect
 from advisor.tracking.stores import database
-from advisor.tracking.stores.location import Location, require_local
+from advisor.tracking.stores.location import StoreLocation, require_local
 
-_COLUMNS_READ = {
+_REQUIRED_COLUMNS = {
     "experiments": {"experiment_id", "name", "lifecycle_stage"},
     "experiment_tags": {"experiment_id", "key", "value"},
     "runs": {"run_uuid", "name", "status", "start_time", "end_time", "lifecycle_stage", "experiment_id"},
@@ -48,11 +48,11 @@ _open_files: dict[tuple[int, int], int] = {}
 """Open file descriptors of SQLite files by (device, inode); at most `_MAX_OPEN_FILES`."""
 
 
-class SqliteStore(database.SqlStore):
+class SqliteStore(database.SqlTrackingStore):
     """A `store.Store` that reads MLflow's SQLite file."""
 
     @contextmanager
-    def open(self) -> Iterator[database.Database]:
+    def open(self) -> Iterator[database.RunDatabase]:
         with connect(self.location) as connection:
             yield _SqliteDatabase(connection)
 
@@ -61,7 +61,7 @@ class SqliteStore(database.SqlStore):
 
 
 @contextmanager
-def connect(location: Location) -> Iterator[sqlite3.Connection]:
+def connect(location: StoreLocation) -> Iterator[sqlite3.Connection]:
     """Open MLflow's SQLite file read-only, and check its schema. SQLite's errors are raised as AdvisorError."""
     path = require_local(location)
     try:
@@ -72,21 +72,21 @@ def connect(location: Location) -> Iterator[sqlite3.Connection]:
             try:
                 yield connection
             except (TypeError, ValueError, OverflowError) as error:
-                if (place := _first_wrong_type(connection)) is None:
+                if (place := _first_invalid_column_type(connection)) is None:
                     raise
                 raise AdvisorError(f"{path} is damaged: {place}; restore it from a backup or delete the run") from error
     except sqlite3.Error as error:
         raise _explain_error(error, path) from error
 
 
-def _first_wrong_type(connection: sqlite3.Connection) -> str | None:
+def _first_invalid_column_type(connection: sqlite3.Connection) -> str | None:
     """Return a description of the first non-numeric value in a numeric column; None if there is none.
 
     SQLite stores values of any type in any column; programs that log NumPy numbers store them as blobs.
     """
     for table, columns in _NUMERIC_COLUMNS.items():
         for column in columns:
-            key = "key" if "key" in _COLUMNS_READ[table] else "name"
+            key = "key" if "key" in _REQUIRED_COLUMNS[table] else "name"
             row = connection.execute(
                 f"SELECT {key}, run_uuid, typeof({column}) FROM {table} "
                 f"WHERE typeof({column}) NOT IN ('integer', 'real', 'null') LIMIT 1"
@@ -156,7 +156,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
         raise AdvisorError(f"{path} is a SQLite database but no MLflow store; pass the one that your runs log to")
     versions = connection.execute("SELECT version_num FROM alembic_version").fetchall()
     database.check_schema_version(versions[0][0] if versions else None, path)
-    for table, columns in _COLUMNS_READ.items():
+    for table, columns in _REQUIRED_COLUMNS.items():
         present = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
         if not columns <= present:
             raise AdvisorError(_old_schema_message(path))
@@ -164,7 +164,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
         raise AdvisorError(_old_schema_message(path))
 
 
-def check_writable(location: Location) -> None:
+def check_writable(location: StoreLocation) -> None:
     """Raise AdvisorError if MLflow would have to migrate the SQLite file, or if the file is not writable. An interrupted write
     of another process is rolled back, as MLflow would do."""
     path = require_local(location)
@@ -273,7 +273,7 @@ class _SqliteDatabase:
         return database.read_blocks(partial(self._read_block, len(metrics)), ids, len(metrics), _POINTS_PER_QUERY)
 
     def _read_block(self, metrics: int, ids: list[str]) -> database.PointBlock:
-        rows = self._connection.execute(_POINTS_QUERY, (metrics, database.NAN_CODE, json.dumps(ids)))
+        rows = self._connection.execute(_POINTS_QUERY, (metrics, database.NAN_PLACEHOLDER, json.dumps(ids)))
         block = np.fromiter(rows, dtype=database.POINT_DTYPE)
-        block["value"][block["value"] == database.NAN_CODE] = np.nan
+        block["value"][block["value"] == database.NAN_PLACEHOLDER] = np.nan
         return block

@@ -8,18 +8,18 @@ from typing import Protocol, TypeAlias
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores import mysql, postgres
 from advisor.tracking.stores.client_store import ClientStore
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 from advisor.tracking.stores.lookup import ExperimentListing
 from advisor.tracking.stores.sqlite import SqliteStore
 
-OnProgress: TypeAlias = Callable[[int, int], None]
+ProgressCallback: TypeAlias = Callable[[int, int], None]
 """Function that receives the number of runs read so far and the total number of runs."""
 
 
 class Store(Protocol):
     """A reader for an MLflow store. Every method reports errors as an AdvisorError with a one-line instruction."""
 
-    location: Location
+    location: StoreLocation
 
     def experiments(self) -> list[ExperimentListing]:
         """Return all experiments of the store, including deleted ones, oldest first."""
@@ -28,11 +28,11 @@ class Store(Protocol):
         """Return (name, tags) of each active experiment, oldest first. The tags include at least the tags that hold study
         files."""
 
-    def read(self, experiment: str, *, filter: str | None, on_progress: OnProgress) -> Experiment:
+    def read(self, experiment: str, *, filter: str | None, on_progress: ProgressCallback) -> Experiment:
         """Read the experiment with this name or id; see `reading.read_experiment`."""
 
 
-def open_store(location: Location) -> Store:
+def open_store(location: StoreLocation) -> Store:
     """Return the fastest `Store` implementation for this location."""
     if location.kind == "sqlite":
         return SqliteStore(location)

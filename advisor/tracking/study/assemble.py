@@ -29,19 +29,19 @@ from advisor.model.spec import Direction, StudySpec
 from advisor.model.study import CurveBlock, Signal, Study, Trial
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import metric_names
-from advisor.tracking.study.comparisons import add_comparisons
+from advisor.tracking.study.comparisons import add_metric_comparisons
 from advisor.tracking.study.continued import join_continued
 from advisor.tracking.study.curves import build_curves
 from advisor.tracking.study.hyperparameters import drop_non_hyperparameters
 from advisor.tracking.study.kind import choose_kind
 from advisor.tracking.study.objective import choose_objective
-from advisor.tracking.study.populations import Population, select_population
-from advisor.tracking.study.probes import without_probes
+from advisor.tracking.study.populations import RunPopulation, select_population
+from advisor.tracking.study.probes import exclude_probe_runs
 from advisor.tracking.study.space import build_space
-from advisor.tracking.study.targets import add_target
+from advisor.tracking.study.targets import add_reached_target
 from advisor.tracking.study.trial_runs import find_trial_runs
 from advisor.tracking.study.trials import build_trials
-from advisor.tracking.study_tags import latest_file
+from advisor.tracking.study_tags import latest_study_file
 
 
 def assemble(
@@ -64,16 +64,16 @@ def assemble(
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; train some trials first")
     reading = reading or (spec.reading if spec is not None else None) or Reading()
-    experiment, left_out = drop_non_hyperparameters(without_probes(experiment), spec, reading)
+    experiment, left_out = drop_non_hyperparameters(exclude_probe_runs(experiment), spec, reading)
     population = _choose_population(experiment, reading, spec, objective)
     experiment, joined = join_continued(population.experiment)
     aim = choose_objective(experiment, spec, objective, direction)
     metric = aim.objective.metric
     chosen = find_trial_runs(experiment, metric)
-    curves = build_curves(experiment, chosen.indices)
-    trials = build_trials(experiment, chosen.indices, curves, aim.objective, spec)
+    curves = build_curves(experiment, chosen.trial_indices)
+    trials = build_trials(experiment, chosen.trial_indices, curves, aim.objective, spec)
     _require_results(experiment.name, metric, trials.trials, curves.blocks[metric], unfinished=unfinished)
-    kind = choose_kind(experiment, chosen.indices, metric, reading)
+    kind = choose_kind(experiment, chosen.trial_indices, metric, reading)
     space = build_space(
         experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric], trials.roles.parameters
     )
@@ -81,7 +81,7 @@ def assemble(
         spec=space.spec,
         trials=trials.trials,
         metrics=curves.blocks,
-        signals=_signals(curves.blocks, metric),
+        signals=_metrics_of_signals(curves.blocks, metric),
         inferred={**aim.inferred, **space.inferred},
         warnings=tuple(
             w for part in (population, experiment, aim, chosen, curves, trials, space) for w in part.warnings
@@ -94,17 +94,17 @@ def assemble(
             *(d for part in (kind, curves, trials, space) for d in part.decisions),
         ),
     )
-    return add_comparisons(add_target(study), curves.summaries.get(metric, {}))
+    return add_metric_comparisons(add_reached_target(study), curves.summaries.get(metric, {}))
 
 
 def _choose_population(
     experiment: Experiment, reading: Reading, spec: StudySpec | None, objective: str | None
-) -> Population:
+) -> RunPopulation:
     return select_population(
         experiment,
         reading.population,
         objective=spec.objective.metric if spec is not None else objective,
-        declared_study=spec is not None or latest_file(experiment.tags) is not None,
+        declared_study=spec is not None or latest_study_file(experiment.tags) is not None,
     )
 
 
@@ -122,7 +122,7 @@ def _require_results(
         )
 
 
-def _signals(blocks: dict[str, CurveBlock], objective: str) -> dict[Signal, str]:
+def _metrics_of_signals(blocks: dict[str, CurveBlock], objective: str) -> dict[Signal, str]:
     points = {metric: len(block.steps) for metric, block in blocks.items()}
     summaries = {metric for metric, block in blocks.items() if (np.diff(block.offsets) <= 1).all()}
     return metric_names.find_signal_metrics(blocks, objective, points, summaries)

@@ -16,17 +16,17 @@ from typing import Literal
 import numpy as np
 
 from advisor.model.reading import Decision
-from advisor.model.space import FloatArray, IntArray, Value, as_number, counts_epochs_of_training
+from advisor.model.space import FloatArray, HyperparameterValue, IntArray, as_number, is_number_of_epochs
 from advisor.model.study import Curve, CurveBlock
 
-_MIN_POINTS = 3
+_MIN_COMPARED_POINTS = 3
 """Minimum number of points in a curve for comparing its timestamps with those of other curves."""
-_MIN_RATIO = 1.5
+_MIN_EPOCH_STEPS = 1.5
 """Minimum number of optimizer steps between a metric's logged steps, estimated from timestamps, at which the logged steps count
 as epochs."""
 _MIN_STEP_INTERVAL = 5
 """Minimum distance at which logged steps count as optimizer steps if other trials log the same metric by epoch."""
-_MAX_NAMES = 5
+_MAX_LISTED_METRICS = 5
 """Maximum number of metrics that a warning names."""
 _MIN_STEP_OFFSET = 0.25
 """Minimum first logged step that counts as an offset of the step axis, as a fraction of the trial's length. In practice, the
@@ -34,7 +34,7 @@ first evaluation always comes before this fraction of the training."""
 MIN_UNIX_TIME_S = 10**9
 """Minimum first step that counts as a time: the number of seconds since 1970 reached this value in 2001."""
 _MIN_UNIX_TIME_MS = 10**12
-_PLANNED_LENGTH_MULTIPLE = 5
+_PLANNED_LENGTH_DIVISOR = 5
 """Number of which planned lengths of training are usually multiples."""
 
 
@@ -116,7 +116,7 @@ def convert_epochs_to_steps(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str,
         moved |= by_epoch.keys()
         for name in by_epoch:
             part = slice(int(blocks[name].offsets[trial]), int(blocks[name].offsets[trial + 1]))
-            steps[name][part] = _epoch_ends(blocks[name].steps[part], length, first)
+            steps[name][part] = _steps_at_epoch_ends(blocks[name].steps[part], length, first)
     aligned = {name: replace(block, steps=steps[name]) if name in moved else block for name, block in blocks.items()}
     return aligned, list(_epoch_warning(sorted(moved), reference, lengths))
 
@@ -144,11 +144,15 @@ def _first_step_number(block: CurveBlock) -> int:
 def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
     """Return the number of optimizer steps per epoch if `curve` is logged by epoch; None if it may be logged by step. `clock`
     is a curve that is logged by optimizer step."""
-    if min(len(curve), len(clock)) < _MIN_POINTS or not _is_increasing(clock.times) or not _is_increasing(curve.times):
+    if (
+        min(len(curve), len(clock)) < _MIN_COMPARED_POINTS
+        or not _are_times_increasing(clock.times)
+        or not _are_times_increasing(curve.times)
+    ):
         return None
-    made = _steps_made(curve.times, clock) + 1 - first
+    made = _interpolate_steps(curve.times, clock) + 1 - first
     epochs = (curve.steps - curve.steps[0] + 1).astype(np.float64)
-    if not (np.median(made / epochs) >= _MIN_RATIO and made[-1] >= _MIN_RATIO * epochs[-1]):
+    if not (np.median(made / epochs) >= _MIN_EPOCH_STEPS and made[-1] >= _MIN_EPOCH_STEPS * epochs[-1]):
         return None
     length = float(epochs @ made / (epochs @ epochs))
     interval = float(np.median(np.diff(clock.steps)))
@@ -157,11 +161,11 @@ def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
     return exact if abs(total - length * epochs[-1]) <= max(interval, 0.03 * total) else length
 
 
-def _is_increasing(times: FloatArray) -> bool:
+def _are_times_increasing(times: FloatArray) -> bool:
     return bool(np.isfinite(times).all() and times[-1] > times[0] and (np.diff(times) >= 0).all())
 
 
-def _steps_made(times: FloatArray, clock: Curve) -> FloatArray:
+def _interpolate_steps(times: FloatArray, clock: Curve) -> FloatArray:
     """Interpolate the steps of the curve `clock` at `times`; extrapolate by at most one interval between its points."""
     pace = (clock.steps[-1] - clock.steps[0]) / (clock.times[-1] - clock.times[0])
     interval = float(np.median(np.diff(clock.steps)))
@@ -170,7 +174,7 @@ def _steps_made(times: FloatArray, clock: Curve) -> FloatArray:
     return made
 
 
-def _epoch_ends(steps: IntArray, length: float, first: int) -> IntArray:
+def _steps_at_epoch_ends(steps: IntArray, length: float, first: int) -> IntArray:
     ends: IntArray = np.rint((steps - steps[0] + 1) * length).astype(np.int64) - 1 + first
     return ends
 
@@ -178,7 +182,9 @@ def _epoch_ends(steps: IntArray, length: float, first: int) -> IntArray:
 def _epoch_warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> Iterator[str]:
     if not moved:
         return
-    names = ", ".join(moved[:_MAX_NAMES]) + (f" and {len(moved) - _MAX_NAMES} more" if len(moved) > _MAX_NAMES else "")
+    names = ", ".join(moved[:_MAX_LISTED_METRICS]) + (
+        f" and {len(moved) - _MAX_LISTED_METRICS} more" if len(moved) > _MAX_LISTED_METRICS else ""
+    )
     low, high = min(lengths), max(lengths)
     length = f"{low:.4g}" if high - low < 0.05 * high else f"{low:.4g} to {high:.4g}"
     yield (
@@ -198,7 +204,7 @@ def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
     for name, block in sorted(blocks.items()):
         counts = np.diff(block.offsets)
         epochs, strides = [], []
-        for trial in np.flatnonzero(counts >= _MIN_POINTS):
+        for trial in np.flatnonzero(counts >= _MIN_COMPARED_POINTS):
             steps = block.curve(int(trial)).steps
             gap = float(np.median(np.diff(steps)))
             if gap == 1 and steps[0] <= 1:
@@ -209,7 +215,9 @@ def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
             found.append(f"{name} ({len(epochs)} trials by epoch, {len(strides)} by step)")
     if not found:
         return []
-    names = ", ".join(found[:_MAX_NAMES]) + (f" and {len(found) - _MAX_NAMES} more" if len(found) > _MAX_NAMES else "")
+    names = ", ".join(found[:_MAX_LISTED_METRICS]) + (
+        f" and {len(found) - _MAX_LISTED_METRICS} more" if len(found) > _MAX_LISTED_METRICS else ""
+    )
     return [f"Logged by epoch in some trials and by step in others, so their steps cannot be compared: {names}."]
 
 
@@ -222,17 +230,17 @@ def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
     return last
 
 
-def are_steps_epochs(last_steps: IntArray, params: Sequence[Mapping[str, Value]]) -> bool:
+def are_steps_epochs(last_steps: IntArray, params: Sequence[Mapping[str, HyperparameterValue]]) -> bool:
     """Return whether all metrics are logged by epoch: the last step of each trial equals its parameter for the number of
     epochs."""
     trained = last_steps >= 1
     return bool(trained.any() and np.isin((planned_epochs(params) - last_steps)[trained], (0, 1)).all())
 
 
-def planned_epochs(params: Sequence[Mapping[str, Value]]) -> FloatArray:
+def planned_epochs(params: Sequence[Mapping[str, HyperparameterValue]]) -> FloatArray:
     """Return the number of epochs that each trial's parameters state, shape (trials,); -9 if they state none."""
     return np.array(
-        [next((as_number(v) for n, v in p.items() if counts_epochs_of_training(n)), -9.0) for p in params],
+        [next((as_number(v) for n, v in p.items() if is_number_of_epochs(n)), -9.0) for p in params],
         dtype=np.float64,
     )
 
@@ -245,7 +253,5 @@ def length(curve: Curve) -> int:
     last = int(curve.steps[-1])
     from_zero = len(curve) > 1 and curve.steps[0] == 0 and last + 1 == len(curve)
     return (
-        last + 1
-        if from_zero and last % _PLANNED_LENGTH_MULTIPLE and not (last + 1) % _PLANNED_LENGTH_MULTIPLE
-        else last
+        last + 1 if from_zero and last % _PLANNED_LENGTH_DIVISOR and not (last + 1) % _PLANNED_LENGTH_DIVISOR else last
     )

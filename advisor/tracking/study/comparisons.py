@@ -17,9 +17,9 @@ from advisor.model.words import clean, number
 from advisor.tracking.study import declared, metric_names
 from advisor.tracking.study.policy_names import is_reward_of_preferences
 
-_TEST_LEVEL = 0.05
+_MAX_FALSE_WARNING_PROBABILITY = 0.05
 """Maximum probability, per study, of a false warning that two metrics disagree, if no hyperparameter affects these metrics."""
-_MIN_TRIALS = 8
+_MIN_COMPARED_TRIALS = 8
 """Minimum number of trials for testing whether two metrics prefer different settings."""
 _MODEL_COST_WORDS = frozenset("latency vram flops macs".split())
 """Words in the names of metrics that measure the cost of running a trained model."""
@@ -28,12 +28,12 @@ _RESOURCES, _UNITS = (
     frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split()),
 )
 """Names of resources that also occur in the names of quality metrics, and units that show that a metric measures the resource."""
-_COST_DIRECTIONS = _MODEL_COST_WORDS | frozenset(("average", "time", "cost"))
+_NON_QUALITY_WORDS = _MODEL_COST_WORDS | frozenset(("average", "time", "cost"))
 """Words that have a better direction (lower or higher) but do not name a quality: words for the cost of a model, such as
 "latency", and "average". Every other word with a better direction names a quality."""
 
 
-def add_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
+def add_metric_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
     """Return the study with additional decisions and warnings about comparisons that contradict the analysis.
 
     summaries: value of the objective that each trial logged without a step at its end. Hyperparameter tuners compare trials by
@@ -48,7 +48,7 @@ def add_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
 
 def _several_objectives_decision(study: Study) -> Iterator[Decision]:
     """Yield a decision if the tuner's tags declare several objectives."""
-    counts = [declared.count_directions(t.tags) for t in study.trials]
+    counts = [declared.count_objective_directions(t.tags) for t in study.trials]
     if counts and min(counts) > 1:
         metric = clean(study.spec.objective.metric)
         text = f"The tuner optimised {counts[0]} objectives together. This analysis judges {metric} alone."
@@ -92,16 +92,16 @@ def _metric_disagreement_warning(study: Study) -> Iterator[str]:
     others = _other_objectives(study)
     tests = len(names) * len(others)
     for other, sign in others:
-        costs = np.array([_best(study, i.index, other, sign) for i in trials])
+        costs = np.array([_best_cost(study, i.index, other, sign) for i in trials])
         for name in names:
             positions = study.positions(name, trials)
             known = np.isfinite(costs) & np.isfinite(positions)
-            if known.sum() < _MIN_TRIALS:
+            if known.sum() < _MIN_COMPARED_TRIALS:
                 continue
             own = _rank_correlation(
-                positions[known], study.costs[[t.index for t in trials]][known], _TEST_LEVEL / tests
+                positions[known], study.costs[[t.index for t in trials]][known], _MAX_FALSE_WARNING_PROBABILITY / tests
             )
-            its = _rank_correlation(positions[known], costs[known], _TEST_LEVEL / tests)
+            its = _rank_correlation(positions[known], costs[known], _MAX_FALSE_WARNING_PROBABILITY / tests)
             if own * its < 0:
                 yield (
                     f"The metrics disagree: {clean(study.spec.objective.metric)} is better at {_describe_range_end(own)} "
@@ -120,7 +120,10 @@ def _model_cost_warning(study: Study) -> Iterator[str]:
         curves = [study.metrics[name].curve(t.index).finite.values for t in trials]
         values = np.array([float(c[-1]) if len(c) else math.nan for c in curves])
         known = np.isfinite(values)
-        if known.sum() >= _MIN_TRIALS and _rank_correlation(values[known], costs[known], _TEST_LEVEL / len(names)) < 0:
+        if (
+            known.sum() >= _MIN_COMPARED_TRIALS
+            and _rank_correlation(values[known], costs[known], _MAX_FALSE_WARNING_PROBABILITY / len(names)) < 0
+        ):
             low, high = number(float(values[known].min())), number(float(values[known].max()))
             yield (
                 f"Trials with better {metric} have higher {clean(name)} ({low} to {high}). The analysis judges {metric} alone. If "
@@ -131,9 +134,11 @@ def _model_cost_warning(study: Study) -> Iterator[str]:
 
 def _measures_cost(study: Study, name: str) -> bool:
     own = name == study.spec.objective.metric or name in study.signals.values()
-    words = metric_direction.words(name)
+    words = metric_direction.words_of_metric(name)
     of_model = not _MODEL_COST_WORDS.isdisjoint(words) or not (_RESOURCES.isdisjoint(words) or _UNITS.isdisjoint(words))
-    quality = metric_direction.direction_of("_".join(w for w in words if w not in _COST_DIRECTIONS)) is not None
+    quality = (
+        metric_direction.direction_of_metric("_".join(w for w in words if w not in _NON_QUALITY_WORDS)) is not None
+    )
     return not own and not metric_names.is_window_or_system_metric(name) and of_model and not quality
 
 
@@ -149,13 +154,13 @@ def _other_objectives(study: Study) -> list[tuple[str, int]]:
     the loss and the rewards of answers are functions of the same margin, so they are no competing objectives either.
     """
     own = study.spec.objective.metric
-    split = metric_direction.split_of(own)
+    split = metric_direction.split_of_metric(own)
     found: dict[tuple[str, ...], tuple[str, int]] = {}
     for metric in sorted(study.metrics, key=lambda m: (len(m), m)):
-        quantity = metric_direction.quantity(metric)
-        direction = metric_direction.direction_of(metric)
+        quantity = metric_direction.quantity_words(metric)
+        direction = metric_direction.direction_of_metric(metric)
         if (
-            metric_direction.split_of(metric) != split
+            metric_direction.split_of_metric(metric) != split
             or direction is None
             or metric_names.is_window_or_system_metric(metric)
             or metric_names.describes_model(metric)
@@ -163,12 +168,12 @@ def _other_objectives(study: Study) -> list[tuple[str, int]]:
             or (is_reward_of_preferences(own) and quantity == ("loss",))
         ):
             continue
-        if metric_names.may_measure_quality(metric) and quantity != metric_direction.quantity(own):
+        if metric_names.may_measure_quality(metric) and quantity != metric_direction.quantity_words(own):
             found.setdefault(quantity, (metric, 1 if direction == "minimize" else -1))
     return list(found.values())
 
 
-def _best(study: Study, trial: int, metric: str, sign: int) -> float:
+def _best_cost(study: Study, trial: int, metric: str, sign: int) -> float:
     values = study.metrics[metric].curve(trial).finite.values
     return float((sign * values).min()) if len(values) else math.nan
 

@@ -12,18 +12,18 @@ import numpy as np
 
 from advisor import contract
 from advisor.model.reading import Decision
-from advisor.model.space import IntArray, Value, words_of
+from advisor.model.space import HyperparameterValue, IntArray, words_of_name
 from advisor.system import spill
 from advisor.tracking.runs import Experiment, Points, RunStatus
 from advisor.tracking.study import axes, inference
 from advisor.tracking.study.probes import select_runs
 
-_MAX_FIRST_COMPARED_NAMES = 8
+_PARAMETERS_COMPARED_FIRST = 8
 """Number of parameters to compare first, because comparing a thousand parameters in a thousand runs would take seconds."""
-_MAX_LENGTH_DIFFERENCE = 0.02
+_MAX_RELATIVE_LENGTH_DIFFERENCE = 0.02
 """Maximum relative difference in length between the longest run and a trial joined from two parts that both count steps from
 zero."""
-_MAX_GAP = 1.5
+_MAX_GAP_INTERVALS = 1.5
 """Maximum distance between the last step of one part and the first step of the next part, in multiples of the interval between
 logged steps."""
 
@@ -38,7 +38,7 @@ class _RunPart:
     """Time of the last logged point."""
     first: int
     last: int
-    interval: int
+    step_interval: int
     """Mean distance between the logged steps of the run's metric with the fewest logged steps."""
 
 
@@ -46,8 +46,8 @@ class _RunPart:
 class _Continuation:
     """A run and the run that continues it, as indices in `Experiment.runs`."""
 
-    former: int
-    later: int
+    earlier_run: int
+    continuing_run: int
     restarts_from_zero: bool
     """Whether the continuation counts its steps from zero again."""
 
@@ -75,7 +75,7 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
             restarts_from_zero = _is_continuation(one, two, usual, longest)
             if restarts_from_zero is not None:
                 joins.append(_Continuation(former, later, restarts_from_zero))
-                last = two.last + (one.last + one.interval - two.first if restarts_from_zero else 0)
+                last = two.last + (one.last + one.step_interval - two.first if restarts_from_zero else 0)
                 parts[later] = replace(two, first=min(one.first, two.first), last=last, started=one.started)
     if not joins:
         return experiment, ()
@@ -94,14 +94,14 @@ def _is_continuation(earlier: _RunPart, later: _RunPart, usual_first_step: int, 
     """
     if later.started < earlier.ended:
         return None
-    interval = max(earlier.interval, later.interval)
+    interval = max(earlier.step_interval, later.step_interval)
     if later.first > usual_first_step + interval:
-        goes_on = later.first <= earlier.last + _MAX_GAP * interval and later.last > earlier.last
+        goes_on = later.first <= earlier.last + _MAX_GAP_INTERVALS * interval and later.last > earlier.last
         return False if goes_on else None
     if earlier.status != "KILLED":
         return None
-    together = earlier.last + earlier.interval + later.last - later.first
-    error = _MAX_LENGTH_DIFFERENCE * longest + interval
+    together = earlier.last + earlier.step_interval + later.last - later.first
+    error = _MAX_RELATIVE_LENGTH_DIFFERENCE * longest + interval
     if later.last < longest - error and abs(together - longest) <= error:
         return True
     return False if later.last >= earlier.last else None
@@ -110,12 +110,12 @@ def _is_continuation(earlier: _RunPart, later: _RunPart, usual_first_step: int, 
 def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
     """Return groups of runs with the same parameters, seed and fold. Runs without parameters belong to no group."""
     logged = {name for run in experiment.runs for name in run.params}
-    few = set(sorted(logged)[:_MAX_FIRST_COMPARED_NAMES])
+    few = set(sorted(logged)[:_PARAMETERS_COMPARED_FIRST])
     parts = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
     if all(parts) and len(set(map(_params_key, parts))) == len(parts):
         return []  # the values of the first parameters already differ between all runs
     parsed = inference.parse_params([run.params for run in experiment.runs])
-    of_seeds = {n for n in logged if {"seed", "random"} & set(words_of(n)) or inference.is_trial_number(n)}
+    of_seeds = {n for n in logged if {"seed", "random"} & set(words_of_name(n)) or inference.is_trial_number(n)}
     groups: dict[object, list[int]] = {}
     for i, run in enumerate(experiment.runs):
         seeds = [(name, run.params[name]) for name in of_seeds & run.params.keys()]
@@ -125,7 +125,7 @@ def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _params_key(params: Mapping[str, Value]) -> tuple[tuple[str, str], ...]:
+def _params_key(params: Mapping[str, HyperparameterValue]) -> tuple[tuple[str, str], ...]:
     """Return the parameters in a form that can be the key of a dictionary."""
     return tuple(sorted((name, repr(value)) for name, value in params.items()))
 
@@ -133,7 +133,11 @@ def _params_key(params: Mapping[str, Value]) -> tuple[tuple[str, str], ...]:
 def _find_run_parts(experiment: Experiment) -> dict[int, _RunPart]:
     """Return the runs that have points and a known start time, by index."""
     count = len(experiment.runs)
-    low, high, interval = np.full(count, _NO_STEP), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    low, high, interval = (
+        np.full(count, _MISSING_STEP),
+        np.full(count, -1, dtype=np.int64),
+        np.zeros(count, dtype=np.int64),
+    )
     ended = np.full(count, -np.inf)
     for metric, points in experiment.points.items():
         if metric.startswith("system/") or not len(points.runs):
@@ -151,15 +155,15 @@ def _find_run_parts(experiment: Experiment) -> dict[int, _RunPart]:
     }
 
 
-_END_TAGS = (contract.TAG_STATUS, contract.TAG_ERROR, "state", "trial_state", "optuna.trial.state", "error")
+_TRIAL_END_TAGS = (contract.TAG_STATUS, contract.TAG_ERROR, "state", "trial_state", "optuna.trial.state", "error")
 """Tags that tell how a run ended. If the run is an interrupted part of a trial, they do not tell how the trial ended."""
-_NO_STEP = np.iinfo(np.int64).max
+_MISSING_STEP = np.iinfo(np.int64).max
 """Value that stands for the first step of a run without points."""
 
 
 def _first_and_last_steps(points: Points, runs: int) -> tuple[IntArray, IntArray]:
     """Return the first and the last step of each run, shape (runs,)."""
-    first, last = np.full(runs, _NO_STEP), np.full(runs, -1, dtype=np.int64)
+    first, last = np.full(runs, _MISSING_STEP), np.full(runs, -1, dtype=np.int64)
     np.minimum.at(first, points.runs, points.steps)
     np.maximum.at(last, points.runs, points.steps)
     return first, last
@@ -172,11 +176,11 @@ def _join_runs(experiment: Experiment, continuations: Sequence[_Continuation]) -
     points = {metric: _join_points(p, continuations, fits=fits) for metric, p in experiment.points.items()}
     runs = list(experiment.runs)
     for join in continuations:
-        former, later = runs[join.former], runs[join.later]
-        tags: Mapping[str, str] = {**{k: v for k, v in former.tags.items() if k not in _END_TAGS}, **later.tags}
-        runs[join.later] = replace(later, started=former.started, tags=tags)
+        former, later = runs[join.earlier_run], runs[join.continuing_run]
+        tags: Mapping[str, str] = {**{k: v for k, v in former.tags.items() if k not in _TRIAL_END_TAGS}, **later.tags}
+        runs[join.continuing_run] = replace(later, started=former.started, tags=tags)
     keep = np.ones(len(runs), dtype=np.bool_)
-    keep[[join.former for join in continuations]] = False
+    keep[[join.earlier_run for join in continuations]] = False
     return select_runs(replace(experiment, runs=tuple(runs), points=points), keep)
 
 
@@ -184,14 +188,14 @@ def _join_points(points: Points, continuations: Sequence[_Continuation], *, fits
     runs, steps = points.runs.copy(), points.steps.copy()
     keep = np.ones(len(runs), dtype=np.bool_)
     for join in continuations:
-        former, later = np.flatnonzero(keep & (runs == join.former)), np.flatnonzero(runs == join.later)
+        former, later = np.flatnonzero(keep & (runs == join.earlier_run)), np.flatnonzero(runs == join.continuing_run)
         if not len(later):
-            runs[former] = join.later
+            runs[former] = join.continuing_run
             continue
         if join.restarts_from_zero and len(former):
             interval = int(np.median(np.diff(np.unique(steps[former])))) if len(former) > 1 else 1
             steps[later] += int(steps[former].max()) + interval - int(steps[later].min())
         keep[former[steps[former] >= steps[later].min()]] = False
-        runs[former] = join.later
+        runs[former] = join.continuing_run
     columns = runs[keep], steps[keep], points.values[keep], points.times[keep]
-    return Points(*spill.move_to_file(columns, fits=fits))
+    return Points(*spill.move_columns_to_file(columns, fits=fits))

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.contract.metric_direction import words
+from advisor.contract.metric_direction import words_of_metric
 from advisor.model.reading import Decision
 from advisor.model.space import MAX_FINITE_VALUE, BoolArray, FloatArray, IntArray
 from advisor.model.study import CurveBlock
 from advisor.model.words import clean, count, listed
 from advisor.system import spill
-from advisor.tracking.points.collect import is_ascending
+from advisor.tracking.points.collect import are_rows_ascending
 from advisor.tracking.runs import Experiment, Points
 from advisor.tracking.study import axes
 
-_MAX_STEP = 2**53
+_MAX_USABLE_STEP = 2**53
 """Maximum usable step. Larger integers, such as nanosecond timestamps, may become equal when they are converted to 64-bit
 floats."""
 _MAX_NAMES = 5
@@ -29,7 +29,7 @@ _MAX_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
+class ExperimentCurves:
     blocks: dict[str, CurveBlock]
     """The curves of each metric, by metric name."""
     start: axes.StepOffsets
@@ -39,7 +39,7 @@ class Curves:
     decisions: tuple[Decision, ...] = ()
 
 
-def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
+def build_curves(experiment: Experiment, indices: IntArray) -> ExperimentCurves:
     """Return the curves of the runs with the given indices, shape (trials,), and warnings about unusable or repeated steps."""
     trial_of = np.full(len(experiment.runs), -1, dtype=np.int64)
     trial_of[indices] = np.arange(len(indices))
@@ -49,13 +49,15 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
     summaries = {metric: part.summaries for metric, part in parts.items() if part.summaries}
     has_no_steps = [metric for metric, part in parts.items() if part.has_no_steps]
     repeated = [
-        f"{metric} ({part.dropped:,} of {part.dropped + len(part.block.steps):,} values)"
+        f"{metric} ({part.dropped_points:,} of {part.dropped_points + len(part.curve_block.steps):,} values)"
         for metric, part in parts.items()
-        if part.dropped
+        if part.dropped_points
         and "time"
-        not in words(metric)  # TRL logs the times of several calls at the same step, but no rule reads these times
+        not in words_of_metric(
+            metric
+        )  # TRL logs the times of several calls at the same step, but no rule reads these times
     ]
-    blocks, start = axes.remove_step_offsets({metric: part.block for metric, part in parts.items()}, len(indices))
+    blocks, start = axes.remove_step_offsets({metric: part.curve_block for metric, part in parts.items()}, len(indices))
     aligned, by_epoch = axes.convert_epochs_to_steps(blocks)
     warnings = []
     if has_no_steps:
@@ -65,10 +67,12 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
         names = listed(repeated, _MAX_NAMES)
         warnings.append(f"Logged more than once at the same step, so only the last value of each step counts: {names}.")
     warnings += [*by_epoch, *axes.mixed_unit_warnings(aligned)]
-    return Curves(aligned, start, tuple(warnings), summaries, (*start.decisions(), *_decisions(summaries)))
+    return ExperimentCurves(
+        aligned, start, tuple(warnings), summaries, (*start.decisions(), *_summary_decisions(summaries))
+    )
 
 
-def _decisions(summaries: Mapping[str, Mapping[int, float]]) -> Iterator[Decision]:
+def _summary_decisions(summaries: Mapping[str, Mapping[int, float]]) -> Iterator[Decision]:
     if summaries:
         names = listed((clean(m) for m in sorted(summaries)), _MAX_NAMES)
         trials = count(len(set().union(*summaries.values())), "trial")
@@ -77,20 +81,18 @@ def _decisions(summaries: Mapping[str, Mapping[int, float]]) -> Iterator[Decisio
 
 
 @dataclass(frozen=True, slots=True)
-class _CurvesOfMetric:
-    block: CurveBlock
+class _MetricCurves:
+    curve_block: CurveBlock
     """The curves of one metric, with the last logged point of each step."""
     has_no_steps: bool
     """Whether all logged steps of the metric are unusable."""
-    dropped: int
+    dropped_points: int
     """Number of points that were dropped because a later point has the same step."""
     summaries: dict[int, float]
     """Value that each trial logged without a step after the end of its curve."""
 
 
-def _curves_of_metric(
-    points: Points, trial_of_run: IntArray, start_times: FloatArray, *, fits: bool
-) -> _CurvesOfMetric:
+def _curves_of_metric(points: Points, trial_of_run: IntArray, start_times: FloatArray, *, fits: bool) -> _MetricCurves:
     trials, steps, values, times = _sort_points(points, trial_of_run)
     late = _stepless_points(trials, steps, times)
     summaries = dict(zip(trials[late].tolist(), values[late].tolist(), strict=True))
@@ -101,7 +103,7 @@ def _curves_of_metric(
     dropped = 0
     if has_no_steps:
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
-    elif not is_ascending(trials, steps):
+    elif not are_rows_ascending(trials, steps):
         last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
         # Loggers repeat equal values, such as the epoch. Information is lost only if points at the same step have different
         # values.
@@ -111,9 +113,9 @@ def _curves_of_metric(
         values = np.where(huge, np.copysign(np.inf, values), values)
     counts = np.bincount(trials, minlength=len(start_times))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    steps, values, times = spill.move_to_file((steps, values, times - start_times[trials]), fits=fits)
+    steps, values, times = spill.move_columns_to_file((steps, values, times - start_times[trials]), fits=fits)
     block = CurveBlock(steps, values, times, offsets)
-    return _CurvesOfMetric(block, has_no_steps, dropped, summaries)
+    return _MetricCurves(block, has_no_steps, dropped, summaries)
 
 
 def _stepless_points(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
@@ -141,7 +143,7 @@ def _sort_points(points: Points, trial_of_run: IntArray) -> tuple[IntArray, IntA
     steps, values, times = points.steps, points.values, points.times
     if not (is_trial := trials >= 0).all():
         trials, steps, values, times = trials[is_trial], steps[is_trial], values[is_trial], times[is_trial]
-    if is_ascending(trials, steps):  # the rows are already sorted in nearly all experiments
+    if are_rows_ascending(trials, steps):  # the rows are already sorted in nearly all experiments
         return trials, steps, values, times
     order = np.lexsort((times, steps, trials))
     trials, steps, values, times = trials[order], steps[order], values[order], times[order]
@@ -163,4 +165,4 @@ def _is_stepless(trials: IntArray, steps: IntArray, count: int) -> bool:
     if not len(steps):
         return False
     low, high = int(steps.min()), int(steps.max())
-    return max(-low, high) > _MAX_STEP or (low == high and len(trials) > count)
+    return max(-low, high) > _MAX_USABLE_STEP or (low == high and len(trials) > count)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Direction, Parameter
 from advisor.tracking.runs import Run
 
@@ -21,7 +21,7 @@ _FLOAT_DISTRIBUTIONS = frozenset(
     ("FloatDistribution", "UniformDistribution", "LogUniformDistribution", "DiscreteUniformDistribution")
 )
 _INT_DISTRIBUTIONS = frozenset(("IntDistribution", "IntUniformDistribution", "IntLogUniformDistribution"))
-_WHY = "as the tuner declares it in the runs' tags"
+_DECLARED_REASON = "as the tuner declares it in the runs' tags"
 
 
 def has_tuner_tags(run: Run) -> bool:
@@ -38,35 +38,38 @@ def direction(runs: Sequence[Run]) -> Direction | None:
     return "maximize" if max(known, key=lambda text: known[text]) == "maximize" else "minimize"
 
 
-def count_directions(tags: Mapping[str, str]) -> int:
+def count_objective_directions(tags: Mapping[str, str]) -> int:
     """Return the number of directions that a tuner's tags declare: one for each objective."""
     text = f"{tags.get('direction', '')} {tags.get('directions', '')}"
     return len(re.findall(r"\b(?:minimize|maximize)\b", text, re.I))
 
 
-def choices_with_none(runs: Sequence[Run]) -> frozenset[str]:
+def parameters_with_none_choice(runs: Sequence[Run]) -> frozenset[str]:
     """Return the parameters whose declared choices contain None. In these parameters, the logged text "None" is a value."""
     return frozenset(
-        name for name, found in _distributions(runs).items() for _, values in found if None in values.get("choices", ())
+        name
+        for name, found in _distributions_by_parameter(runs).items()
+        for _, values in found
+        if None in values.get("choices", ())
     )
 
 
-def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, Value]]) -> dict[str, Parameter]:
+def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, Parameter]:
     """Return the parameters that the tuner declares, by name. params: values of each run, shape (runs,).
 
     If a range changed from trial to trial, the result is the union of the ranges. Parameters whose declaration contradicts the
     logged values are omitted.
     """
     result = {}
-    for name, found in _distributions(runs).items():
+    for name, found in _distributions_by_parameter(runs).items():
         values = [p[name] for p in params if name in p]
         parameter = _declared_parameter(found, any(isinstance(v, str) for v in values))
-        if parameter is not None and values and all(parameter.allows(v) for v in values):
+        if parameter is not None and values and all(parameter.allows_logged_value(v) for v in values):
             result[name] = parameter
     return result
 
 
-def _distributions(runs: Sequence[Run]) -> dict[str, set[tuple[str, _Arguments]]]:
+def _distributions_by_parameter(runs: Sequence[Run]) -> dict[str, set[tuple[str, _DistributionArguments]]]:
     """Return the different distributions of each parameter, each as (class name, arguments)."""
     texts: dict[str, set[str]] = {}
     for run in runs:
@@ -78,30 +81,32 @@ def _distributions(runs: Sequence[Run]) -> dict[str, set[tuple[str, _Arguments]]
     }
 
 
-class _Arguments(dict[str, Any]):
+class _DistributionArguments(dict[str, Any]):
     """Arguments of a distribution. The dictionary is hashable by identity, so that a set can contain it."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
-def _parse_distribution(text: str) -> tuple[str, _Arguments] | None:
+def _parse_distribution(text: str) -> tuple[str, _DistributionArguments] | None:
     """Parse a distribution such as `FloatDistribution(high=0.1, log=True, low=1e-05, step=None)`; return None for other texts."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             return None
-        return call.func.id, _Arguments((k.arg, ast.literal_eval(k.value)) for k in call.keywords if k.arg is not None)
+        return call.func.id, _DistributionArguments(
+            (k.arg, ast.literal_eval(k.value)) for k in call.keywords if k.arg is not None
+        )
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
 
 
-def _declared_parameter(distributions: set[tuple[str, _Arguments]], as_text: bool) -> Parameter | None:
+def _declared_parameter(distributions: set[tuple[str, _DistributionArguments]], as_text: bool) -> Parameter | None:
     """Return the declared parameter; None if it has a single value or a study file cannot express it."""
     kinds = {kind for kind, _ in distributions}
     fields = [values for _, values in distributions]
     try:
         if kinds == {"CategoricalDistribution"}:
-            return _categorical([c for f in fields for c in f["choices"]], as_text)
+            return _categorical_parameter([c for f in fields for c in f["choices"]], as_text)
         if not kinds or not (kinds <= _FLOAT_DISTRIBUTIONS or kinds <= _INT_DISTRIBUTIONS):
             return None
         low, high = min(float(f["low"]) for f in fields), max(float(f["high"]) for f in fields)
@@ -111,15 +116,15 @@ def _declared_parameter(distributions: set[tuple[str, _Arguments]], as_text: boo
             low=low,
             high=high,
             scale="log" if log else "linear",
-            why=_WHY,
+            why=_DECLARED_REASON,
         )
     except (KeyError, TypeError, ValueError, ValidationError):
         return None
     return parameter if math.isfinite(low) else None
 
 
-def _categorical(choices: Sequence[Any], as_text: bool) -> Parameter | None:
+def _categorical_parameter(choices: Sequence[Any], as_text: bool) -> Parameter | None:
     known = dict.fromkeys(str(c) if as_text or c is None else c for c in choices)
     if not all(isinstance(c, str | bool | int | float) for c in known) or len(known) < 2:
         return None
-    return Parameter(role="scientific", type="categorical", choices=tuple(known), why=_WHY)
+    return Parameter(role="scientific", type="categorical", choices=tuple(known), why=_DECLARED_REASON)

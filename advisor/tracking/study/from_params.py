@@ -9,13 +9,19 @@ from functools import lru_cache
 
 from advisor.contract import metric_direction
 from advisor.model.parameter_kinds import is_batch_size
-from advisor.model.space import Value, as_number, counts_training, words_of
+from advisor.model.space import HyperparameterValue, as_number, is_training_length, words_of_name
 from advisor.model.spec import Direction
 
-_OBJECTIVE_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
+_OBJECTIVE_NAME_ENDINGS = (
+    ("best", "model"),
+    ("monitor",),
+    ("objective",),
+    ("target", "metric"),
+    ("optimize", "metric"),
+)
 """Last words in the names of parameters whose value is the objective's name, such as metric_for_best_model and
 early_stopping.monitor."""
-_STEPS = frozenset(("steps", "step", "iterations", "iters", "updates"))
+_STEP_COUNT_WORDS = frozenset(("steps", "step", "iterations", "iters", "updates"))
 _WHOLE_BATCH_WORDS = frozenset("global total effective".split())
 _ACCUMULATION_WORDS = ("accumulation", "accumulate", "accum")
 
@@ -35,8 +41,8 @@ def objective(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> 
 
 @lru_cache(maxsize=10_000)
 def _is_objective(name: str) -> bool:
-    words = tuple(words_of(name))
-    return any(words[-len(end) :] == end for end in _OBJECTIVE_ENDINGS)
+    words = tuple(words_of_name(name))
+    return any(words[-len(end) :] == end for end in _OBJECTIVE_NAME_ENDINGS)
 
 
 def _find_named_metric(value: str, metrics: Collection[str]) -> str | None:
@@ -46,11 +52,13 @@ def _find_named_metric(value: str, metrics: Collection[str]) -> str | None:
         return None
     if value in metrics:
         return value
-    quantity = metric_direction.quantity(value)
+    quantity = metric_direction.quantity_words(value)
     similar = [
-        m for m in metrics if metric_direction.split_of(m) == "valid" and metric_direction.quantity(m) == quantity != ()
+        m
+        for m in metrics
+        if metric_direction.split_of_metric(m) == "valid" and metric_direction.quantity_words(m) == quantity != ()
     ]
-    if metric_direction.split_of(value) not in (None, "valid") or not similar:
+    if metric_direction.split_of_metric(value) not in (None, "valid") or not similar:
         return None
     return min(similar, key=lambda m: (len(m), m))
 
@@ -60,7 +68,7 @@ def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
     votes: Counter[Direction] = Counter()
     for run in params:
         for name, value in run.items():
-            words, text = words_of(name), value.strip().lower()
+            words, text = words_of_name(name), value.strip().lower()
             if words[-3:] == ["greater", "is", "better"] and text in ("true", "false"):
                 votes["maximize" if text == "true" else "minimize"] += 1
             elif words[-1:] in (["mode"], ["direction"]) and text in ("max", "min", "maximize", "minimize"):
@@ -68,7 +76,7 @@ def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
     return votes.most_common(1)[0][0] if votes else None
 
 
-def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) -> list[int | None]:
+def max_train_steps(params: Sequence[Mapping[str, HyperparameterValue]], ends: Sequence[int]) -> list[int | None]:
     """Return the planned optimizer steps of each trial from its parameters; None for all trials if most of them ended at a
     different step.
 
@@ -85,10 +93,10 @@ def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) 
 
 
 def _is_step_count(name: str) -> bool:
-    return counts_training(name) and bool(_STEPS & set(words_of(name)))
+    return is_training_length(name) and bool(_STEP_COUNT_WORDS & set(words_of_name(name)))
 
 
-def batch_size(params: Mapping[str, Value]) -> float:
+def batch_size(params: Mapping[str, HyperparameterValue]) -> float:
     """Return the number of examples per optimizer step (all micro-batches together) from the trial's parameters; NaN if they do
     not state it."""
     names = sorted(filter(is_batch_size, params), key=lambda name: (not is_whole_batch(name), len(name)))
@@ -98,10 +106,10 @@ def batch_size(params: Mapping[str, Value]) -> float:
     return math.nan
 
 
-def micro_batches(params: Mapping[str, Value]) -> int:
+def micro_batches(params: Mapping[str, HyperparameterValue]) -> int:
     """Return the number of gradient accumulation steps from the trial's parameters; 1 if they do not state it."""
     for name, value in params.items():
-        if any(word in _ACCUMULATION_WORDS for word in words_of(name)) and (number := parse_count(value)) >= 1:
+        if any(word in _ACCUMULATION_WORDS for word in words_of_name(name)) and (number := parse_count(value)) >= 1:
             return int(number)
     return 1
 
@@ -109,10 +117,10 @@ def micro_batches(params: Mapping[str, Value]) -> int:
 def is_whole_batch(name: str) -> bool:
     """Return whether the parameter is the size of an optimizer step's whole batch, as in global_batch_size, and not of a
     micro-batch."""
-    return bool(_WHOLE_BATCH_WORDS & set(words_of(name)))
+    return bool(_WHOLE_BATCH_WORDS & set(words_of_name(name)))
 
 
-def parse_count(value: Value) -> float:
+def parse_count(value: HyperparameterValue) -> float:
     """Return the value if it is an integer, else -1."""
     number = as_number(value)
     return number if number.is_integer() else -1.0

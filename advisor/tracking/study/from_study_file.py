@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from advisor.model import spec_yaml
 from advisor.model.errors import AdvisorError
 from advisor.model.parameter_kinds import can_be_fractional
-from advisor.model.space import Value, equal_values
+from advisor.model.space import HyperparameterValue, equal_values
 from advisor.model.spec import Parameter, StudySpec
 from advisor.tracking import study_tags
 from advisor.tracking.runs import Experiment
 
-_MAX_WORDS = 5
+_MAX_LISTED_WORDS = 5
 """Maximum number of words that a message lists."""
 
 
-def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) -> tuple[dict[str, Parameter], list[str]]:
+def parameters(
+    spec: StudySpec | None, params: Sequence[Mapping[str, HyperparameterValue]]
+) -> tuple[dict[str, Parameter], list[str]]:
     """Return the declared parameters with their logged types, and one warning per parameter about values outside its range.
 
     params: the values of each trial, shape (trials,). Raises AdvisorError if no trial logged a declared parameter, or if no
@@ -27,7 +29,7 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
     warnings = []
     for name, parameter in spec.searched.items():
         values = [p[name] for p in params if name in p]
-        if not values and not _exists_in_a_trial(parameter, params):
+        if not values and not _occurs_in_any_trial(parameter, params):
             continue
         if not values:
             raise AdvisorError(f"the study file searches {name!r}, but no run logged a parameter of that name")
@@ -35,7 +37,7 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
             raise AdvisorError(
                 f"the study file gives {name!r} a range, but the runs logged words such as {values[0]!r}"
             )
-        outside = sum(not parameter.allows(v) for v in values)
+        outside = sum(not parameter.allows_logged_value(v) for v in values)
         if outside == len(values):
             raise AdvisorError(
                 f"the study file searches {name!r} {_format_domain(parameter)}, but no trial used a value in it; "
@@ -47,22 +49,22 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
                 f"{trials} used a value of {name!r} that the study file, {_format_domain(parameter)}, leaves out."
             )
     return {
-        name: _with_logged_type(name, p, [t.get(name) for t in params]) for name, p in spec.parameters.items()
+        name: _add_logged_type(name, p, [t.get(name) for t in params]) for name, p in spec.parameters.items()
     }, warnings
 
 
-def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> StudySpec | None:
+def find_spec(experiment: Experiment, params: Sequence[Mapping[str, HyperparameterValue]]) -> StudySpec | None:
     """Return the study file in the experiment's tags; None if there is none or it does not match the trials."""
-    text = study_tags.latest_file(experiment.tags)
+    text = study_tags.latest_study_file(experiment.tags)
     try:
-        spec = None if text is None else spec_yaml.loads(text)
-        parameters(spec, [spec.completed(trial) for trial in params] if spec is not None else params)
+        spec = None if text is None else spec_yaml.parse_study_file(text)
+        parameters(spec, [spec.with_computed_values(trial) for trial in params] if spec is not None else params)
     except AdvisorError:
         return None
     return spec
 
 
-def _exists_in_a_trial(parameter: Parameter, params: Sequence[Mapping[str, Value]]) -> bool:
+def _occurs_in_any_trial(parameter: Parameter, params: Sequence[Mapping[str, HyperparameterValue]]) -> bool:
     """Return whether at least one trial has the parameter, which may depend on another parameter's value."""
     condition = (parameter.when or {}).items()
     return any(all(k in trial and equal_values(trial[k], v) for k, v in condition) for trial in params)
@@ -74,7 +76,7 @@ def _format_domain(parameter: Parameter) -> str:
     return f"among {_format_words([str(o) for o in parameter.options])}"
 
 
-def _format_used_values(values: Sequence[Value]) -> str:
+def _format_used_values(values: Sequence[HyperparameterValue]) -> str:
     numbers = [v for v in values if not isinstance(v, str | bool)]
     if len(numbers) < len(values):
         return _format_words(sorted({str(v) for v in values}))
@@ -83,10 +85,12 @@ def _format_used_values(values: Sequence[Value]) -> str:
 
 
 def _format_words(words: Sequence[str]) -> str:
-    return ", ".join(words[:_MAX_WORDS]) + (f" and {len(words) - _MAX_WORDS} more" if len(words) > _MAX_WORDS else "")
+    return ", ".join(words[:_MAX_LISTED_WORDS]) + (
+        f" and {len(words) - _MAX_LISTED_WORDS} more" if len(words) > _MAX_LISTED_WORDS else ""
+    )
 
 
-def _with_logged_type(name: str, parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
+def _add_logged_type(name: str, parameter: Parameter, values: Sequence[HyperparameterValue | None]) -> Parameter:
     """Return the declared parameter; if the study file sets no type for it, use the type of the trials' values.
 
     A range with a fractional end counts as a range of floats, even if the declared type is int.

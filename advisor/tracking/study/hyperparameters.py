@@ -23,7 +23,7 @@ def drop_non_hyperparameters(
     experiment: Experiment, spec: StudySpec | None, reading: Reading
 ) -> tuple[Experiment, tuple[Decision, ...]]:
     """Return the experiment without the parameters that are not hyperparameters, and the decisions about them."""
-    measured = _measured(experiment, spec)
+    measured = _measured_parameters(experiment, spec)
     left_out = measured | _run_name_parameters(experiment.runs) | set(reading.ignore)
     runs = tuple(
         replace(run, params={n: v for n, v in run.params.items() if n not in left_out})
@@ -51,7 +51,7 @@ def _run_name_parameters(runs: Sequence[Run]) -> set[str]:
     return {name for name, n in equal.items() if n >= 2 and 2 * n > sum(name in run.params for run in runs)}
 
 
-def _measured(experiment: Experiment, spec: StudySpec | None) -> set[str]:
+def _measured_parameters(experiment: Experiment, spec: StudySpec | None) -> set[str]:
     """Return the parameters that are measurements according to their names, are not declared, and have only numbers as values."""
     names = {n for run in experiment.runs for n in run.params} - (spec.parameters.keys() if spec is not None else set())
     return {

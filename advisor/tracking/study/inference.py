@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from advisor.model.parameter_kinds import can_be_fractional
-from advisor.model.space import FloatArray, Scale, Value, scale_of_new_range
-from advisor.model.spec import MAX_NAME, SAME, Parameter
+from advisor.model.space import AxisScale, FloatArray, HyperparameterValue, scale_of_new_range
+from advisor.model.spec import MAX_NAME_CHARS, SAME_IN_ALL_TRIALS, Parameter
 
-_NOT_HYPERPARAMETERS = re.compile(
+_NON_HYPERPARAMETER_PATTERN = re.compile(
     r"(^|[_./-])(seed|seeds|random_state|run|run_id|run_name|uuid|guid|hash|host|hostname|path|paths|dir|directory|folder|file|"
     r"url|uri|(?<!per_)device|rank|local_rank|world_size|gpu|gpus|pid|port|timestamp|date|time|user|git|commit|version|checkpoint|resume|"
     r"verbose|debug|log_level|workers|num_workers|project|experiment|output|report_to|"
@@ -42,14 +42,14 @@ _LABEL_PATTERN = re.compile(
     r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*"
 )
 """Pattern for values that are labels: a path, a URL, a date or a hash."""
-_MIN_TWIN_VALUES = 3
+_MIN_DUPLICATE_VALUES = 3
 """Minimum number of different values at which two hyperparameters that are equal in every trial count as duplicates."""
 _NONE_WORDS = ("none", "null")
 _MISSING_VALUE_WORDS = (*_NONE_WORDS, "nan")
 _BOOL_BY_WORD = {"true": True, "false": False}
 
 
-def parse_value(text: str) -> Value | None:
+def parse_value(text: str) -> HyperparameterValue | None:
     """Return the value of a logged parameter as bool, int, float or text; None for "None", "null", "nan" and the empty string."""
     stripped = text.strip()
     if not stripped:
@@ -78,20 +78,22 @@ def is_trial_number(name: str) -> bool:
 
 def parse_params(
     logged_params: Sequence[Mapping[str, str]], *, with_none: Collection[str] = ()
-) -> list[dict[str, Value]]:
+) -> list[dict[str, HyperparameterValue]]:
     """Return the hyperparameters of each trial, shape (trials,); values of the same name have one type. Parameters that are
     seeds, paths or other labels are removed.
 
     with_none: names of parameters in which the word None is always a value. For other parameters, `_none_is_choice` decides.
     """
     parsed = [
-        {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None}
+        {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME_CHARS and (v := parse_value(t)) is not None}
         for params in logged_params
     ]
     logged = {name for params in parsed for name in params}
-    candidates = sorted(n for n in logged if not (_NOT_HYPERPARAMETERS.search(n) or is_trial_number(n)))
+    candidates = sorted(n for n in logged if not (_NON_HYPERPARAMETER_PATTERN.search(n) or is_trial_number(n)))
     names = [
-        name for name in candidates if not _identifies_trials(name, [p[name] for p in parsed if name in p], len(parsed))
+        name
+        for name in candidates
+        if not _is_trial_identifier(name, [p[name] for p in parsed if name in p], len(parsed))
     ]
     _add_none_choices(parsed, logged_params, names, with_none)
     for name in names:
@@ -107,7 +109,7 @@ def logged_same_parameters(logged_params: Sequence[Mapping[str, str]]) -> bool:
 
 
 def _add_none_choices(
-    parsed: list[dict[str, Value]],
+    parsed: list[dict[str, HyperparameterValue]],
     logged_params: Sequence[Mapping[str, str]],
     names: Sequence[str],
     always: Collection[str],
@@ -125,7 +127,7 @@ def _add_none_choices(
 
 
 def _none_is_choice(
-    name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Value]], names: Sequence[str]
+    name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, HyperparameterValue]], names: Sequence[str]
 ) -> bool:
     """Return whether None is one of the parameter's choices. If it is not, the trials that logged None do not have the
     parameter.
@@ -152,7 +154,7 @@ def _none_is_choice(
     return True
 
 
-def _identifies_trials(name: str, values: Sequence[Value], trials: int) -> bool:
+def _is_trial_identifier(name: str, values: Sequence[HyperparameterValue], trials: int) -> bool:
     """Return whether the values are identifiers of trials: words that differ from trial to trial, or names of runs."""
     texts = [v for v in values if isinstance(v, str)]
     if texts and _RUN_NAME_PARAMETER_PATTERN.search(name):
@@ -166,7 +168,7 @@ def _identifies_trials(name: str, values: Sequence[Value], trials: int) -> bool:
     return len(texts) > max(5, trials / 2) and len(set(texts)) > 0.9 * len(texts)
 
 
-def _unify_types(parsed: list[dict[str, Value]], name: str) -> None:
+def _unify_types(parsed: list[dict[str, HyperparameterValue]], name: str) -> None:
     """Convert all values of `name` to one type: int and float to float, numbers and words to words."""
     kinds = {type(p[name]) for p in parsed if name in p}
     if len(kinds) == 1:
@@ -177,12 +179,12 @@ def _unify_types(parsed: list[dict[str, Value]], name: str) -> None:
             params[name] = target(params[name])
 
 
-def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
+def infer_parameter(name: str, values: Sequence[HyperparameterValue]) -> Parameter:
     """Infer the domain of a parameter from the trials' values, shape (n,). A parameter with the same value in all trials is
     fixed."""
     distinct = sorted(set(values), key=lambda v: (str(type(v)), v))
     if len(distinct) == 1:
-        return Parameter(role="fixed", value=distinct[0], why=SAME)
+        return Parameter(role="fixed", value=distinct[0], why=SAME_IN_ALL_TRIALS)
     if isinstance(distinct[0], bool):
         return Parameter(role="scientific", type="bool", why="inferred: both values were used")
     if isinstance(distinct[0], str):
@@ -201,7 +203,7 @@ def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
     )
 
 
-def infer_scale(values: FloatArray, name: str = "") -> Scale:
+def infer_scale(values: FloatArray, name: str = "") -> AxisScale:
     """Return the scale (linear or log) on which the different values, shape (n,), are more evenly spaced.
 
     The scale is linear unless all values are positive and the ratio of the largest to the smallest is at least 4. Learning
@@ -217,17 +219,17 @@ def infer_scale(values: FloatArray, name: str = "") -> Scale:
         return "log"
     if len(ordered) < 3:
         return "log" if ordered[-1] / ordered[0] >= 10 else "linear"
-    return "log" if _unevenness(np.log(ordered)) < _unevenness(ordered) else "linear"
+    return "log" if _gap_unevenness(np.log(ordered)) < _gap_unevenness(ordered) else "linear"
 
 
-def _unevenness(ordered: FloatArray) -> float:
+def _gap_unevenness(ordered: FloatArray) -> float:
     """Return the Kolmogorov-Smirnov distance between the distribution of the values and a uniform distribution over their
     range."""
     position = (ordered - ordered[0]) / (ordered[-1] - ordered[0])
     return float(np.abs(position - np.linspace(0, 1, len(position))).max())
 
 
-def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Parameter]:
+def infer_parameters(params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, Parameter]:
     """Return a parameter for every hyperparameter that at least one trial has, in alphabetical order."""
     names = sorted({name for trial in params for name in trial})
     parameters = {name: infer_parameter(name, [trial[name] for trial in params if name in trial]) for name in names}
@@ -240,8 +242,8 @@ def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Paramet
 
 
 def _existence_condition(
-    name: str, switches: Sequence[str], params: Sequence[Mapping[str, Value]]
-) -> dict[str, Value] | None:
+    name: str, switches: Sequence[str], params: Sequence[Mapping[str, HyperparameterValue]]
+) -> dict[str, HyperparameterValue] | None:
     """Return {switch: value} if exactly the trials in which the parameter `switch` has this value have the parameter `name`,
     with at least two trials that have it and two that do not.
 
@@ -251,7 +253,7 @@ def _existence_condition(
     having = {i for i, trial in enumerate(params) if name in trial}
     if len(having) == len(params):
         return None
-    found: list[tuple[int, str, Value]] = []
+    found: list[tuple[int, str, HyperparameterValue]] = []
     for switch in switches:
         known = {i: trial[switch] for i, trial in enumerate(params) if switch in trial}
         values = {known.get(i) for i in having}
@@ -267,17 +269,19 @@ def _existence_condition(
     return {switch: value}
 
 
-def find_duplicates(params: Sequence[Mapping[str, Value]], preferred_names: Collection[str]) -> dict[str, str]:
+def find_duplicate_parameters(
+    params: Sequence[Mapping[str, HyperparameterValue]], preferred_names: Collection[str]
+) -> dict[str, str]:
     """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial.
 
     Some tools log a user's hyperparameter again under the tool's own name, for example `lr` and `learning_rate`. The original
     is the duplicate whose name is in `preferred_names`; if there is none, it is the duplicate with the shortest name.
     """
-    columns: dict[tuple[Value | None, ...], list[str]] = {}
+    columns: dict[tuple[HyperparameterValue | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
         column = tuple(trial.get(name) for trial in params)
         used = {v for v in column if v is not None}
-        if len(used) >= _MIN_TWIN_VALUES and not any(isinstance(v, (str, bool)) for v in used):
+        if len(used) >= _MIN_DUPLICATE_VALUES and not any(isinstance(v, (str, bool)) for v in used):
             columns.setdefault(column, []).append(name)
     found: dict[str, str] = {}
     for names in columns.values():

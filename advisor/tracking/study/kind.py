@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.contract import metric_direction
-from advisor.model.message import listed, say
-from advisor.model.reading import Decision, Kind, Reading
+from advisor.model.message import list_message, say
+from advisor.model.reading import Decision, Reading, WorkloadKind
 from advisor.model.space import IntArray
 from advisor.tracking.runs import Experiment
 
@@ -33,9 +33,9 @@ _POLICY_RETURN_SIGNS = ", ".join(
 )
 """Signs in the names of metrics that measure the quality of a policy. Rewards of answers that the policy did not generate do
 not measure its quality."""
-_MIN_LOGGED_FRACTION = 0.5
+_MIN_LOGGING_TRIALS_FRACTION = 0.5
 """Minimum fraction of the trials that must have logged a name for the name to count as a sign."""
-_MAX_SIGNS = 3
+_MAX_LISTED_SIGNS = 3
 """Maximum number of matching names that a decision lists."""
 
 
@@ -52,11 +52,11 @@ class _SignGroup(NamedTuple):
 
 
 class _KindSignature(NamedTuple):
-    kind: Kind
-    groups: tuple[_SignGroup, ...]
-    required: int
+    kind: WorkloadKind
+    sign_groups: tuple[_SignGroup, ...]
+    min_matching_groups: int
     """Minimum number of groups from which the trials must show a sign."""
-    meaning: str
+    consequence: str
     """End of the sentence "The runs seem to ...", which states the consequence for the rules; empty if all rules apply as
     usual."""
 
@@ -144,38 +144,40 @@ _KIND_SIGNATURES = (
 
 
 @dataclass(frozen=True, slots=True)
-class KindChoice:
+class WorkloadKindChoice:
     """The kind of workload of a study."""
 
-    kind: Kind
+    kind: WorkloadKind
     decisions: tuple[Decision, ...] = ()
 
 
-def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading: Reading) -> KindChoice:
+def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading: Reading) -> WorkloadKindChoice:
     """Return the kind of workload of these runs, stated by the user or inferred. If some rules do not apply to this kind, a
     decision says so."""
     if reading.kind is not None:
-        return KindChoice(reading.kind)
+        return WorkloadKindChoice(reading.kind)
     traces = _logged_names(experiment, runs, objective)
     by_library = _library_without_networks(experiment, runs)
     for signature in _KIND_SIGNATURES:
-        found = [sign for group in signature.groups if (sign := _first_sign(group, traces))]
+        found = [sign for group in signature.sign_groups if (sign := _first_matching_name(group, traces))]
         if signature.kind == "no-network" and by_library:
             found = [f"tag {_AUTOLOGGING_TAG} {by_library}"]
         elif signature.kind == "reinforcement-learning" and _matches_sign(objective, _POLICY_RETURN_SIGNS):
             found = [f"objective {objective}"]
-        elif len(found) < signature.required or (signature.kind == "no-network" and traces.network):
+        elif len(found) < signature.min_matching_groups or (signature.kind == "no-network" and traces.has_network):
             continue
-        return KindChoice(signature.kind, _decisions(signature, found))
-    held_out = any(metric_direction.split_of(m) in ("valid", "test") for m in traces.metrics)
-    return KindChoice("supervised" if held_out else "unknown")
+        return WorkloadKindChoice(signature.kind, _decisions(signature, found))
+    held_out = any(metric_direction.split_of_metric(m) in ("valid", "test") for m in traces.metrics)
+    return WorkloadKindChoice("supervised" if held_out else "unknown")
 
 
 def _decisions(signature: _KindSignature, found: Sequence[str]) -> tuple[Decision, ...]:
-    if not signature.meaning:
+    if not signature.consequence:
         return ()
     text = say(
-        "The runs seem to {meaning}. Evidence: {signs}.", meaning=signature.meaning, signs=listed(found, _MAX_SIGNS)
+        "The runs seem to {meaning}. Evidence: {signs}.",
+        meaning=signature.consequence,
+        signs=list_message(found, _MAX_LISTED_SIGNS),
     )
     return (Decision(topic="kind", text=str(text), overrule="--kind supervised"),)
 
@@ -191,15 +193,17 @@ class _LoggedNames:
     """Value of each parameter that has the same text in most runs, and the experiment's name."""
 
     @property
-    def network(self) -> bool:
+    def has_network(self) -> bool:
         """Whether the name of a metric (a gradient norm or an epoch) shows that a neural network is trained."""
-        return any({"grad", "gradient", "epoch", "epochs"} & set(metric_direction.words(m)) for m in self.metrics)
+        return any(
+            {"grad", "gradient", "epoch", "epochs"} & set(metric_direction.words_of_metric(m)) for m in self.metrics
+        )
 
 
 def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _LoggedNames:
     """Return the names that at least half of the runs with the objective logged."""
     chosen = np.intersect1d(experiment.points[objective].runs, runs)
-    least = _MIN_LOGGED_FRACTION * max(len(chosen), 1)
+    least = _MIN_LOGGING_TRIALS_FRACTION * max(len(chosen), 1)
     metrics = [m for m, p in experiment.points.items() if len(np.intersect1d(p.runs, chosen)) >= least]
     logged: defaultdict[str, list[str]] = defaultdict(list)
     for index in chosen.tolist():
@@ -218,10 +222,10 @@ def _library_without_networks(experiment: Experiment, runs: IntArray) -> str:
     empty text."""
     tags = [experiment.runs[index].tags.get(_AUTOLOGGING_TAG, "") for index in runs.tolist()]
     found = [tag for tag in tags if tag in _LIBRARIES_WITHOUT_NETWORKS]
-    return found[0] if found and len(found) >= _MIN_LOGGED_FRACTION * len(tags) else ""
+    return found[0] if found and len(found) >= _MIN_LOGGING_TRIALS_FRACTION * len(tags) else ""
 
 
-def _first_sign(group: _SignGroup, traces: _LoggedNames) -> str | None:
+def _first_matching_name(group: _SignGroup, traces: _LoggedNames) -> str | None:
     """Return the first name or value that matches a sign of the group; None if none matches."""
     for metric in traces.metrics:
         if _matches_sign(metric, group.metrics):
@@ -237,7 +241,7 @@ def _first_sign(group: _SignGroup, traces: _LoggedNames) -> str | None:
 
 def _matches_sign(text: str, signs: str) -> bool:
     """Return whether the words of the text contain all words that one of the signs requires and none that it excludes."""
-    words = set(metric_direction.words(text)) | {text.lower()}
+    words = set(metric_direction.words_of_metric(text)) | {text.lower()}
     return any(wanted <= words and not unwanted & words for wanted, unwanted in _parse_signs(signs))
 
 

@@ -20,7 +20,7 @@ from advisor.model.study import CurveBlock
 from advisor.tracking.runs import Run
 from advisor.tracking.study.metric_names import is_window_or_system_metric
 
-_PROGRAM_ERROR = re.compile(
+_PROGRAM_ERROR_PATTERN = re.compile(
     r"\b(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|NameError|FileNotFoundError|NotADirectoryError|PermissionError"
     r"|ConnectionError)\b|unrecognized arguments|arguments are required|no such option|can't open file|command not found"
     r"|exit status 12[67]\b",
@@ -45,7 +45,11 @@ def find_launch_failures(
     for trial in crashed:
         command, error = commands[trial], errors.get(trial, "")
         bad_command = bool(good) and command is not None and command not in good
-        if silent[trial] and not error.startswith("out of memory") and (bad_command or _PROGRAM_ERROR.search(error)):
+        if (
+            silent[trial]
+            and not error.startswith("out of memory")
+            and (bad_command or _PROGRAM_ERROR_PATTERN.search(error))
+        ):
             failures.append(trial)
     return failures
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from advisor.model.parameter_kinds import is_batch_size
 from advisor.model.reading import Decision
-from advisor.model.space import Value, as_number
+from advisor.model.space import HyperparameterValue, as_number
 from advisor.model.study import CurveBlock
 from advisor.model.words import clean, setting
 from advisor.tracking.study.launch_failures import has_training_metrics
@@ -18,7 +18,7 @@ _TEST_LEVEL = 0.01
 
 def find_memory_failures(
     blocks: Mapping[str, CurveBlock],
-    params: Sequence[Mapping[str, Value]],
+    params: Sequence[Mapping[str, HyperparameterValue]],
     crashed: Iterable[int],
     started: Sequence[float | None],
 ) -> tuple[dict[int, str], list[Decision]]:
@@ -36,22 +36,22 @@ def find_memory_failures(
         if not lacking or not fine or 1 / math.comb(len(lacking) + len(fine), len(lacking)) > _TEST_LEVEL:
             continue
         limit = min(sizes[i] for i in lacking)
-        if not _has_later_training(fine, lacking, started):
+        if not _has_trained_later(fine, lacking, started):
             continue
         if max(sizes[i] for i in fine) < limit:
             where = f"{clean(name)} of {setting(limit)} or more"
             text = f"out of memory, probably: no trial with {where} logged anything"
-            return dict.fromkeys(lacking, text), [_memory_decision(len(lacking), len(params), where)]
+            return dict.fromkeys(lacking, text), [_out_of_memory_decision(len(lacking), len(params), where)]
     return {}, []
 
 
-def _has_later_training(trained: Sequence[int], out_of_memory: Sequence[int], started: Sequence[float | None]) -> bool:
+def _has_trained_later(trained: Sequence[int], out_of_memory: Sequence[int], started: Sequence[float | None]) -> bool:
     """Return whether at least one trial that started after the first failed trial was able to train."""
     failures = [start for i in out_of_memory if (start := started[i]) is not None]
     return any(failures and (start := started[i]) is not None and start > min(failures) for i in trained)
 
 
-def _memory_decision(out_of_memory: int, trials: int, where: str) -> Decision:
+def _out_of_memory_decision(out_of_memory: int, trials: int, where: str) -> Decision:
     text = (
         f"{out_of_memory} of {trials} trials probably ran out of memory: they failed before they logged anything, and only with "
         f"{where}."

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from advisor import contract
-from advisor.contract.metric_direction import direction_of, quantity, split_of, words
+from advisor.contract.metric_direction import direction_of_metric, quantity_words, split_of_metric, words_of_metric
 from advisor.model.study import Signal
 from advisor.tracking.study.policy_names import find_policy_metrics, is_policy_diagnostic
 
@@ -37,16 +37,16 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
     alphabetical order. If there are no validation or test metrics, return the only quality metric without a split in its name,
     or else the only loss without a split; None if there is none or more than one.
     """
-    directed = [m for m in counts if direction_of(m) and may_measure_quality(m)]
-    candidates = [m for m in directed if split_of(m) in ("valid", "test")]
+    directed = [m for m in counts if direction_of_metric(m) and may_measure_quality(m)]
+    candidates = [m for m in directed if split_of_metric(m) in ("valid", "test")]
     if not candidates:
-        return _only_metric([m for m in directed if split_of(m) is None])
+        return _only_metric([m for m in directed if split_of_metric(m) is None])
     return min(
         candidates,
         key=lambda m: (
-            split_of(m) == "test",
+            split_of_metric(m) == "test",
             _objective_rank(m),
-            bool(_DERIVED_METRIC_WORDS & set(words(m))),
+            bool(_DERIVED_METRIC_WORDS & set(words_of_metric(m))),
             -counts[m],
             m,
         ),
@@ -59,7 +59,7 @@ def _objective_rank(name: str) -> int:
     """
     if describes_model(name):
         return 2
-    return 1 if "loss" in quantity(name) else 0
+    return 1 if "loss" in quantity_words(name) else 0
 
 
 def describes_model(name: str) -> bool:
@@ -70,18 +70,20 @@ def describes_model(name: str) -> bool:
     most likely token and is computed with the correct text as context. Neither metric competes with a loss or a reward to be
     the objective.
     """
-    parts = quantity(name)
+    parts = quantity_words(name)
     return parts == ("entropy",) or {"token", "accuracy"} <= set(parts)
 
 
 def _only_metric(metrics: list[str]) -> str | None:
-    preferred = [m for m in metrics if not {"loss", "entropy"} & set(quantity(m))] or metrics
+    preferred = [m for m in metrics if not {"loss", "entropy"} & set(quantity_words(m))] or metrics
     return preferred[0] if len(preferred) == 1 else None
 
 
 def may_measure_quality(name: str) -> bool:
     """Return whether the metric may measure the quality of a trial, and not the trial's speed or a setting."""
-    if is_window_or_system_metric(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
+    if is_window_or_system_metric(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(
+        words_of_metric(name)
+    ):
         return False
     return not is_policy_diagnostic(name) and not any(test(name) for _, _, test in _OTHER_SIGNALS)
 
@@ -98,26 +100,34 @@ def find_signal_metrics(
     names = sorted(m for m in metrics if not is_window_or_system_metric(m))
     signals: dict[Signal, str] = {}
     _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)
-    twins = [m for m in names if split_of(m) == "train" and quantity(m) == quantity(objective) and m != objective]
+    twins = [
+        m
+        for m in names
+        if split_of_metric(m) == "train" and quantity_words(m) == quantity_words(objective) and m != objective
+    ]
     twins = [m for m in twins if m not in summaries]
     # A loss of the same quantity is comparable if it has at most twice as many points as the objective; a noisy loss of single
     # batches is not.
     twins = [m for m in twins if points[m] <= 2 * points.get(objective, 0)]
-    if split_of(objective) != "train" and twins:
+    if split_of_metric(objective) != "train" and twins:
         signals["train_objective"] = min(twins, key=lambda m: (points[m], m))
     for signal, ours, test in _OTHER_SIGNALS:
         # The speed of an evaluation is not the speed of training.
-        matches = [ours] if ours in names else [m for m in names if test(m) and split_of(m) not in ("valid", "test")]
+        matches = (
+            [ours] if ours in names else [m for m in names if test(m) and split_of_metric(m) not in ("valid", "test")]
+        )
         if matches:
-            signals[signal] = min(matches, key=lambda m: (m in summaries, len(words(m)), m))
+            signals[signal] = min(matches, key=lambda m: (m in summaries, len(words_of_metric(m)), m))
     return signals | find_policy_metrics(m for m in names if m not in summaries)
 
 
 def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, points: Mapping[str, int]) -> None:
-    losses = [m for m in names if quantity(m)[-1:] == ("loss",) and len(quantity(m)) <= 2 and m != objective]
-    losses = [m for m in losses if not _ADVERSARIAL_LOSS_WORDS & set(words(m))]
-    exact = [m for m in losses if quantity(m) == ("loss",)] or losses
-    train = [m for m in exact if split_of(m) == "train" or (split_of(m) is None and m == "loss")]
+    losses = [
+        m for m in names if quantity_words(m)[-1:] == ("loss",) and len(quantity_words(m)) <= 2 and m != objective
+    ]
+    losses = [m for m in losses if not _ADVERSARIAL_LOSS_WORDS & set(words_of_metric(m))]
+    exact = [m for m in losses if quantity_words(m) == ("loss",)] or losses
+    train = [m for m in exact if split_of_metric(m) == "train" or (split_of_metric(m) is None and m == "loss")]
     if train:
         ours = points.get(contract.TRAIN_LOSS, 0)
         of_batches = max(
@@ -131,27 +141,29 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
             ),
         )
         signals["train_loss"] = of_batches
-        evaluated = [m for m in losses if split_of(m) == "train" and m != of_batches and not _is_batch_loss(m)]
+        evaluated = [m for m in losses if split_of_metric(m) == "train" and m != of_batches and not _is_batch_loss(m)]
         if not evaluated and not _is_batch_loss(of_batches) and points[of_batches] <= 2 * points.get(objective, 0):
             evaluated = [of_batches]
         if evaluated:
             signals["train_eval_loss"] = min(evaluated, key=lambda m: (points[m], m))
-    if quantity(objective)[-1:] == ("loss",):
+    if quantity_words(objective)[-1:] == ("loss",):
         signals["valid_loss"] = objective
         return
-    side = split_of(objective) or "valid"
-    held_out = [m for m in losses if split_of(m) == side] or [m for m in losses if split_of(m) in ("valid", "test")]
+    side = split_of_metric(objective) or "valid"
+    held_out = [m for m in losses if split_of_metric(m) == side] or [
+        m for m in losses if split_of_metric(m) in ("valid", "test")
+    ]
     if held_out:
-        signals["valid_loss"] = min(held_out, key=lambda m: (len(words(m)), m))
+        signals["valid_loss"] = min(held_out, key=lambda m: (len(words_of_metric(m)), m))
 
 
 def _is_batch_loss(name: str) -> bool:
     """Return whether the name says that the loss is computed on single training batches, as in `train_batch/loss`."""
-    return bool({"batch", "minibatch", "step"} & set(words(name)))
+    return bool({"batch", "minibatch", "step"} & set(words_of_metric(name)))
 
 
 def _is_grad_norm(name: str) -> bool:
-    parts = set(words(name))
+    parts = set(words_of_metric(name))
     return (
         bool(parts & {"grad", "gradient", "grads", "gnorm"})
         and bool(parts & {"norm", "gnorm", "l2"})
@@ -160,34 +172,34 @@ def _is_grad_norm(name: str) -> bool:
 
 
 def _is_learning_rate(name: str) -> bool:
-    parts = words(name)
+    parts = words_of_metric(name)
     return "lr" in parts or ("learning" in parts and "rate" in parts)
 
 
 def _is_step_time(name: str) -> bool:
-    parts = set(words(name))
+    parts = set(words_of_metric(name))
     return {"step", "time"} <= parts and not parts & {"ms", "total", "avg"}
 
 
 def _is_data_wait(name: str) -> bool:
-    parts = set(words(name))
+    parts = set(words_of_metric(name))
     return "data" in parts and bool(parts & {"wait", "time"})
 
 
 def _is_throughput(name: str) -> bool:
-    parts = set(words(name))
+    parts = set(words_of_metric(name))
     return bool(parts & {"examples", "samples", "images"}) and bool(parts & {"s", "sec", "second"})
 
 
 def _is_loss_scale(name: str) -> bool:
-    parts = set(words(name))
+    parts = set(words_of_metric(name))
     return {"loss", "scale"} <= parts and len(parts) <= 4
 
 
 def _is_attention_logit(name: str) -> bool:
     """Return whether the metric is the largest attention logit of the whole model. If the name contains a number, the metric
     belongs to a single layer or head."""
-    parts = set(words(name))
+    parts = set(words_of_metric(name))
     return (
         bool(parts & {"attention", "attn", "qk"})
         and bool(parts & {"logit", "logits"})

@@ -15,7 +15,7 @@ from advisor.tracking.runs import Experiment
 from advisor.tracking.study import declared, from_params, metric_names
 from advisor.tracking.study_tags import latest_spec
 
-_MAX_NAMES = 12
+_MAX_LISTED_METRICS = 12
 """Maximum number of metrics that a message lists."""
 
 
@@ -57,7 +57,7 @@ def choose_objective(
     _require_logged(experiment, metric)
     if contract.TAG_DIRECTION in experiment.tags:
         stated = stated or _tagged_direction(experiment, metric)
-    warnings = [*_warnings(metric)]
+    warnings = [*_test_metric_warnings(metric)]
     if stated is not None:
         direction = stated
         warnings += _direction_warnings(metric, stated, followed=True)
@@ -73,7 +73,7 @@ def _require_logged(experiment: Experiment, metric: str) -> None:
     """Raise an error if no run logged the metric; the error says whether runs may still log it."""
     if metric not in experiment.points:
         running = any(run.status in ("RUNNING", "SCHEDULED") for run in experiment.runs)
-        text = f"no run logged the objective {metric!r}; metrics that were logged: {_metrics(experiment)}"
+        text = f"no run logged the objective {metric!r}; metrics that were logged: {_list_metrics(experiment)}"
         raise NothingToJudge(f"{text}; come back later") if running else AdvisorError(text)
 
 
@@ -96,7 +96,7 @@ def _choose_direction(
     """
     if logged_direction is not None and not metric_direction.contradicts_direction(metric, logged_direction):
         return logged_direction, {}, ()
-    by_name = metric_direction.direction_of(metric)
+    by_name = metric_direction.direction_of_metric(metric)
     if by_name is None:
         raise AdvisorError(
             f"cannot tell whether {metric!r} is better low or high; pass --direction minimize or maximize"
@@ -130,10 +130,10 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
         return metric, None, "inferred from the tags of the tuner"
     if metric is None:
         raise AdvisorError(
-            f"cannot tell which metric is the objective; pass --objective, one of: {_metrics(experiment)}"
+            f"cannot tell which metric is the objective; pass --objective, one of: {_list_metrics(experiment)}"
         )
     reason = "inferred from the names of the metrics"
-    if metric_direction.split_of(metric) is None:
+    if metric_direction.split_of_metric(metric) is None:
         reason += "; no name shows that a metric is computed on validation data"
     return metric, None, reason
 
@@ -146,7 +146,7 @@ def _tuner_objective(experiment: Experiment) -> str | None:
         return None
     if "value" in names:
         return "value"
-    names = [m for m in names if metric_direction.split_of(m) == "valid"] or names
+    names = [m for m in names if metric_direction.split_of_metric(m) == "valid"] or names
     return names[0] if len(names) == 1 else None
 
 
@@ -168,14 +168,14 @@ def _most_common_tag(experiment: Experiment, tag: str) -> str | None:
     return max(sorted(set(values)), key=values.count) if values else None
 
 
-def _metrics(experiment: Experiment) -> str:
+def _list_metrics(experiment: Experiment) -> str:
     names = sorted(m for m in experiment.points if not metric_names.is_window_or_system_metric(m))
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(names[:_MAX_NAMES]) + more if names else "none"
+    more = f" and {len(names) - _MAX_LISTED_METRICS} more" if len(names) > _MAX_LISTED_METRICS else ""
+    return ", ".join(names[:_MAX_LISTED_METRICS]) + more if names else "none"
 
 
-def _warnings(metric: str) -> tuple[str, ...]:
-    if metric_direction.split_of(metric) != "test":
+def _test_metric_warnings(metric: str) -> tuple[str, ...]:
+    if metric_direction.split_of_metric(metric) != "test":
         return ()
     return (
         f"By its name, {metric} is computed on test data: choose trials by a validation metric, and use the test data only once.",

@@ -13,17 +13,17 @@ from advisor.contract import metric_direction
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, CurveBlock
 
-_MIN_EXAMPLES = 5
+_MIN_DIFFERING_EXAMPLES = 5
 """Minimum difference between two accuracies in validation examples. A smaller difference does not show a plateau, or that a
 trial gained and lost accuracy. If two equally good models disagree on five examples, the probability that a given one of them
 is right on all five is 1/32 (sign test).
 """
-_MIN_GAP = 1e-5
+_MIN_ACCURACY_DIFFERENCE = 1e-5
 """Minimum relative difference between two accuracies; smaller differences are rounding errors of 32-bit floats."""
-_MAX_GAP_REMAINDER = 0.1
+_MAX_ACCURACY_ROUNDING = 0.1
 """Maximum distance, in examples, of a logged accuracy from the nearest whole number of correct examples, because logged
 accuracies are rounded."""
-_MAX_GUESSED_DIFFERENCE = 0.5
+_MAX_DETECTABLE_DIFFERENCE = 0.5
 """Maximum detectable difference between two accuracies, as a share of the range of all accuracies, if the number of validation
 examples is unknown. Our choice."""
 
@@ -35,15 +35,15 @@ class ObjectiveCosts:
     metric: str
     curves: Sequence[Curve]
     """Cost curve of each trial, shape (trials,). The costs may be NaN or infinite."""
-    sign: int
+    cost_sign: int
     """1 if the objective is minimised, -1 if it is maximised."""
 
-    def text(self, cost: float) -> str:
+    def objective_text(self, cost: float) -> str:
         """Convert a cost to a value of the objective, and return the value as text."""
-        return f"{self.sign * cost + 0.0:.3g}"
+        return f"{self.cost_sign * cost + 0.0:.3g}"
 
     @cached_property
-    def range(self) -> float:
+    def cost_range(self) -> float:
         """Range of the finite costs of all trials; NaN if no cost is finite."""
         finite = [
             v for c in self.curves for v in (c.finite.values.min(initial=np.inf), c.finite.values.max(initial=-np.inf))
@@ -52,7 +52,9 @@ class ObjectiveCosts:
         return max(known) - min(known) if known else math.nan
 
 
-def read_costs(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bool, trials: int) -> ObjectiveCosts:
+def objective_costs_of(
+    blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bool, trials: int
+) -> ObjectiveCosts:
     """Return the objective of each trial as a cost."""
     curves = [blocks[objective].curve(i) for i in range(trials)]
     return ObjectiveCosts(objective, curves if minimize else [-c for c in curves], 1 if minimize else -1)
@@ -66,27 +68,27 @@ def min_difference(costs: ObjectiveCosts, examples: float) -> float:
     all accuracies are multiples of it. A few accuracies can be multiples by chance, so the result is limited to a share of the
     range.
     """
-    if math.isfinite(examples) or "accuracy" not in metric_direction.quantity(costs.metric):
+    if math.isfinite(examples) or "accuracy" not in metric_direction.quantity_words(costs.metric):
         return known_difference(costs, examples)
     values = np.unique(np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)]))
     gaps = np.diff(values)
-    gaps = gaps[gaps > _MIN_GAP * np.abs(values).max(initial=0.0)]
+    gaps = gaps[gaps > _MIN_ACCURACY_DIFFERENCE * np.abs(values).max(initial=0.0)]
     if not len(gaps):
         return 0.0
     multiples = values * round(_full_accuracy(values) / gaps.min()) / _full_accuracy(values)
-    if np.abs(multiples - np.round(multiples)).max() > _MAX_GAP_REMAINDER:
+    if np.abs(multiples - np.round(multiples)).max() > _MAX_ACCURACY_ROUNDING:
         return 0.0
-    return min(_MIN_EXAMPLES * float(gaps.min()), _MAX_GUESSED_DIFFERENCE * costs.range)
+    return min(_MIN_DIFFERING_EXAMPLES * float(gaps.min()), _MAX_DETECTABLE_DIFFERENCE * costs.cost_range)
 
 
 def known_difference(costs: ObjectiveCosts, examples: float) -> float:
     """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for other
     objectives, or if the number is unknown.
     """
-    if "accuracy" not in metric_direction.quantity(costs.metric):
+    if "accuracy" not in metric_direction.quantity_words(costs.metric):
         return 0.0
     values = np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)])
-    return _MIN_EXAMPLES / examples * _full_accuracy(values)
+    return _MIN_DIFFERING_EXAMPLES / examples * _full_accuracy(values)
 
 
 def _full_accuracy(accuracies: FloatArray) -> float:

@@ -15,15 +15,15 @@ from advisor.tracking.study.objective_costs import ObjectiveCosts
 
 MIN_PLATEAU_EVALUATIONS = 3
 """Minimum number of evaluations on a plateau to recognise the plateau."""
-_FLAT = 0.02
+_MAX_PLATEAU_RANGE = 0.02
 """Maximum range of the values on a plateau, as a fraction of the plateau's distance from the best result. Our choice."""
-MIN_LEARNING_GAIN = 0.05
+MIN_LEARNED_IMPROVEMENT = 0.05
 """Minimum improvement over the first evaluation that counts as learning, as a fraction of the distance to the best result. Our
 choice."""
 _MAX_PLATEAU_TRIALS_FRACTION = 0.5
 """Maximum fraction of a study's trials that may stay on a plateau for these trials to count as failed. A larger fraction means
 that the whole study has a fault."""
-_MAX_CLASSES = 1000
+_MAX_CLASS_COUNT = 1000
 _MAX_CHANCE_LEVEL_DISTANCE = 0.05
 """Maximum distance of a plateau from the score of guessing among k classes, as a fraction of the difference between guessing
 among k and among k + 1 classes."""
@@ -41,7 +41,7 @@ def find_trials_on_plateaus(
     if not results:
         return {}
     best = min(results)
-    levels = {t: level for t in trials if math.isfinite(level := _flat_level(costs.curves[t].finite.values, best))}
+    levels = {t: level for t in trials if math.isfinite(level := _plateau_level(costs.curves[t].finite.values, best))}
     known = _chance_levels(costs) if chance is None else np.array([chance])
     found: dict[int, str] = {}
     stays: dict[float, int] = {}
@@ -52,7 +52,9 @@ def find_trials_on_plateaus(
         shared = [t for t, other in levels.items() if t != trial and abs(other - level) <= 1e-3 * distance]
         exact = np.ptp(_values_in_last_half(costs.curves[trial].finite.values)) <= 1e-9 * abs(level)
         guess = (
-            _is_chance_level(level, known) if chance is None else abs(level - chance) <= MIN_LEARNING_GAIN * distance
+            _is_chance_level(level, known)
+            if chance is None
+            else abs(level - chance) <= MIN_LEARNED_IMPROVEMENT * distance
         )
         if not (shared or exact or guess):
             continue
@@ -60,12 +62,12 @@ def find_trials_on_plateaus(
         key = round(level / distance, 3)
         if key not in stays:
             stays[key] = longest_temporary_plateau(
-                _curves_below(costs, level - MIN_LEARNING_GAIN * distance), level, _FLAT * distance
+                _curves_below(costs, level - MIN_LEARNED_IMPROVEMENT * distance), level, _MAX_PLATEAU_RANGE * distance
             )
         if 2 * stays[key] >= len(costs.curves[trial].finite):
             continue
         like = " like other trials" if shared else ""
-        found[trial] = f"{costs.metric} stays at {costs.text(level)} from the start{like}"
+        found[trial] = f"{costs.metric} stays at {costs.objective_text(level)} from the start{like}"
     if len(found) > _MAX_PLATEAU_TRIALS_FRACTION * len(trials):
         return {}
     return {**found, **_find_trials_no_better_than_plateau(costs, trials, results, found, levels)}
@@ -85,7 +87,7 @@ def _find_trials_no_better_than_plateau(
     plateaus.
     """
     best, more = min(results), dict[int, str]()
-    limit = min((levels[t] - MIN_LEARNING_GAIN * (levels[t] - best) for t in plateau_trials), default=math.inf)
+    limit = min((levels[t] - MIN_LEARNED_IMPROVEMENT * (levels[t] - best) for t in plateau_trials), default=math.inf)
     steps = max((costs.curves[t].finite.steps[-1] for t in plateau_trials), default=0)
     for trial, result in zip(trials, results, strict=True):
         curve = costs.curves[trial].finite
@@ -115,7 +117,7 @@ def longest_temporary_plateau(curves: Sequence[Curve], level: float, error: floa
 def _has_curve_fallen(values: FloatArray, distance: float) -> bool:
     """Return whether the later half of the curve is clearly below its first quarter, so that the trial has learned something."""
     start = float(np.median(values[: max(len(values) // 4, 1)]))
-    return start - float(np.median(_values_in_last_half(values))) > MIN_LEARNING_GAIN * distance
+    return start - float(np.median(_values_in_last_half(values))) > MIN_LEARNED_IMPROVEMENT * distance
 
 
 def _curves_below(costs: ObjectiveCosts, max_cost: float) -> list[Curve]:
@@ -125,15 +127,15 @@ def _curves_below(costs: ObjectiveCosts, max_cost: float) -> list[Curve]:
     return [c for c in known if float(np.median(_values_in_last_half(c.finite.values))) < max_cost]
 
 
-def _flat_level(values: FloatArray, best: float) -> float:
+def _plateau_level(values: FloatArray, best: float) -> float:
     """Return the level of a curve whose range is small relative to its distance from the best result `best`; NaN for other
     curves."""
     half = _values_in_last_half(values)
     level = float(np.median(half))
     distance = level - best
-    if len(half) < MIN_PLATEAU_EVALUATIONS or distance <= 0 or np.ptp(half) > _FLAT * distance:
+    if len(half) < MIN_PLATEAU_EVALUATIONS or distance <= 0 or np.ptp(half) > _MAX_PLATEAU_RANGE * distance:
         return math.nan
-    return level if values[0] - values.min() <= MIN_LEARNING_GAIN * distance else math.nan
+    return level if values[0] - values.min() <= MIN_LEARNED_IMPROVEMENT * distance else math.nan
 
 
 def _values_in_last_half(values: FloatArray) -> FloatArray:
@@ -143,8 +145,8 @@ def _values_in_last_half(values: FloatArray) -> FloatArray:
 def _chance_levels(costs: ObjectiveCosts) -> FloatArray:
     """Return the costs of random guessing among 2, 3, ... classes, derived from the objective's name; empty if the name does
     not determine them."""
-    classes = np.arange(2, _MAX_CLASSES + 1)
-    quantity = metric_direction.quantity(costs.metric)
+    classes = np.arange(2, _MAX_CLASS_COUNT + 1)
+    quantity = metric_direction.quantity_words(costs.metric)
     if "loss" in quantity or "entropy" in quantity:
         return np.log(classes)
     if {"accuracy", "acc1", "top1"} & set(quantity):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from advisor.model.study import Signal
 
-_NAMES: Mapping[Signal, tuple[str, ...]] = {
+_METRIC_NAMES_BY_SIGNAL: Mapping[Signal, tuple[str, ...]] = {
     "policy_reward": ("reward", "critic/score/mean", "critic/rewards/mean", "objective/scores", "rollout/raw_reward"),
     "policy_reward_sd": ("reward_std",),
     "policy_entropy": ("entropy", "actor/entropy", "actor/entropy_loss", "objective/entropy"),
@@ -22,16 +22,19 @@ _NAMES: Mapping[Signal, tuple[str, ...]] = {
 """Metric names for each role in the rules, without the prefix of the training split; the first of these names that was logged
 is used."""
 _DIAGNOSTIC_METRIC_NAMES = frozenset(
-    name for signal, names in _NAMES.items() if signal not in ("policy_reward", "policy_entropy") for name in names
+    name
+    for signal, names in _METRIC_NAMES_BY_SIGNAL.items()
+    if signal not in ("policy_reward", "policy_entropy")
+    for name in names
 )
-_PREFERENCES: Mapping[str, Signal] = {
+_PREFERENCE_METRIC_SIGNALS: Mapping[str, Signal] = {
     "logps/chosen": "train_chosen_logp",
     "eval_logps/chosen": "valid_chosen_logp",
     "rewards/margins": "train_margin",
     "eval_rewards/margins": "valid_margin",
 }
 """Role in the rules of each metric that TRL logs in preference training, by the name without a prefix."""
-_REWARDS_OF_PREFERENCES = tuple(f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins"))
+_PREFERENCE_REWARD_METRICS = tuple(f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins"))
 """Names of TRL's metrics about the rewards that preference training assigns to answers. These rewards are functions of the
 model's own log probabilities. Except for the accuracies, they grow with beta."""
 
@@ -40,10 +43,11 @@ def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
     """Return a metric for each role in the rules that concerns a policy, such as the reward. Most names count only if a
     training reward was logged, because they have other meanings elsewhere."""
     # If a metric was logged with and without a prefix, the name with "train/", or with "eval_", is used.
-    by_name = {_plain(name): name for name in sorted(metrics)}
-    pairs = {signal: by_name[name] for name, signal in _PREFERENCES.items() if name in by_name}
+    by_name = {_normalize_metric_name(name): name for name in sorted(metrics)}
+    pairs = {signal: by_name[name] for name, signal in _PREFERENCE_METRIC_SIGNALS.items() if name in by_name}
     found = {
-        signal: next((by_name[name] for name in names if name in by_name), None) for signal, names in _NAMES.items()
+        signal: next((by_name[name] for name in names if name in by_name), None)
+        for signal, names in _METRIC_NAMES_BY_SIGNAL.items()
     }
     return pairs | ({s: m for s, m in found.items() if m is not None} if found["policy_reward"] is not None else {})
 
@@ -51,7 +55,7 @@ def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
 def is_policy_diagnostic(name: str) -> bool:
     """Return whether the metric describes the state of a policy, such as its entropy, and not its quality. The metric may be of
     training or of an evaluation."""
-    plain = _plain(name).removeprefix("eval_")
+    plain = _normalize_metric_name(name).removeprefix("eval_")
     # TRL logs the mean and the standard deviation of each reward function.
     return plain in _DIAGNOSTIC_METRIC_NAMES or (plain.startswith("rewards/") and plain.endswith("/std"))
 
@@ -59,10 +63,10 @@ def is_policy_diagnostic(name: str) -> bool:
 def is_reward_of_preferences(name: str) -> bool:
     """Return True if the metric is about the rewards that preference training assigns to answers. The metric may be of training
     or of an evaluation."""
-    return _plain(name).removeprefix("eval_") in _REWARDS_OF_PREFERENCES
+    return _normalize_metric_name(name).removeprefix("eval_") in _PREFERENCE_REWARD_METRICS
 
 
-def _plain(name: str) -> str:
+def _normalize_metric_name(name: str) -> str:
     """Return the name without the prefix of the training split, and with "eval_" instead of the prefix "eval/" that Weights &
     Biases gets for evaluations."""
     name = name.removeprefix("train/")

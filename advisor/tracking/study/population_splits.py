@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from advisor import contract
-from advisor.model.space import words_of
+from advisor.model.space import words_of_name
 from advisor.model.words import clean, listed, shorten
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import declared, inference
@@ -17,14 +17,14 @@ from advisor.tracking.study import declared, inference
 PARENT_RUN_TAG = "mlflow.parentRunId"
 _TEST_LEVEL = 0.01
 """Maximum p-value of each test, which is the probability that runs of one search look like separate populations by chance."""
-_MIN_DIGITS = 6
+_MIN_SAMPLED_NUMBER_DIGITS = 6
 """Minimum number of significant digits at which a number counts as drawn by a sampler; people type numbers with a smaller
 number of digits."""
-_TASK_NOUNS = frozenset("dataset datasets corpus task env environment benchmark problem".split())
-_TASK_TAG_NOUNS = frozenset("dataset datasets corpus task benchmark".split())
+_TASK_WORDS = frozenset("dataset datasets corpus task env environment benchmark problem".split())
+_TASK_TAG_WORDS = frozenset("dataset datasets corpus task benchmark".split())
 """Words with which the names of tags end if their value is a dataset or task. "environment" is omitted, because such a tag
 often names the place where a run was started."""
-_MODEL_NOUNS = frozenset("model arch architecture backbone network net encoder".split())
+_MODEL_WORDS = frozenset("model arch architecture backbone network net encoder".split())
 _NAME_SUFFIX_WORDS = frozenset("name id type".split())
 
 RunGroups = dict[str, list[int]]
@@ -42,23 +42,23 @@ def split(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     return None
 
 
-def _by_task(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
+def _split_by_task(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Separate runs on different datasets or tasks, because their objectives cannot be compared."""
-    for name in _grouping_names(experiment, chosen, _TASK_NOUNS):
-        return _by_value(experiment, chosen, name)
+    for name in _grouping_names(experiment, chosen, _TASK_WORDS):
+        return _group_by_value(experiment, chosen, name)
     return None
 
 
 def _split_by_model(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Separate runs of different models, unless the models were searched in one comparison: at the same time and in the same
     ranges."""
-    for name in _grouping_names(experiment, chosen, _MODEL_NOUNS):
-        groups = _by_value(experiment, chosen, name)
+    for name in _grouping_names(experiment, chosen, _MODEL_WORDS):
+        groups = _group_by_value(experiment, chosen, name)
         sizes = [len(g) for g in groups.values()]
         if (
             2 * len(sizes) <= sum(sizes)
             and not _is_partial_grid(experiment, groups, name)
-            and _are_separate(experiment, groups)
+            and _are_groups_separate(experiment, groups)
         ):
             return groups
     return None
@@ -71,7 +71,7 @@ def _split_by_sampler(experiment: Experiment, chosen: Sequence[int]) -> RunGroup
     tagged = [i for i in chosen if declared.has_tuner_tags(runs[i])]
     if not tagged:
         return None
-    return _split_in_two(
+    return _group_by_condition(
         chosen,
         "a tuner's trials",
         "without the tuner",
@@ -81,7 +81,7 @@ def _split_by_sampler(experiment: Experiment, chosen: Sequence[int]) -> RunGroup
 
 def _split_by_parent(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Separate the runs of a sweep, which have a parent run, from runs without a parent."""
-    return _split_in_two(
+    return _group_by_condition(
         chosen, "runs of a sweep", "without a parent run", lambda i: PARENT_RUN_TAG in experiment.runs[i].tags
     )
 
@@ -89,10 +89,12 @@ def _split_by_parent(experiment: Experiment, chosen: Sequence[int]) -> RunGroups
 def _split_by_digits(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
     """Separate runs with numbers that a sampler drew from runs with numbers that a person typed, if all runs of one kind come
     before all runs of the other kind."""
-    groups = _split_in_two(chosen, "drawn at random", "set by hand", lambda i: _has_sampled_numbers(experiment.runs[i]))
+    groups = _group_by_condition(
+        chosen, "drawn at random", "set by hand", lambda i: _has_sampled_numbers(experiment.runs[i])
+    )
     if groups is None or min(map(len, groups.values())) < 2:
         return None
-    return groups if _are_disjoint(_start_times_of_groups(experiment, groups), tests=1) else None
+    return groups if _are_ranges_disjoint(_start_times_of_groups(experiment, groups), tests=1) else None
 
 
 def _split_by_names(experiment: Experiment, chosen: Sequence[int]) -> RunGroups | None:
@@ -108,7 +110,7 @@ def _split_by_names(experiment: Experiment, chosen: Sequence[int]) -> RunGroups 
     parsed = inference.parse_params(raw)
     names = {i: frozenset(params) for i, params in zip(chosen, parsed, strict=True)}
     finished = {n for i, n in names.items() if n and experiment.runs[i].status == "FINISHED"}
-    parts = _parts(finished)
+    parts = _group_name_sets(finished)
     if len(parts) < 2 or _one_parameter_explains(
         [p for i, p in zip(chosen, parsed, strict=True) if names[i] in finished]
     ):
@@ -122,7 +124,7 @@ def _split_by_names(experiment: Experiment, chosen: Sequence[int]) -> RunGroups 
     return groups
 
 
-def _parts(sets: Iterable[frozenset[str]]) -> list[set[frozenset[str]]]:
+def _group_name_sets(sets: Iterable[frozenset[str]]) -> list[set[frozenset[str]]]:
     """Group the sets of names: two sets that have at least half of their names in common are in one group."""
     parts: list[set[frozenset[str]]] = []
     for names in sorted(sets, key=sorted):
@@ -137,7 +139,7 @@ def _name_overlap(names: frozenset[str], others: frozenset[str]) -> float:
 
 
 _SPLIT_FUNCTIONS: tuple[Callable[[Experiment, Sequence[int]], RunGroups | None], ...] = (
-    _by_task,
+    _split_by_task,
     _split_by_sampler,
     _split_by_parent,
     _split_by_names,
@@ -155,32 +157,32 @@ def _grouping_names(experiment: Experiment, chosen: Sequence[int], nouns: frozen
     params = {n for run in runs for n in run.params}
     tags = {n for run in runs for n in run.tags if not n.startswith((contract.TAG_PREFIX, "mlflow."))} - params
     for name in [*sorted(params), *sorted(tags)]:
-        words = [w for w in words_of(name) if w not in _NAME_SUFFIX_WORDS] or words_of(name)
-        known = nouns & _TASK_TAG_NOUNS if name in tags else nouns
-        marks = words[-1:] and (words[-1] in known or (nouns is _TASK_NOUNS and name in params and words == ["data"]))
-        values = {_text(run, name) for run in runs} if marks else set()
+        words = [w for w in words_of_name(name) if w not in _NAME_SUFFIX_WORDS] or words_of_name(name)
+        known = nouns & _TASK_TAG_WORDS if name in tags else nouns
+        marks = words[-1:] and (words[-1] in known or (nouns is _TASK_WORDS and name in params and words == ["data"]))
+        values = {_param_or_tag_text(run, name) for run in runs} if marks else set()
         if len(values) > 1 and all(v is None or re.search("[A-Za-z]", v) for v in values):
             found.append(name)
     return found
 
 
-def _text(run: Run, name: str) -> str | None:
+def _param_or_tag_text(run: Run, name: str) -> str | None:
     """Return the value of a parameter or tag; if it is a path, return only its last component."""
     value = run.params.get(name, run.tags.get(name))
     return None if value is None else os.path.basename(value.strip().rstrip("/")) or value
 
 
-def _by_value(experiment: Experiment, chosen: Sequence[int], name: str) -> RunGroups:
+def _group_by_value(experiment: Experiment, chosen: Sequence[int], name: str) -> RunGroups:
     groups: RunGroups = {}
     for i in chosen:
-        value = _text(experiment.runs[i], name)
+        value = _param_or_tag_text(experiment.runs[i], name)
         groups.setdefault(
             f"{clean(name)} = {shorten(value)}" if value is not None else f"without {clean(name)}", []
         ).append(i)
     return groups
 
 
-def _split_in_two(chosen: Sequence[int], yes: str, no: str, test: Callable[[int], bool]) -> RunGroups | None:
+def _group_by_condition(chosen: Sequence[int], yes: str, no: str, test: Callable[[int], bool]) -> RunGroups | None:
     groups: RunGroups = {}
     for i in chosen:
         groups.setdefault(yes if test(i) else no, []).append(i)
@@ -188,10 +190,10 @@ def _split_in_two(chosen: Sequence[int], yes: str, no: str, test: Callable[[int]
 
 
 def _has_sampled_numbers(run: Run) -> bool:
-    return any(_digits(text) >= _MIN_DIGITS for text in run.params.values())
+    return any(_count_significant_digits(text) >= _MIN_SAMPLED_NUMBER_DIGITS for text in run.params.values())
 
 
-def _digits(text: str) -> int:
+def _count_significant_digits(text: str) -> int:
     """Return the number of significant digits of a number with a fraction; 0 for other text."""
     number = re.fullmatch(r"[-+]?(\d*)\.(\d+)(?:[eE][-+]?\d+)?", text.strip())
     return len((number[1] + number[2]).strip("0")) if number else 0
@@ -221,7 +223,7 @@ def _is_partial_grid(experiment: Experiment, groups: RunGroups, name: str) -> bo
     return 2 * len(smaller & known) >= len(smaller)
 
 
-def _are_separate(experiment: Experiment, groups: RunGroups) -> bool:
+def _are_groups_separate(experiment: Experiment, groups: RunGroups) -> bool:
     """Return whether the groups are separate in time or in the range of a hyperparameter, with a significance that random
     groups rarely reach."""
     columns = [_start_times_of_groups(experiment, groups)]
@@ -230,7 +232,7 @@ def _are_separate(experiment: Experiment, groups: RunGroups) -> bool:
         values = [[float(v) for i in g if isinstance(v := parsed.get(i, {}).get(name), float)] for g in groups.values()]
         if all(values):
             columns.append(values)
-    return any(_are_disjoint(column, tests=len(columns)) for column in columns)
+    return any(_are_ranges_disjoint(column, tests=len(columns)) for column in columns)
 
 
 def _params_of_groups(experiment: Experiment, groups: RunGroups) -> dict[int, Mapping[str, object]]:
@@ -242,7 +244,7 @@ def _start_times_of_groups(experiment: Experiment, groups: RunGroups) -> list[li
     return [[s for i in g if (s := experiment.runs[i].started) is not None] for g in groups.values()]
 
 
-def _are_disjoint(groups: Sequence[Sequence[float]], *, tests: int) -> bool:
+def _are_ranges_disjoint(groups: Sequence[Sequence[float]], *, tests: int) -> bool:
     """Return whether the ranges of the groups are disjoint, although random groups would probably overlap."""
     filled = sorted((g for g in groups if g), key=min)
     if len(filled) < max(2, len(groups)) or any(max(a) >= min(b) for a, b in itertools.pairwise(filled)):

@@ -22,16 +22,16 @@ from advisor.tracking.runs import Experiment
 from advisor.tracking.study import inference
 from advisor.tracking.study.population_splits import PARENT_RUN_TAG, split
 from advisor.tracking.study.probes import select_runs
-from advisor.tracking.study.run_filters import filter_for
+from advisor.tracking.study.run_filters import filter_of_runs
 
-_MIN_RUNS = 3
+_MIN_POPULATION_RUNS = 3
 """Minimum number of runs in the largest population; an experiment with fewer runs is not a study."""
-_MAX_LISTED = 4
+_MAX_LISTED_POPULATIONS = 4
 """Maximum number of other populations that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
-class Population:
+class RunPopulation:
     """The runs to analyse."""
 
     experiment: Experiment
@@ -41,7 +41,7 @@ class Population:
 
 def select_population(
     experiment: Experiment, selection: str | None, *, objective: str | None = None, declared_study: bool = False
-) -> Population:
+) -> RunPopulation:
     """Return the runs to analyse, and the decisions about the other runs.
 
     selection: "all", `PARAMETER=VALUE`, or None for the largest population. objective: only runs that logged this metric count.
@@ -49,7 +49,7 @@ def select_population(
     AdvisorError if no run matches `selection`, or if no population has enough runs.
     """
     if selection == "all":
-        return Population(experiment)
+        return RunPopulation(experiment)
     if selection is None and declared_study:
         return _without_test_runs(experiment)
     if selection is not None:
@@ -57,12 +57,14 @@ def select_population(
     chosen, others = _separable_runs(experiment), []
     title = ""
     while (groups := split(experiment, chosen)) is not None:
-        largest = max(groups, key=lambda t: (_count_members(experiment, groups[t], objective), max(groups[t])))
+        largest = max(
+            groups, key=lambda t: (_count_members_with_objective(experiment, groups[t], objective), max(groups[t]))
+        )
         others += [(t, members) for t, members in groups.items() if t != largest]
         chosen, title = groups[largest], " and ".join(filter(None, (title, largest)))
     if not others:
-        return Population(experiment)
-    if len(chosen) < _MIN_RUNS:
+        return RunPopulation(experiment)
+    if len(chosen) < _MIN_POPULATION_RUNS:
         raise AdvisorError(_no_study_message(experiment, [(title, chosen), *others]))
     total = len(chosen) + sum(len(members) for _, members in others)
     # Titles of groups, such as "a sweep" or "cnn", are not filters, so each group is listed with a filter that selects exactly
@@ -76,10 +78,10 @@ def select_population(
         parameters=_parameters_that_select(experiment, chosen),
     )
     warning = f"Only {len(chosen):,} of {total:,} runs are analysed: {title}. The other runs are of a different kind."
-    return Population(_select_members(experiment, chosen), (decision,), (warning,))
+    return RunPopulation(_select_members(experiment, chosen), (decision,), (warning,))
 
 
-def _without_test_runs(experiment: Experiment) -> Population:
+def _without_test_runs(experiment: Experiment) -> RunPopulation:
     """Omit test runs. A test run was not started by `advisor run`, and its planned number of steps differs from that of all
     trials started by `advisor run`."""
     planned = [run.tags.get(contract.TAG_MAX_TRAIN_STEPS) for run in experiment.runs]
@@ -87,15 +89,15 @@ def _without_test_runs(experiment: Experiment) -> Population:
     lengths = {steps for steps, ours in zip(planned, launched, strict=True) if ours and steps is not None}
     keep = [ours or steps is None or steps in lengths for steps, ours in zip(planned, launched, strict=True)]
     out = len(keep) - sum(keep)
-    if not out or sum(launched) < _MIN_RUNS or not lengths:
-        return Population(experiment)
+    if not out or sum(launched) < _MIN_POPULATION_RUNS or not lengths:
+        return RunPopulation(experiment)
     decision = Decision(
         topic="population",
         text=f"{count(out, 'run')} of {len(keep):,} {'was' if out == 1 else 'were'} started by hand and planned another number of "
         "steps than the study's trials. We omit these test runs.",
         overrule="--population all",
     )
-    return Population(select_runs(experiment, np.array(keep, dtype=np.bool_)), (decision,))
+    return RunPopulation(select_runs(experiment, np.array(keep, dtype=np.bool_)), (decision,))
 
 
 def _separable_runs(experiment: Experiment) -> list[int]:
@@ -104,7 +106,7 @@ def _separable_runs(experiment: Experiment) -> list[int]:
     return [i for i, run in enumerate(experiment.runs) if run.params and run.id not in parents]
 
 
-def _count_members(experiment: Experiment, members: Sequence[int], objective: str | None) -> int:
+def _count_members_with_objective(experiment: Experiment, members: Sequence[int], objective: str | None) -> int:
     if objective is None or objective not in experiment.points:
         return len(members)
     return len(set(members) & set(experiment.points[objective].runs.tolist()))
@@ -122,7 +124,7 @@ def _select_members(experiment: Experiment, chosen: Sequence[int]) -> Experiment
     return select_runs(experiment, np.array(keep, dtype=np.bool_))
 
 
-def _runs_with_value(experiment: Experiment, selection: str) -> Population:
+def _runs_with_value(experiment: Experiment, selection: str) -> RunPopulation:
     """Return the runs with the parameter value that `selection` states in the form PARAMETER=VALUE."""
     name, equals, text = (part.strip() for part in selection.partition("="))
     values = Counter(run.params[name] for run in experiment.runs if name in run.params)
@@ -139,7 +141,7 @@ def _runs_with_value(experiment: Experiment, selection: str) -> Population:
         )
     ]
     if not chosen:
-        used = ", ".join(shorten(v) for v, _ in values.most_common(_MAX_LISTED))
+        used = ", ".join(shorten(v) for v, _ in values.most_common(_MAX_LISTED_POPULATIONS))
         raise AdvisorError(f"no run has {name} = {text}; values that most runs have: {used}")
     decision = Decision(
         topic="population",
@@ -147,7 +149,7 @@ def _runs_with_value(experiment: Experiment, selection: str) -> Population:
         overrule="--population all",
         parameters=_parameters_that_select(experiment, chosen),
     )
-    return Population(_select_members(experiment, chosen), (decision,))
+    return RunPopulation(_select_members(experiment, chosen), (decision,))
 
 
 def _parameters_that_select(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ...]:
@@ -160,13 +162,13 @@ def _parameters_that_select(experiment: Experiment, chosen: Sequence[int]) -> tu
 
 
 def _format_groups(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
-    parts = [_describe_group(experiment, title, members) for title, members in others[:_MAX_LISTED]]
-    more = len(others) - _MAX_LISTED
+    parts = [_describe_group(experiment, title, members) for title, members in others[:_MAX_LISTED_POPULATIONS]]
+    more = len(others) - _MAX_LISTED_POPULATIONS
     return "; ".join([*parts, *([f"{more} more kinds"] if more > 0 else [])])
 
 
 def _describe_group(experiment: Experiment, title: str, members: Sequence[int]) -> str:
-    words = filter_for(experiment, members)
+    words = filter_of_runs(experiment, members)
     return f"{title}, {count(len(members), 'run')}" + (f', `--filter "{words}"`' if words else "")
 
 

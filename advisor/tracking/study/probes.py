@@ -13,7 +13,7 @@ from advisor.system import spill
 from advisor.tracking.runs import Experiment, Points
 
 
-def without_probes(experiment: Experiment) -> Experiment:
+def exclude_probe_runs(experiment: Experiment) -> Experiment:
     """Return the experiment without its probes; if all runs are probes, return only the probes of the most frequent kind.
 
     A warning says how many runs were excluded. To analyse probes, users select them with a filter.
@@ -32,7 +32,7 @@ def without_probes(experiment: Experiment) -> Experiment:
     return replace(part, warnings=(*part.warnings, warning))
 
 
-def without_reports(experiment: Experiment) -> Experiment:
+def exclude_report_runs(experiment: Experiment) -> Experiment:
     """Return the experiment without its report run, which holds the published reports."""
     keep = np.array([contract.TAG_REPORT not in run.tags for run in experiment.runs], dtype=np.bool_)
     return experiment if keep.all() else select_runs(experiment, keep)
@@ -54,4 +54,4 @@ def select_runs(experiment: Experiment, keep: BoolArray) -> Experiment:
 def _select_points(points: Points, keep: BoolArray, number: IntArray, *, fits: bool) -> Points:
     chosen = keep[points.runs]
     columns = number[points.runs[chosen]], points.steps[chosen], points.values[chosen], points.times[chosen]
-    return Points(*spill.move_to_file(columns, fits=fits))
+    return Points(*spill.move_columns_to_file(columns, fits=fits))

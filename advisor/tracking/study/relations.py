@@ -18,31 +18,31 @@ from advisor.model.parameter_kinds import belongs_to_optimizer, is_batch_size, i
 from advisor.model.space import (
     BoolArray,
     FloatArray,
+    HyperparameterValue,
     IntArray,
-    Value,
     as_number,
-    counts_training,
     is_learning_rate,
-    words_of,
+    is_training_length,
+    words_of_name,
 )
 
 _TEST_LEVEL = 0.01
 """Maximum probability, per study, that independent hyperparameters appear to be related."""
-_MIN_AGREEING_FRACTION = 0.95
+_MIN_AGREEING_TRIALS_FRACTION = 0.95
 """Minimum fraction of the trials in which a relation must hold."""
-_MIN_VALUES = 3
+_MIN_DIFFERENT_VALUES = 3
 """Minimum number of different values that each hyperparameter in a relation must have."""
 _MAX_NAMES = 40
 """Maximum number of hyperparameters with varying numeric values; with more of them, relations of three hyperparameters are not
 tested."""
-_TOLERANCE = 1e-5
+_RELATIVE_TOLERANCE = 1e-5
 """Relative tolerance of a relation between hyperparameters, because numbers are rounded when they are logged."""
-_SAMPLE_SIZES = 24, 192
+_FORMULA_TEST_TRIALS = 24, 192
 """Numbers of trials on which a formula is tested first, before it is tested on all trials. A formula that most of these trials
 contradict cannot hold in nearly all trials."""
-_SCREENING_TRIALS = 64
+_TRIALS_TESTED_FIRST = 64
 """Number of trials on which we first test whether two hyperparameters determine a third one."""
-_EXPOSURE_WORDS = frozenset(
+_TRAINING_LENGTH_WORDS = frozenset(
     "tokens examples samples images frames steps iterations iters updates epochs epoch budget".split()
 )
 _CANDIDATE_EXPONENTS = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
@@ -60,16 +60,18 @@ class DependentParameter:
     """Formula for a study file; None if other hyperparameters determine the values but no formula is known."""
 
 
-def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ()) -> tuple[DependentParameter, ...]:
+def find_dependent_parameters(
+    params: Sequence[Mapping[str, HyperparameterValue]], keep: Collection[str] = ()
+) -> tuple[DependentParameter, ...]:
     """Return the hyperparameters that follow from other hyperparameters. params: values of each trial, shape (trials,).
 
     Among related hyperparameters, the least important one counts as dependent. The order of importance, from low to high, is:
     lengths of training, regularisers, learning rates, batch sizes. For example, the number of tokens counts as dependent on the
     number of steps. keep: names that never count as dependent, because the study file declares them.
     """
-    numbers = _numbers(params)
+    numbers = _numeric_parameters(params)
     dependents: list[DependentParameter] = []
-    for name in sorted(numbers, key=lambda n: (*_importance_rank(n), counts_training(n), -len(n), n)):
+    for name in sorted(numbers, key=lambda n: (*_importance_rank(n), is_training_length(n), -len(n), n)):
         others = {n: v for n, v in numbers.items() if n != name and n not in {t.name for t in dependents}}
         if name not in keep and (dependent := _dependent_by_formula(name, numbers[name], others)) is not None:
             dependents.append(dependent)
@@ -77,7 +79,7 @@ def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] 
     levels = {n: c for n, c in _discrete_values(params).items() if n not in known}
     rest = [n for n in numbers if n not in known and n not in keep]
     dependents += [
-        dependent for n in rest if has_unknown_role(n) and (dependent := _dependent_by_levels(n, levels)) is not None
+        dependent for n in rest if has_unknown_role(n) and (dependent := _dependent_by_values(n, levels)) is not None
     ]
     return tuple(dependents)
 
@@ -87,7 +89,7 @@ def has_unknown_role(name: str) -> bool:
     return _importance_rank(name) <= (1,) and not belongs_to_optimizer(name)
 
 
-def steps_per_unit(values: Sequence[Value | None], ends: Sequence[int]) -> float | None:
+def steps_per_unit(values: Sequence[HyperparameterValue | None], ends: Sequence[int]) -> float | None:
     """Return the number of steps per unit of a parameter if the parameter is the length of training, else None.
 
     ends: last logged step of each trial, shape (trials,). A trial can end before the stated length of training, but not after
@@ -98,7 +100,7 @@ def steps_per_unit(values: Sequence[Value | None], ends: Sequence[int]) -> float
     ]
     # A pair that equals the pair of the preceding trial is not evidence; see `_relation_holds`.
     pairs = [pair for i, pair in enumerate(pairs) if i == 0 or pair != pairs[i - 1]]
-    if len({v for v, _ in pairs}) < _MIN_VALUES:
+    if len({v for v, _ in pairs}) < _MIN_DIFFERENT_VALUES:
         return None
     length, end = np.array(pairs, dtype=np.float64).T
     first = max((1, 0), key=lambda o: _count_exact_multiples(end + o, length))  # steps may count from 0 or from 1
@@ -107,7 +109,7 @@ def steps_per_unit(values: Sequence[Value | None], ends: Sequence[int]) -> float
     hits = np.abs(end + first - expected) <= np.maximum(1.0, 0.02 * expected)
     chance = _chance_of_agreement(end, np.maximum(1.0, 0.02 * end))
     n, k = len(hits), int(hits.sum())
-    enough = 2 * k >= n and len(set(length[hits].tolist())) >= _MIN_VALUES
+    enough = 2 * k >= n and len(set(length[hits].tolist())) >= _MIN_DIFFERENT_VALUES
     return factor if enough and special.bdtrc(k - 2, n - 1, chance) <= _TEST_LEVEL else None
 
 
@@ -123,14 +125,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _numbers(params: Sequence[Mapping[str, Value]]) -> dict[str, FloatArray]:
+def _numeric_parameters(params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, FloatArray]:
     """Return the numeric hyperparameters with enough different values, by name, as arrays of shape (trials,); NaN stands for a
     missing value."""
     names = sorted({n for p in params for n in p})
     columns = {}
     for name in names:
         values = [p.get(name) for p in params]
-        if all(v is None or _is_number(v) for v in values) and len(set(values) - {None}) >= _MIN_VALUES:
+        if all(v is None or _is_number(v) for v in values) and len(set(values) - {None}) >= _MIN_DIFFERENT_VALUES:
             columns[name] = np.array([math.nan if v is None else float(v) for v in values])
     return columns
 
@@ -138,7 +140,7 @@ def _numbers(params: Sequence[Mapping[str, Value]]) -> dict[str, FloatArray]:
 def _importance_rank(name: str) -> tuple[int]:
     """Return the importance rank of a hyperparameter, derived from its name. Among related hyperparameters, the one with the
     lowest rank counts as dependent."""
-    if counts_training(name) or _EXPOSURE_WORDS & set(words_of(name)):
+    if is_training_length(name) or _TRAINING_LENGTH_WORDS & set(words_of_name(name)):
         return (0,)
     if is_batch_size(name):  # if a learning rate was scaled with the batch size, it depends on the batch size
         return (5,)
@@ -146,7 +148,7 @@ def _importance_rank(name: str) -> tuple[int]:
         return (4,)
     if is_regulariser(name):
         return (3,)
-    return (2,) if belongs_to_optimizer(name) and not {"lr", "rate"} & set(words_of(name)) else (1,)
+    return (2,) if belongs_to_optimizer(name) and not {"lr", "rate"} & set(words_of_name(name)) else (1,)
 
 
 def _dependent_by_formula(name: str, values: FloatArray, others: Mapping[str, FloatArray]) -> DependentParameter | None:
@@ -154,22 +156,22 @@ def _dependent_by_formula(name: str, values: FloatArray, others: Mapping[str, Fl
     present = np.isfinite(values)
     for parts, predict, text in _candidate_relations(values, others):
         both = present & np.isfinite(predict)
-        if both.sum() < _MIN_AGREEING_FRACTION * present.sum():
+        if both.sum() < _MIN_AGREEING_TRIALS_FRACTION * present.sum():
             continue
         if _relation_holds(values[both], predict[both], tests):
             return DependentParameter(name, parts, text())
     return None
 
 
-RelationForm = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
+CandidateRelation = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
 
 
-def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[RelationForm]:
+def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[CandidateRelation]:
     """Yield (names of the other parameters, predicted values, formula) for each relation that does not contradict the first
     trials."""
     near = others
-    for number in _SAMPLE_SIZES:
-        powers, signs = _possible_forms(values, near, number)
+    for number in _FORMULA_TEST_TRIALS:
+        powers, signs = _possible_relations(values, near, number)
         possible: BoolArray = np.any(np.vstack([powers, signs]), axis=0)
         near = dict(itertools.compress(near.items(), possible))
         powers, signs = powers[:, possible], signs[:, possible]
@@ -191,11 +193,13 @@ def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -
             known = ratio[np.isfinite(ratio)]
             # The factor must be the same in most settings. Testing a few settings first keeps the search fast for hundreds of
             # parameters.
-            if len(known) >= _MIN_VALUES and np.mean(np.abs(known[:12] - np.median(known[:12])) < 0.1) > 0.5:
+            if len(known) >= _MIN_DIFFERENT_VALUES and np.mean(np.abs(known[:12] - np.median(known[:12])) < 0.1) > 0.5:
                 yield from _product_of_powers(values, ((a, others[a], p), (b, others[b], q)))
 
 
-def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray], number: int) -> tuple[BoolArray, BoolArray]:
+def _possible_relations(
+    values: FloatArray, others: Mapping[str, FloatArray], number: int
+) -> tuple[BoolArray, BoolArray]:
     """Return masks of the formulas that the first `number` trials do not contradict: powers of each other hyperparameter, shape
     (powers, others), and sums with each of them, shape (signs, others).
 
@@ -238,7 +242,9 @@ def _safe_log(values: FloatArray) -> FloatArray:
     return np.log(np.where(values > 0, values, np.nan))
 
 
-def _product_of_powers(values: FloatArray, parts: Sequence[tuple[str, FloatArray, float]]) -> Iterator[RelationForm]:
+def _product_of_powers(
+    values: FloatArray, parts: Sequence[tuple[str, FloatArray, float]]
+) -> Iterator[CandidateRelation]:
     with np.errstate(all="ignore"):
         product = np.prod([np.power(x, p) for _, x, p in parts], axis=0)
         ratio = values / product
@@ -250,7 +256,7 @@ def _product_of_powers(values: FloatArray, parts: Sequence[tuple[str, FloatArray
 
 
 def _product_text(factor: float, parts: Sequence[tuple[str, FloatArray, float]]) -> str:
-    text = "" if math.isclose(factor, 1, rel_tol=_TOLERANCE) else f"{_shorten_factor(factor):.12g}"
+    text = "" if math.isclose(factor, 1, rel_tol=_RELATIVE_TOLERANCE) else f"{_shorten_factor(factor):.12g}"
     for name, _, power in parts:
         size = abs(power)
         term = _named(name) if size == 1 else f"{_named(name)} ** {size:g}"
@@ -268,7 +274,7 @@ def _shorten_factor(factor: float) -> float:
         (
             r
             for digits in range(1, 12)
-            if math.isclose(r := float(f"{factor:.{digits}g}"), factor, rel_tol=_TOLERANCE / 10)
+            if math.isclose(r := float(f"{factor:.{digits}g}"), factor, rel_tol=_RELATIVE_TOLERANCE / 10)
         ),
         factor,
     )
@@ -288,9 +294,13 @@ def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bo
     values, predicted = values[changed], predicted[changed]
     n = len(values)
     whole = bool((values == np.rint(values)).all())
-    tolerance = _TOLERANCE * np.abs(values) + (np.where(np.abs(values) >= 20, 1.0, 0.5) if whole else 0.0)
+    tolerance = _RELATIVE_TOLERANCE * np.abs(values) + (np.where(np.abs(values) >= 20, 1.0, 0.5) if whole else 0.0)
     hits = int((np.abs(values - predicted) <= tolerance).sum())
-    if hits < _MIN_AGREEING_FRACTION * n or n < _MIN_VALUES + 1 or len(set(predicted.tolist())) < _MIN_VALUES:
+    if (
+        hits < _MIN_AGREEING_TRIALS_FRACTION * n
+        or n < _MIN_DIFFERENT_VALUES + 1
+        or len(set(predicted.tolist())) < _MIN_DIFFERENT_VALUES
+    ):
         return False
     return bool(special.bdtrc(hits - 2, n - 1, _chance_of_agreement(values, tolerance)) <= _TEST_LEVEL / tests)
 
@@ -312,36 +322,36 @@ def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
 class _DiscreteValues:
     """The values of a hyperparameter, encoded as indices into the list of its different values."""
 
-    codes: IntArray
+    value_indices: IntArray
     """Indices of the values, shape (trials,); -1 for a missing value."""
-    count: int
+    distinct_values: int
 
 
-def _discrete_values(params: Sequence[Mapping[str, Value]]) -> dict[str, _DiscreteValues]:
+def _discrete_values(params: Sequence[Mapping[str, HyperparameterValue]]) -> dict[str, _DiscreteValues]:
     found = {}
     for name in sorted({n for p in params for n in p}):
-        numbers: dict[Value, int] = {}
+        numbers: dict[HyperparameterValue, int] = {}
         codes = [-1 if (v := p.get(name)) is None else numbers.setdefault(v, len(numbers)) for p in params]
         found[name] = _DiscreteValues(np.array(codes, dtype=np.int64), len(numbers))
     return found
 
 
-def _dependent_by_levels(name: str, levels: Mapping[str, _DiscreteValues]) -> DependentParameter | None:
+def _dependent_by_values(name: str, levels: Mapping[str, _DiscreteValues]) -> DependentParameter | None:
     """Return the hyperparameter as dependent if two discrete hyperparameters determine its value, and it has more different
     values than either of them.
 
     For example, the number of weights follows from depth and width.
     """
     own = levels[name]
-    rows = np.flatnonzero(own.codes >= 0)
-    values = own.codes[rows]
+    rows = np.flatnonzero(own.value_indices >= 0)
+    values = own.value_indices[rows]
     discrete = {}
     for other, found in levels.items():
-        codes = found.codes[rows]
+        codes = found.value_indices[rows]
         if other == name or not (codes >= 0).all():
             continue
-        count = found.count if len(rows) == len(found.codes) else len(np.unique(codes))
-        if 1 < count < own.count:
+        count = found.distinct_values if len(rows) == len(found.value_indices) else len(np.unique(codes))
+        if 1 < count < own.distinct_values:
             discrete[other] = codes
         if len(discrete) == _MAX_NAMES:
             break
@@ -358,7 +368,7 @@ def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[
     values must have the same value in `values`."""
     if len(discrete) < 2:
         return []
-    part = np.unique(np.linspace(0, len(values) - 1, _SCREENING_TRIALS).astype(np.int64))
+    part = np.unique(np.linspace(0, len(values) - 1, _TRIALS_TESTED_FIRST).astype(np.int64))
     codes = np.array([c[part] for c in discrete.values()])
     first, second = np.triu_indices(len(part), 1)
     differ = values[part][first] != values[part][second]

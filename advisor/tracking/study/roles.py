@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from advisor.model.reading import Decision
-from advisor.model.space import Value, as_number, counts_training
+from advisor.model.space import HyperparameterValue, as_number, is_training_length
 from advisor.model.spec import Parameter
 from advisor.model.words import clean, listed
 from advisor.tracking.study import inference, relations
 
-_OVERRULE = "--study FILE with these parameters"
+_OVERRULE_ADVICE = "--study FILE with these parameters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,19 @@ class ParameterRoles:
 
 
 def parameter_roles(
-    params: Sequence[Mapping[str, Value]], declared: Collection[str], last_steps: Sequence[int]
+    params: Sequence[Mapping[str, HyperparameterValue]], declared: Collection[str], last_steps: Sequence[int]
 ) -> ParameterRoles:
     """Return the roles of the parameters. params: values of each trial, shape (trials,). declared: names of parameters in the
     study file, which keep their role.
 
     last_steps: last logged step of each trial, shape (trials,).
     """
-    twins = inference.find_duplicates(params, declared)
+    twins = inference.find_duplicate_parameters(params, declared)
     left = [{n: v for n, v in trial.items() if n not in twins} for trial in params]
     lengths, steps, factors = _lengths_with_other_names(left, declared, last_steps)
-    dependents = relations.find_dependent([{n: v for n, v in t.items() if n not in lengths} for t in left], declared)
+    dependents = relations.find_dependent_parameters(
+        [{n: v for n, v in t.items() if n not in lengths} for t in left], declared
+    )
     derived = {dependent.name: p for dependent in dependents if (p := _derived_parameter(dependent, left)) is not None}
     outside = [dependent for dependent in dependents if dependent.name not in derived]
     decisions = [
@@ -79,11 +81,11 @@ def parameter_roles(
 
 
 def _role_decision(text: str) -> Decision:
-    return Decision(topic="parameters", text=text, overrule=_OVERRULE)
+    return Decision(topic="parameters", text=text, overrule=_OVERRULE_ADVICE)
 
 
 def _lengths_with_other_names(
-    params: Sequence[Mapping[str, Value]], declared: Collection[str], last_steps: Sequence[int]
+    params: Sequence[Mapping[str, HyperparameterValue]], declared: Collection[str], last_steps: Sequence[int]
 ) -> tuple[dict[str, Parameter], tuple[int | None, ...], dict[str, float]]:
     """Return (parameters that are the length of training although their names do not say so, planned steps, steps per unit).
 
@@ -91,7 +93,7 @@ def _lengths_with_other_names(
     """
     none: tuple[int | None, ...] = (None,) * len(params)
     names = sorted({n for p in params for n in p})
-    if any(counts_training(name) for name in names):
+    if any(is_training_length(name) for name in names):
         return {}, none, {}
     for name in names:
         if name in declared or not relations.has_unknown_role(name):
@@ -109,7 +111,7 @@ def _lengths_with_other_names(
 
 
 def _derived_parameter(
-    dependent: relations.DependentParameter, params: Sequence[Mapping[str, Value]]
+    dependent: relations.DependentParameter, params: Sequence[Mapping[str, HyperparameterValue]]
 ) -> Parameter | None:
     """Return the parameter with the formula that computes it; None if a study file cannot express the formula."""
     whole = all(isinstance(p[dependent.name], int) for p in params if dependent.name in p)

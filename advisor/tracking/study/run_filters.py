@@ -7,18 +7,18 @@ from itertools import islice
 
 from advisor.tracking.runs import Experiment
 
-_MAX_IDS = 5
+_MAX_FILTER_IDS = 5
 """Maximum number of runs that a filter lists by their ids."""
 
 
-def filter_for(experiment: Experiment, members: Collection[int]) -> str | None:
+def filter_of_runs(experiment: Experiment, members: Collection[int]) -> str | None:
     """Return the shortest filter that selects exactly the runs with the indices `members`; None if no filter does."""
     wanted = frozenset(members)
     # Values and keys with quotes would need escape sequences, which MLflow's filters do not have.
-    return next((text for text, runs in _candidates(experiment, wanted) if runs == wanted), None)
+    return next((text for text, runs in _candidate_filters(experiment, wanted) if runs == wanted), None)
 
 
-def _candidates(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
+def _candidate_filters(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
     """Yield filters, each with the indices of the runs that it selects."""
     runs = experiment.runs
     for kind in ("params", "tags"):
@@ -29,13 +29,16 @@ def _candidates(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tupl
             having = frozenset(i for i, values in enumerate(logged) if key in values)
             value = first.get(key)
             if value is not None and "'" not in value and len(value) <= 100 and not key.startswith("mlflow."):
-                yield f"{kind}.{_quoted(key)} = '{value}'", frozenset(i for i in having if logged[i][key] == value)
+                yield (
+                    f"{kind}.{_quote_filter_key(key)} = '{value}'",
+                    frozenset(i for i in having if logged[i][key] == value),
+                )
         for key in keys:
             having = frozenset(i for i, values in enumerate(logged) if key in values)
-            yield f"{kind}.{_quoted(key)} IS NOT NULL", having
-            yield f"{kind}.{_quoted(key)} IS NULL", frozenset(range(len(runs))) - having
+            yield f"{kind}.{_quote_filter_key(key)} IS NOT NULL", having
+            yield f"{kind}.{_quote_filter_key(key)} IS NULL", frozenset(range(len(runs))) - having
     yield from _start_time_filters(experiment, wanted)
-    if len(wanted) <= _MAX_IDS:
+    if len(wanted) <= _MAX_FILTER_IDS:
         names = ", ".join(f"'{runs[i].id}'" for i in sorted(wanted))
         yield f"attributes.run_id IN ({names})", wanted
 
@@ -55,5 +58,5 @@ def _start_time_filters(experiment: Experiment, wanted: frozenset[int]) -> Itera
         yield f"attributes.start_time {sign} {round(1000 * bound)}", chosen
 
 
-def _quoted(key: str) -> str:
+def _quote_filter_key(key: str) -> str:
     return key if key.isidentifier() else f"`{key}`"

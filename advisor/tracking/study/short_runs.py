@@ -16,12 +16,12 @@ import numpy as np
 from scipy import special
 
 from advisor.contract import metric_direction
-from advisor.model.space import BoolArray, FloatArray, Value, counts_training
+from advisor.model.space import BoolArray, FloatArray, HyperparameterValue, is_training_length
 from advisor.model.study import Curve, CurveBlock
 from advisor.tracking.study import axes, from_params
 from advisor.tracking.study.objective_costs import ObjectiveCosts
 
-_MAX_SHORT_LENGTH = 0.95
+_MAX_SHORT_TRIAL_LENGTH = 0.95
 """Maximum length of a trial that counts as short, as a fraction of the longest trial's length in steps, evaluations and
 examples."""
 _INTERRUPTED_TRIAL_P_VALUES = 0.1, 0.5
@@ -32,13 +32,13 @@ in which crashes are mistaken for pruning.
 _FINISHED_TRIAL_P_VALUES = 0.001, 0.5
 """Maximum p-values (usual limit, limit at rungs) at which short trials that ended normally count as pruned. Most short trials
 that ended normally had a different planned length or a time limit; few were pruned."""
-_CHOSEN_LENGTH_P_VALUES = 0.001, 0.05
+_SEARCHED_LENGTH_P_VALUES = 0.001, 0.05
 """Maximum p-values (usual limit, limit at rungs) at which short trials that ended normally count as pruned, if a hyperparameter
 sets the length of training."""
 _MAX_RUNG_P_VALUE = 0.001
 """Maximum p-value at which trials count as ending at rungs. The p-value is the probability that trials with random ends have so
 few different lengths."""
-_MAX_PRUNING_DELAY = 0.05
+_MAX_STEPS_AFTER_EVALUATION = 0.05
 """Maximum distance between a pruned trial's last evaluation and its last logged step, as a fraction of the interval between
 evaluations. Tuners prune a trial right after an evaluation."""
 _MIN_POINTS_PER_EVALUATION = 5
@@ -47,24 +47,24 @@ a trial ended right after an evaluation."""
 _MIN_PATIENCE = 2
 _MIN_EARLY_STOPPED_TRIALS = 3
 """Minimum number of short trials for detecting early stopping."""
-_MIN_EXPLAINED_FRACTION = 0.9
+_MIN_EXPLAINED_TRIALS_FRACTION = 0.9
 """Minimum fraction of the short trials whose end must agree with one patience."""
-_MIN_DELTAS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2)
+_COMMON_MIN_DELTAS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2)
 """Common values of `min_delta`, the minimum improvement at which early stopping restarts its count of evaluations."""
 _MAX_STOPPING_METRICS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class EarlyStoppingPatience:
     """Early stopping by patience: each trial in `trials` ended `evaluations` evaluations after its best evaluation."""
 
-    trials: tuple[int, ...]
-    evaluations: int
+    stopped_trials: tuple[int, ...]
+    evaluations_without_improvement: int
     metric: str
     """Metric by which early stopping decided when to stop."""
 
 
-def find_short_trials(costs: ObjectiveCosts, params: Sequence[Mapping[str, Value]]) -> BoolArray:
+def find_short_trials(costs: ObjectiveCosts, params: Sequence[Mapping[str, HyperparameterValue]]) -> BoolArray:
     """Return a mask of shape (trials,) of the trials that are shorter than the longest trial in steps, evaluations and
     examples."""
     steps = np.array([c.steps[-1] if len(c) else 0 for c in costs.curves], dtype=np.float64)
@@ -73,17 +73,17 @@ def find_short_trials(costs: ObjectiveCosts, params: Sequence[Mapping[str, Value
     lengths = [steps, evaluations] + ([examples] if np.isfinite(examples).all() else [])
     shares = [length / max(float(length.max(initial=0)), 1e-300) for length in lengths]
     known = np.array([len(c) > 0 for c in costs.curves], dtype=np.bool_)
-    short: BoolArray = known & (np.max(shares, axis=0) < _MAX_SHORT_LENGTH)
+    short: BoolArray = known & (np.max(shares, axis=0) < _MAX_SHORT_TRIAL_LENGTH)
     return short
 
 
 # --- pruned by a tuner -----------------------------------------------------------------------------------------------------------
 
 
-def find_pruned(
+def find_pruned_trials(
     blocks: Mapping[str, CurveBlock],
     costs: ObjectiveCosts,
-    params: Sequence[Mapping[str, Value]],
+    params: Sequence[Mapping[str, HyperparameterValue]],
     groups: Sequence[Sequence[int]],
     *,
     finished: Sequence[int],
@@ -97,19 +97,22 @@ def find_pruned(
     late = _logged_after_evaluation(blocks, costs)
     rivals = _ContinuedTrials(costs, params)
     pruned: set[int] = set()
-    for_finished = _CHOSEN_LENGTH_P_VALUES if length_is_searched else _FINISHED_TRIAL_P_VALUES
+    for_finished = _SEARCHED_LENGTH_P_VALUES if length_is_searched else _FINISHED_TRIAL_P_VALUES
     for group, levels in [*((g, _INTERRUPTED_TRIAL_P_VALUES) for g in groups), (finished, for_finished)]:
         candidates = [t for t in group if not late[t]]
         at_rungs = _ends_are_at_rungs(costs, candidates)
         at_evaluations = bool(candidates) and all(_is_logged_often(blocks, costs, t) for t in candidates)
-        ranks = {t: rank for t in candidates if (rank := rivals.rank(t, repeats=at_rungs)) is not None}
+        ranks = {t: rank for t in candidates if (rank := rivals.last_rank(t, repeats=at_rungs)) is not None}
         if (
             ranks
-            and _chance_of_ranks(list(ranks.values())) <= levels[at_rungs or (group is not finished and at_evaluations)]
+            and _p_value_of_ranks(list(ranks.values()))
+            <= levels[at_rungs or (group is not finished and at_evaluations)]
         ):
-            rungs = {r.step for r in ranks.values() if r.behind}
+            rungs = {r.step for r in ranks.values() if r.is_behind_median}
             pruned |= {
-                t for t in candidates if at_rungs or (t in ranks and (ranks[t].behind or ranks[t].step in rungs))
+                t
+                for t in candidates
+                if at_rungs or (t in ranks and (ranks[t].is_behind_median or ranks[t].step in rungs))
             }
     return pruned
 
@@ -125,11 +128,11 @@ class _LastRank:
     """Number of trials that continued past the trial's last evaluation."""
 
     @property
-    def behind(self) -> bool:
+    def is_behind_median(self) -> bool:
         return self.better_trials > self.continued_trials / 2
 
 
-def _chance_of_ranks(ranks: Sequence[_LastRank]) -> float:
+def _p_value_of_ranks(ranks: Sequence[_LastRank]) -> float:
     """Return the p-value of the trials' low ranks by van Elteren's test, which combines Mann-Whitney tests, one at the end of
     each trial."""
     excess = variance = 0.0
@@ -155,7 +158,7 @@ def _ends_are_at_rungs(costs: ObjectiveCosts, trials: Sequence[int]) -> bool:
 class _ContinuedTrials:
     """Compares a trial with the trials that continued past its last evaluation."""
 
-    def __init__(self, costs: ObjectiveCosts, params: Sequence[Mapping[str, Value]]) -> None:
+    def __init__(self, costs: ObjectiveCosts, params: Sequence[Mapping[str, HyperparameterValue]]) -> None:
         self._curves = [c.finite for c in costs.curves]
         groups: defaultdict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
         for trial, setting in enumerate(params):
@@ -164,7 +167,7 @@ class _ContinuedTrials:
         self._repeats = {trial: group for group in groups.values() if len(group) > 1 for trial in group}
         self._others: dict[int, FloatArray] = {}
 
-    def rank(self, trial: int, *, repeats: bool) -> _LastRank | None:
+    def last_rank(self, trial: int, *, repeats: bool) -> _LastRank | None:
         """Return the trial's rank among the trials that continued past its last evaluation; None if no trial continued.
 
         repeats: whether to count a longer trial if another run of the same setting ended by this step. Set it only for trials
@@ -186,14 +189,14 @@ class _ContinuedTrials:
         """Return the trial's cost at `step` if the trial continued past that step, else NaN."""
         curve = self._curves[trial]
         at = int(np.searchsorted(curve.steps, step, side="right")) - 1
-        if at < 0 or curve.steps[-1] * _MAX_SHORT_LENGTH <= step:
+        if at < 0 or curve.steps[-1] * _MAX_SHORT_TRIAL_LENGTH <= step:
             return math.nan
         return float(curve.values[at])
 
     def _has_shorter_repeat(self, trial: int, step: int) -> bool:
         """Return whether another run of the same setting ended at about `step` or earlier."""
         twins = (t for t in self._repeats.get(trial, ()) if t != trial)
-        return any(len(c := self._curves[t]) and c.steps[-1] * _MAX_SHORT_LENGTH <= step for t in twins)
+        return any(len(c := self._curves[t]) and c.steps[-1] * _MAX_SHORT_TRIAL_LENGTH <= step for t in twins)
 
 
 def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -> BoolArray:
@@ -205,15 +208,15 @@ def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
     last = axes.last_steps(blocks).astype(np.float64)
     ends = np.array([c.steps[-1] if len(c) else -1 for c in costs.curves], dtype=np.float64)
     intervals = np.array([_evaluation_interval(c) for c in costs.curves])
-    longest = ends >= _MAX_SHORT_LENGTH * ends.max(initial=0)
+    longest = ends >= _MAX_SHORT_TRIAL_LENGTH * ends.max(initial=0)
     usual = float(np.max((last - ends)[longest], initial=0.0))
-    late: BoolArray = last - ends > np.maximum(usual, _MAX_PRUNING_DELAY * intervals)
+    late: BoolArray = last - ends > np.maximum(usual, _MAX_STEPS_AFTER_EVALUATION * intervals)
     return late
 
 
-def length_is_searched(params: Sequence[Mapping[str, Value]], lengths: Collection[str] = ()) -> bool:
+def length_is_searched(params: Sequence[Mapping[str, HyperparameterValue]], lengths: Collection[str] = ()) -> bool:
     """Return whether a varying hyperparameter is the length of training, according to its name or to `lengths`."""
-    names = {n for p in params for n in p if counts_training(n) or n in lengths}
+    names = {n for p in params for n in p if is_training_length(n) or n in lengths}
     return any(len({p.get(name) for p in params}) > 1 for name in names)
 
 
@@ -230,9 +233,9 @@ def _evaluation_interval(curve: Curve) -> float:
 # --- stopped early by patience ---------------------------------------------------------------------------------------------------
 
 
-def find_early_stopped(
+def find_early_stopped_trials(
     blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trials: Sequence[int], is_short: BoolArray
-) -> Patience | None:
+) -> EarlyStoppingPatience | None:
     """Return the trials that stopped a constant number of evaluations after their best evaluation; None if no number fits.
 
     The number must fit nearly all short trials, and almost no trial may have continued longer without an improvement. The
@@ -244,11 +247,11 @@ def find_early_stopped(
     for metric, curves in _stopping_metrics(blocks, costs):
         fits = [
             _fit_patience([_count_evaluations_without_improvement(c.values, d) for c in curves], trials, is_short)
-            for d in _MIN_DELTAS
+            for d in _COMMON_MIN_DELTAS
         ]
         best = max((f for f in fits if f is not None), key=lambda f: len(f[1]), default=None)
         if best is not None:
-            return Patience(best[1], best[0], metric)
+            return EarlyStoppingPatience(best[1], best[0], metric)
     return None
 
 
@@ -265,8 +268,8 @@ def _fit_patience(
     patient = sum(max(w, default=0) <= patience for w in waits)
     if (
         patience < _MIN_PATIENCE
-        or fitting < _MIN_EXPLAINED_FRACTION * len(ends)
-        or patient < _MIN_EXPLAINED_FRACTION * len(waits)
+        or fitting < _MIN_EXPLAINED_TRIALS_FRACTION * len(ends)
+        or patient < _MIN_EXPLAINED_TRIALS_FRACTION * len(waits)
     ):
         return None
     return patience, tuple(t for t in trials if waits[t] and waits[t][-1] == patience)
@@ -278,7 +281,7 @@ def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -
     points = sum(len(c) for c in costs.curves)
     found: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]
     for metric in sorted(blocks):
-        direction = metric_direction.direction_of(metric)
+        direction = metric_direction.direction_of_metric(metric)
         if metric == costs.metric or direction is None or len(blocks[metric].steps) != points:
             continue
         curves = [blocks[metric].curve(i) for i in range(len(costs.curves))]

@@ -15,11 +15,11 @@ import numpy as np
 from advisor.contract import metric_direction
 from advisor.model import words
 from advisor.model.space import BoolArray, FloatArray
-from advisor.model.study import Curve, CurveBlock, Status
+from advisor.model.study import Curve, CurveBlock, TrialStatus
 from advisor.tracking.study import metric_names
 from advisor.tracking.study.objective_costs import ObjectiveCosts, known_difference, min_difference
 from advisor.tracking.study.plateaus import (
-    MIN_LEARNING_GAIN,
+    MIN_LEARNED_IMPROVEMENT,
     MIN_PLATEAU_EVALUATIONS,
     find_trials_on_plateaus,
     longest_temporary_plateau,
@@ -27,14 +27,14 @@ from advisor.tracking.study.plateaus import (
 
 _MIN_CONSTANT_TAIL_FRACTION = 0.1
 """Minimum fraction of a trial's evaluations that must be constant at its end for the trial to count as collapsed to a constant."""
-_CONSTANT = 0.01
+_MAX_CONSTANT_DISTANCE = 0.01
 """Maximum distance from the last value at which a value counts as equal to it, as a fraction of the trial's earlier
 improvement. Our choice."""
 _MIN_LOST_GAIN_FRACTION = 0.8
 """Minimum fraction of the improvement in the objective that a collapse destroys. Our choice."""
 _MIN_JOINTLY_LOST_GAIN_FRACTION = 0.5
 """Minimum fraction of the improvement that a collapse destroys if the training loss clearly fell before the collapse."""
-_MIN_LATER_GAIN = 0.05
+_MIN_LATER_IMPROVEMENT = 0.05
 """Minimum improvement of the objective after a non-finite loss, as a fraction of the objective's range in the study. Such an
 improvement shows that training continued and only the logged loss is wrong."""
 _MIN_GAIN_TO_NOISE_RATIO = 5.0
@@ -47,7 +47,7 @@ class TrialEnd:
     """End status of a trial, and a clause with the evidence for the status. The clause is empty if tags or the process stated
     the status."""
 
-    status: Status
+    status: TrialStatus
     reason: str = ""
 
 
@@ -69,7 +69,7 @@ def find_silent_failures(
     rest = [t for t in trials if t not in found and len(costs.curves[t].finite) > MIN_PLATEAU_EVALUATIONS]
     min_gain = min_difference(costs, examples)
     for trial in rest:
-        if reason := _collapse(costs, trial, min_gain) or _joint_collapse_evidence(blocks, costs, trial):
+        if reason := _collapse_clause(costs, trial, min_gain) or _joint_collapse_evidence(blocks, costs, trial):
             found[trial] = TrialEnd("diverged", reason)
     rest = [t for t in rest if t not in found]
     stuck = find_trials_on_plateaus(costs, rest, chance, known_difference(costs, examples))
@@ -79,27 +79,29 @@ def find_silent_failures(
 def _non_finite_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
     """Return a clause that says that the objective or a loss stays non-finite to its end; empty if training continued normally."""
     curve = costs.curves[trial]
-    losses = {m: b.curve(trial) for m, b in blocks.items() if m != costs.metric and _is_loss(m)}
+    losses = {m: b.curve(trial) for m, b in blocks.items() if m != costs.metric and _is_loss_metric(m)}
     losses = {m: loss for m, loss in losses.items() if len(loss)}
     if not math.isfinite(curve.values[-1]):
-        return "" if _training_was_finite(curve, losses) else _divergence_clause(costs.metric, curve)
-    range_of_costs = costs.range
+        return "" if _was_training_finite(curve, losses) else _divergence_clause(costs.metric, curve)
+    range_of_costs = costs.cost_range
     for metric, loss in losses.items():
         tail = _count_trailing_true(~np.isfinite(loss.values))
         if not tail or (
-            metric_direction.split_of(metric) not in ("train", None) and _training_was_finite(loss, losses)
+            metric_direction.split_of_metric(metric) not in ("train", None) and _was_training_finite(loss, losses)
         ):
             continue
-        if not _training_continued(curve, int(loss.steps[-tail]), range_of_costs, single=tail == 1):
+        if not _has_training_continued(curve, int(loss.steps[-tail]), range_of_costs, single=tail == 1):
             return _divergence_clause(metric, loss)
     return ""
 
 
-def _is_loss(metric: str) -> bool:
-    return metric_direction.quantity(metric)[-1:] == ("loss",) and not metric_names.is_window_or_system_metric(metric)
+def _is_loss_metric(metric: str) -> bool:
+    return metric_direction.quantity_words(metric)[-1:] == ("loss",) and not metric_names.is_window_or_system_metric(
+        metric
+    )
 
 
-def _training_was_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
+def _was_training_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
     """Return whether only the evaluation failed: `curve` was finite before, and the training loss is finite to its end.
 
     A training loss that ends before the last evaluation is evidence only if its next point would have come after this
@@ -108,7 +110,7 @@ def _training_was_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
     finite = [
         c
         for m, c in losses.items()
-        if metric_direction.split_of(m) in ("train", None)
+        if metric_direction.split_of_metric(m) in ("train", None)
         and (c.steps[-1] >= curve.steps[-1] or c.steps[-1] + _median_interval_steps(c) > curve.steps[-1])
         and np.isfinite(c.values).all()
     ]
@@ -119,7 +121,7 @@ def _median_interval_steps(curve: Curve) -> float:
     return float(np.median(np.diff(curve.steps))) if len(curve) > 1 else 0.0
 
 
-def _training_continued(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:
+def _has_training_continued(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:
     """Return whether training continued after a loss became non-finite at `step`: the objective still improved.
 
     single: whether only the last logged loss is non-finite. A single skipped batch can cause this, unless the objective also
@@ -131,7 +133,7 @@ def _training_continued(curve: Curve, step: int, range_of_costs: float, *, singl
         return not (len(before) and len(after) and after[-1] >= before[0] - 0.1 * (before[0] - before.min()))
     if not len(after):
         return False
-    return bool(after.min() < min(before.min(initial=np.inf), after[0]) - _MIN_LATER_GAIN * range_of_costs)
+    return bool(after.min() < min(before.min(initial=np.inf), after[0]) - _MIN_LATER_IMPROVEMENT * range_of_costs)
 
 
 def _divergence_clause(metric: str, curve: Curve) -> str:
@@ -145,7 +147,7 @@ def _count_trailing_true(mask: BoolArray) -> int:
     return len(mask) - (int(others[-1]) + 1 if len(others) else 0)
 
 
-def _collapse(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
+def _collapse_clause(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
     """Return a clause that says that the trial lost its improvement and then stayed constant; empty if it did not.
 
     min_gain: minimum gain that counts, because a smaller gain may be chance.
@@ -153,7 +155,7 @@ def _collapse(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
     curve = costs.curves[trial].finite
     first, best = float(curve.values[0]), float(curve.values.min())
     level, gain = float(curve.values[-1]), first - best
-    constant = np.abs(curve.values - level) <= max(_CONSTANT * gain, 1e-12)
+    constant = np.abs(curve.values - level) <= max(_MAX_CONSTANT_DISTANCE * gain, 1e-12)
     length = _count_trailing_true(constant)
     if (
         length < max(MIN_PLATEAU_EVALUATIONS, _MIN_CONSTANT_TAIL_FRACTION * len(curve))
@@ -162,12 +164,15 @@ def _collapse(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
         return ""
     if (
         gain < min_gain
-        or gain <= MIN_LEARNING_GAIN * costs.range
-        or length <= longest_temporary_plateau(costs.curves, level, _CONSTANT * gain)
+        or gain <= MIN_LEARNED_IMPROVEMENT * costs.cost_range
+        or length <= longest_temporary_plateau(costs.curves, level, _MAX_CONSTANT_DISTANCE * gain)
     ):
         return ""
     step = int(curve.steps[len(curve) - length])
-    return f"{costs.metric} fell back from {costs.text(best)} to the constant {costs.text(level)} at step {step:,}"
+    return (
+        f"{costs.metric} fell back from {costs.objective_text(best)} to the constant "
+        f"{costs.objective_text(level)} at step {step:,}"
+    )
 
 
 def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
@@ -178,20 +183,23 @@ def _joint_collapse_evidence(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
     """
     curve = costs.curves[trial].finite
     for metric, block in blocks.items():
-        if metric_direction.quantity(metric) != ("loss",) or metric_direction.split_of(metric) not in ("train", None):
+        if metric_direction.quantity_words(metric) != ("loss",) or metric_direction.split_of_metric(metric) not in (
+            "train",
+            None,
+        ):
             continue
         loss = block.curve(trial).finite
         if metric == costs.metric or len(loss) <= 2 * MIN_PLATEAU_EVALUATIONS:
             continue
         # The losses of policies and adversarial networks need not decrease, so they are weak evidence.
         share = _MIN_JOINTLY_LOST_GAIN_FRACTION if _has_fallen_clearly(loss.values) else _MIN_LOST_GAIN_FRACTION
-        if (levels := _levels_of_lost_fall(loss.values, share)) is None:
+        if (levels := _lost_loss_levels(loss.values, share)) is None:
             continue
         start = _cost_before_learning(costs, curve, metric, loss)
-        if length := _count_lost_evaluations(curve.values, start, costs.range, share):
+        if length := _count_lost_evaluations(curve.values, start, costs.cost_range, share):
             lowest, end = levels
-            step, best = int(curve.steps[len(curve) - length]), costs.text(float(curve.values.min()))
-            level = costs.text(float(np.median(curve.values[len(curve) - length :])))
+            step, best = int(curve.steps[len(curve) - length]), costs.objective_text(float(curve.values.min()))
+            level = costs.objective_text(float(np.median(curve.values[len(curve) - length :])))
             rose = f"{metric} rose from {lowest:.3g} to {end:.3g}"
             lost = f"each lost at least {words.share(share)} of its gain"
             return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {rose}; {lost}"
@@ -204,10 +212,10 @@ def _has_fallen_clearly(loss: FloatArray) -> bool:
         float(loss[0] - _moving_median(loss).min()),
         float(np.median(np.abs(np.diff(loss)))),
     )
-    return fall > max(_MIN_GAIN_TO_NOISE_RATIO * noise, MIN_LEARNING_GAIN * abs(float(loss[0])))
+    return fall > max(_MIN_GAIN_TO_NOISE_RATIO * noise, MIN_LEARNED_IMPROVEMENT * abs(float(loss[0])))
 
 
-def _levels_of_lost_fall(loss: FloatArray, share: float) -> tuple[float, float] | None:
+def _lost_loss_levels(loss: FloatArray, share: float) -> tuple[float, float] | None:
     """Return (lowest level, level at the end) of a training loss that lost the fraction `share` of its decrease; None if it did
     not."""
     tail = loss[-max(MIN_PLATEAU_EVALUATIONS, int(_MIN_CONSTANT_TAIL_FRACTION * len(loss))) :]
@@ -220,7 +228,10 @@ def _cost_before_learning(costs: ObjectiveCosts, curve: Curve, metric: str, loss
     """Return the cost before learning: the first cost, or the first training loss if it measures the same quantity as the
     objective."""
     first = float(curve.values[0])
-    if metric_direction.quantity(costs.metric) != metric_direction.quantity(metric) or loss.steps[0] >= curve.steps[0]:
+    if (
+        metric_direction.quantity_words(costs.metric) != metric_direction.quantity_words(metric)
+        or loss.steps[0] >= curve.steps[0]
+    ):
         return first
     return max(first, float(loss.values[0]))
 
@@ -232,7 +243,7 @@ def _count_lost_evaluations(values: FloatArray, start: float, range_of_costs: fl
     length = _count_trailing_true(values >= values.min() + share * gain)
     if (
         length < max(MIN_PLATEAU_EVALUATIONS, _MIN_CONSTANT_TAIL_FRACTION * len(values))
-        or gain <= MIN_LEARNING_GAIN * range_of_costs
+        or gain <= MIN_LEARNED_IMPROVEMENT * range_of_costs
     ):
         return 0
     return 0 if gain < _MIN_GAIN_TO_NOISE_RATIO * float(np.median(np.abs(np.diff(values[-length:])))) else length

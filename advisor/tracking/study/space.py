@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.model.reading import Decision
-from advisor.model.spec import MAX_NAME, Objective, Parameter, StudySpec
+from advisor.model.spec import MAX_NAME_CHARS, Objective, Parameter, StudySpec
 from advisor.model.study import CurveBlock, Trial
 from advisor.model.words import clean, listed
 from advisor.tracking.runs import Experiment
@@ -22,7 +22,7 @@ _SHORTENED_STATUSES = ("pruned", "early_stopped")
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class StudySpace:
     """The search space of a study."""
 
     spec: StudySpec
@@ -40,7 +40,7 @@ def build_space(
     trials: Sequence[Trial],
     block: CurveBlock,
     roles: Mapping[str, Parameter],
-) -> Space:
+) -> StudySpace:
     """Return the search space of a study. spec: study file that declares the space. block: curves of the objective.
 
     roles: undeclared parameters with a known role, such as parameters that follow from others.
@@ -57,12 +57,12 @@ def build_space(
         # The remaining entries describe the objective. The domain of a parameter that never varies need not be inferred.
         if name not in ("objective", "direction", *by_tuner) and (parameter.searched or name in roles)
     }
-    name = (experiment.name or "study")[: MAX_NAME - _RESERVED]
+    name = (experiment.name or "study")[: MAX_NAME_CHARS - _RESERVED]
     base = spec or StudySpec(study=name, objective=objective, trials=len(trials))
     if base.max_train_steps is None:
         base = base.model_copy(update={"max_train_steps": _max_train_steps(trials, block, objective)})
     full = base.model_copy(update={"objective": objective, "parameters": {**stated, **guessed}})
-    return Space(full, inferred, tuple(warnings), tuple(_decisions(by_tuner)))
+    return StudySpace(full, inferred, tuple(warnings), tuple(_decisions(by_tuner)))
 
 
 def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Objective) -> int | None:

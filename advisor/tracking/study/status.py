@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from advisor import contract
 from advisor.contract.guard_stop import GuardStop, read_guard_stop
 from advisor.model.reading import Decision
-from advisor.model.space import Value, as_number, words_of
+from advisor.model.space import HyperparameterValue, as_number, words_of_name
 from advisor.model.spec import Objective
-from advisor.model.study import CurveBlock, Status
+from advisor.model.study import CurveBlock, TrialStatus
 from advisor.tracking.runs import Run
 from advisor.tracking.study import short_runs
 from advisor.tracking.study.launch_failures import find_launch_failures
 from advisor.tracking.study.memory import find_memory_failures
-from advisor.tracking.study.objective_costs import ObjectiveCosts, read_costs
+from advisor.tracking.study.objective_costs import ObjectiveCosts, objective_costs_of
 from advisor.tracking.study.silent_failures import TrialEnd, find_silent_failures
 
-_TAG_STATUSES: tuple[Status, ...] = (
+_TAG_STATUSES: tuple[TrialStatus, ...] = (
     "complete",
     "early_stopped",
     "pruned",
@@ -38,7 +38,7 @@ _TAG_STATUSES: tuple[Status, ...] = (
 """Statuses that are accepted from a tag. "stopped" is omitted because a training hook does not know why the training ended
 early; the hook's "complete" is omitted because a tuner may have shortened the planned length."""
 _ERROR_WORDS = frozenset("error errors exception traceback failure note".split())
-_OUT_OF_MEMORY = re.compile(
+_OUT_OF_MEMORY_PATTERN = re.compile(
     r"out of memory|outofmemory|\boom\b|resource_exhausted|cannot allocate memory|memoryerror", re.I
 )
 _OVERRULE = f"the tag `{contract.TAG_STATUS}` on a run"
@@ -59,17 +59,19 @@ def find_trial_ends(
     runs: Sequence[Run],
     blocks: Mapping[str, CurveBlock],
     objective: Objective,
-    params: Sequence[Mapping[str, Value]],
+    params: Sequence[Mapping[str, HyperparameterValue]],
     *,
     lengths: Collection[str] = (),
 ) -> TrialEnds:
     """Return the end status of each trial. params: hyperparameters of each trial; lengths: hyperparameters that are the length of
     training.
     """
-    costs = read_costs(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
+    costs = objective_costs_of(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     errors = {i: text for i, run in enumerate(runs) if (text := _error_text(run))}
     stops = _guard_stops(runs)
-    ends = _tagged_ends(runs, objective.metric, errors, costs) | {i: _stopped_end(runs[i], s) for i, s in stops.items()}
+    ends = _tagged_ends(runs, objective.metric, errors, costs) | {
+        i: _end_of_stopped_trial(runs[i], s) for i, s in stops.items()
+    }
     crashed = [i for i, end in ends.items() if end.status == "infeasible"]
     launches = find_launch_failures(runs, blocks, errors, crashed)
     ends |= {i: TrialEnd("no_data", "its launch failed") for i in launches}
@@ -77,7 +79,9 @@ def find_trial_ends(
     lacking, of_memory = find_memory_failures(blocks, params, silent, [run.started for run in runs])
     ends |= {i: TrialEnd("infeasible", "the trial probably ran out of memory") for i in lacking}
     rest = [i for i in range(len(runs)) if i not in ends]
-    failed = find_silent_failures(blocks, costs, rest, _logged_chance_cost(runs, objective), _validation_examples(runs))
+    failed = find_silent_failures(
+        blocks, costs, rest, _logged_cost_of_guessing(runs, objective), _validation_examples(runs)
+    )
     rest = [i for i in rest if i not in failed]
     stopped, patience = _find_shortened_trials(
         runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths)
@@ -101,11 +105,11 @@ def _tagged_ends(
     return {i: end for i, end in ends.items() if end is not None}
 
 
-def _logged_chance_cost(runs: Sequence[Run], objective: Objective) -> float | None:
+def _logged_cost_of_guessing(runs: Sequence[Run], objective: Objective) -> float | None:
     """Return the cost of random guessing that a training hook logged; None if no hook logged it."""
     for run in runs:
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
-            value = float(json.loads(run.tags[contract.TAG_CHANCE])[objective.metric])
+            value = float(json.loads(run.tags[contract.TAG_CHANCE_LEVEL])[objective.metric])
             return value if objective.direction == "minimize" else -value
     return None
 
@@ -139,23 +143,23 @@ def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
     """Return the guard's records, by trial, about the trials that it stopped. A stopped trial that still reached its planned
     end counts as complete."""
     stopped = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) != "complete"]
-    records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_STOPPED))) for i in stopped)
+    records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_GUARD_STOP))) for i in stopped)
     return {i: stop for i, stop in records if stop is not None}
 
 
-def _stopped_end(run: Run, guard_stop: GuardStop) -> TrialEnd:
+def _end_of_stopped_trial(run: Run, guard_stop: GuardStop) -> TrialEnd:
     """Return the end of a trial that the guard stopped. A run that the guard stopped may look like a crash until the launcher
     has recorded the stop."""
     tag = run.tags.get(contract.TAG_STATUS)
-    status: Status = "diverged" if "diverged" in (tag, guard_stop.status) else "pruned"
+    status: TrialStatus = "diverged" if "diverged" in (tag, guard_stop.status) else "pruned"
     return TrialEnd(status, f"the guard stopped it at step {guard_stop.step:,}: {guard_stop.reason}")
 
 
 def _was_pruned(run: Run) -> bool:
     """Return whether a tag says that a tuner pruned the run: `state: TrialState.PRUNED`, or an error `TrialPruned`."""
     return any(
-        (v.upper().endswith("PRUNED") and words_of(k)[-1:] in (["state"], ["status"]))
-        or ("TrialPruned" in v and _ERROR_WORDS & set(words_of(k)))
+        (v.upper().endswith("PRUNED") and words_of_name(k)[-1:] in (["state"], ["status"]))
+        or ("TrialPruned" in v and _ERROR_WORDS & set(words_of_name(k)))
         for k, v in run.tags.items()
     )
 
@@ -163,14 +167,20 @@ def _was_pruned(run: Run) -> bool:
 def _error_text(run: Run) -> str:
     """Return the error text in the run's tags, which starts with "out of memory" if memory ran out; empty if there is none."""
     texts = [
-        v for k, v in run.tags.items() if v.strip() and _ERROR_WORDS & set(words_of(k)) and "note" not in words_of(k)
+        v
+        for k, v in run.tags.items()
+        if v.strip() and _ERROR_WORDS & set(words_of_name(k)) and "note" not in words_of_name(k)
     ]
-    notes = [v for k, v in run.tags.items() if "note" in words_of(k) and _OUT_OF_MEMORY.search(v)]
+    notes = [v for k, v in run.tags.items() if "note" in words_of_name(k) and _OUT_OF_MEMORY_PATTERN.search(v)]
     text = next(iter(texts + notes), "").strip()
-    return f"out of memory: {text}" if _OUT_OF_MEMORY.search(text) and not text.startswith("out of memory") else text
+    return (
+        f"out of memory: {text}"
+        if _OUT_OF_MEMORY_PATTERN.search(text) and not text.startswith("out of memory")
+        else text
+    )
 
 
-def _process_status(run: Run) -> Status:
+def _process_status(run: Run) -> TrialStatus:
     """Return the status of a trial whose curves show no failure, derived from the status of its process."""
     if run.status == "FAILED":
         return "infeasible"
@@ -181,24 +191,24 @@ def _find_shortened_trials(
     runs: Sequence[Run],
     blocks: Mapping[str, CurveBlock],
     costs: ObjectiveCosts,
-    params: Sequence[Mapping[str, Value]],
+    params: Sequence[Mapping[str, HyperparameterValue]],
     trials: Sequence[int],
     length_is_searched: bool,
-) -> tuple[dict[int, TrialEnd], short_runs.Patience | None]:
+) -> tuple[dict[int, TrialEnd], short_runs.EarlyStoppingPatience | None]:
     """Return the trials that stopped early or were pruned, and the patience of early stopping if one was detected."""
     mask = short_runs.find_short_trials(costs, params)
-    ways: dict[Status, list[int]] = {"complete": [], "stopped": [], "infeasible": []}
+    ways: dict[TrialStatus, list[int]] = {"complete": [], "stopped": [], "infeasible": []}
     for trial in trials:
         ways[_process_status(runs[trial])].append(trial)
-    patience = short_runs.find_early_stopped(blocks, costs, ways["complete"] + ways["stopped"], mask)
+    patience = short_runs.find_early_stopped_trials(blocks, costs, ways["complete"] + ways["stopped"], mask)
     found: dict[int, TrialEnd] = {}
     if patience is not None:
-        why = f"it ended {patience.evaluations} evaluations after its best {patience.metric}"
-        found = {t: TrialEnd("early_stopped", why) for t in patience.trials}
+        why = f"it ended {patience.evaluations_without_improvement} evaluations after its best {patience.metric}"
+        found = {t: TrialEnd("early_stopped", why) for t in patience.stopped_trials}
     failed, killed, finished = (
         [t for t in ways[w] if mask[t] and t not in found] for w in ("infeasible", "stopped", "complete")
     )
-    for trial in short_runs.find_pruned(
+    for trial in short_runs.find_pruned_trials(
         blocks, costs, params, (failed, killed), finished=finished, length_is_searched=length_is_searched
     ):
         step = int(costs.curves[trial].steps[-1])
@@ -214,7 +224,7 @@ def _find_shortened_trials(
 def _decisions(
     ends: Sequence[TrialEnd],
     failed: set[int],
-    patience: short_runs.Patience | None,
+    patience: short_runs.EarlyStoppingPatience | None,
     guard_stops: Mapping[int, GuardStop],
 ) -> list[Decision]:
     """Return the decisions: one for each kind of end that the curves show, one for all pruned trials, and one for the trials
@@ -235,7 +245,8 @@ def _decisions(
     decisions += _guard_stop_decision(len(ends), list(guard_stops.values()))
     if patience is not None:
         text = (
-            f"{len(patience.trials)} of {len(ends)} trials stopped early, {patience.evaluations} evaluations after their best "
+            f"{len(patience.stopped_trials)} of {len(ends)} trials stopped early, "
+            f"{patience.evaluations_without_improvement} evaluations after their best "
             f"{patience.metric}. If you keep checkpoints, train to the planned end and choose the best one afterwards: early "
             "stopping is then unnecessary, and the curves show how long to train."
         )
@@ -253,7 +264,7 @@ def _guard_stop_decision(trials: int, guard_stops: Sequence[GuardStop]) -> list[
     """Return the decision about the trials that the guard stopped, with the most frequent reason first."""
     if not guard_stops:
         return []
-    reasons = Counter(stop.predicate for stop in guard_stops).most_common()
+    reasons = Counter(stop.stop_reason_phrase for stop in guard_stops).most_common()
     text = (
         f"The guard stopped {len(guard_stops)} of {trials} trials: {', '.join(f'{n} {predicate}' for predicate, n in reasons)}. "
         "`advisor run … --continue TRIAL` continues one of them."

@@ -11,20 +11,20 @@ from advisor.model import parameter_kinds
 from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import clean, number
 
-MIN_TRIALS = 3
+MIN_TRIALS_AT_TARGET = 3
 """Minimum number of trials that stopped at a target, at different steps. With three trials, there was no false alarm on 1,082
 studies of fixed length.
 """
-MIN_EVALUATIONS = 3
+MIN_EVALUATIONS_TO_TARGET = 3
 """Minimum number of evaluations in a trial that stopped at a target."""
-MIN_LENGTH_RATIO = 1.1
+MIN_TRIAL_LENGTH_RATIO = 1.1
 """Minimum ratio of the longest to the shortest trial that stopped at a target. If the ratio of the lengths is smaller, the
 trials count as equally long, and their results are compared. Our choice."""
-FULL = 0.9
+MIN_FULL_LENGTH_FRACTION = 0.9
 """Minimum length, as a fraction of the longest trial, at which a trial counts as having had enough time to reach the target."""
 
 
-def add_target(study: Study) -> Study:
+def add_reached_target(study: Study) -> Study:
     """Return the study with a warning and the target at which its trials stopped; return it unchanged if there is no such
     target."""
     reached = _find_trials_at_target([t for t in study.trials if study.comparable[t.index]], study)
@@ -47,22 +47,22 @@ def _find_trials_at_target(trials: list[Trial], study: Study) -> list[Trial]:
     curves = [
         (t, c)
         for t in trials
-        if len(c := study.cost_curve(t).finite) >= MIN_EVALUATIONS and not _ended_as_planned(t, c)
+        if len(c := study.cost_curve(t).finite) >= MIN_EVALUATIONS_TO_TARGET and not _ended_as_planned(t, c)
     ]
-    if len(curves) < MIN_TRIALS:
+    if len(curves) < MIN_TRIALS_AT_TARGET:
         return []
     steps = np.array([float(c.steps[-1]) for _, c in curves])
     last = np.array([c.values[-1] for _, c in curves])
     before = np.array([c.values[:-1].min() for _, c in curves])
     for level in np.unique(last)[::-1]:
         reached = last <= level
-        if reached.sum() < MIN_TRIALS:
+        if reached.sum() < MIN_TRIALS_AT_TARGET:
             break
         others_had_time = (np.minimum(last, before)[~reached] > level).all() and (
-            steps[~reached] >= FULL * steps.max()
+            steps[~reached] >= MIN_FULL_LENGTH_FRACTION * steps.max()
         ).all()
         stopped = [curve for curve, yes in zip(curves, reached, strict=True) if yes]
-        if (before[reached] > level).all() and others_had_time and _lengths_differ(stopped):
+        if (before[reached] > level).all() and others_had_time and _are_lengths_different(stopped):
             return [t for t, _ in stopped]
     return []
 
@@ -75,11 +75,11 @@ def _ended_as_planned(trial: Trial, curve: Curve) -> bool:
     )  # False if the planned number of steps is unknown
 
 
-def _lengths_differ(curves: Sequence[tuple[Trial, Curve]]) -> bool:
+def _are_lengths_different(curves: Sequence[tuple[Trial, Curve]]) -> bool:
     """Return whether the trials differ in steps, in evaluations and in examples. Differences in steps alone can result from
     different batch sizes."""
     steps = np.array([float(c.steps[-1]) for _, c in curves])
     examples = steps * np.array([parameter_kinds.batch_size(t) for t, _ in curves])
     evaluations = np.array([float(len(c)) for _, c in curves])
     measures = [steps, evaluations, *([examples] if np.isfinite(examples).all() else [])]
-    return all(len(set(m)) >= MIN_TRIALS and m.max() >= MIN_LENGTH_RATIO * m.min() for m in measures)
+    return all(len(set(m)) >= MIN_TRIALS_AT_TARGET and m.max() >= MIN_TRIAL_LENGTH_RATIO * m.min() for m in measures)

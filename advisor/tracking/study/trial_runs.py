@@ -19,14 +19,14 @@ _PARENT_TAG = "mlflow.parentRunId"
 class TrialRuns:
     """The runs of an experiment that are trials."""
 
-    indices: IntArray
+    trial_indices: IntArray
     """Indices of the trials in `Experiment.runs`."""
     warnings: tuple[str, ...]
 
 
 def find_trial_runs(experiment: Experiment, objective: str) -> TrialRuns:
     """Return the runs that are trials, and warnings that count the excluded runs."""
-    indices = _without_parents(experiment, objective)
+    indices = _runs_without_parents(experiment, objective)
     warnings = []
     if parents := len(experiment.runs) - len(indices):
         subject = "run is the parent of other runs and is" if parents == 1 else "runs are parents of other runs and are"
@@ -42,7 +42,7 @@ def find_trial_runs(experiment: Experiment, objective: str) -> TrialRuns:
     return TrialRuns(np.array(indices, dtype=np.int64), tuple(warnings))
 
 
-def _without_parents(experiment: Experiment, objective: str) -> list[int]:
+def _runs_without_parents(experiment: Experiment, objective: str) -> list[int]:
     children: dict[str, list[Run]] = {}
     for run in experiment.runs:
         if _PARENT_TAG in run.tags:

@@ -14,12 +14,12 @@ from advisor.engine.registry import load_rules
 from advisor.engine.rule import Rule
 from advisor.history.judge import outcomes
 from advisor.model.finding import Verdict
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Sampler, StudySpec
 from advisor.planning.blocks import Block, Search, Trained, leader
-from advisor.planning.blocks.spaces import observations, steps_per_trial
-from advisor.planning.sampling.adaptive import suggest
-from advisor.planning.sampling.halton import sample
+from advisor.planning.blocks.spaces import sampler_observations, steps_per_trial
+from advisor.planning.sampling.adaptive import suggest_trial
+from advisor.planning.sampling.halton import draw_trials
 from loop.contenders import SearchResult
 from loop.record import study
 from loop.task import Outcome, Setting, Task
@@ -77,7 +77,7 @@ class _AdvisedSearch:
         while (block := search.next_block(blocks)) is not None:
             blocks.append(self._train_block(block, [t for b in blocks for t in b.trained]))
             if block.changes_space and len(blocks) > 1 and block.spec.sampler.kind != "adaptive":
-                self._judge(search.space(blocks), blocks[-1].trained)
+                self._judge(search.search_space(blocks), blocks[-1].trained)
         trials = [t for b in blocks for t in b.trained]
         best = leader.best(trials)[0]
         setting = Setting(best.setting, best.steps, best.schedule)
@@ -93,17 +93,19 @@ class _AdvisedSearch:
             setting = Setting(params, steps_per_trial(block.spec), dict(block.spec.schedule or {}))
             trials.append(self._train(setting, block.spec.probe))
         if block.kind != "repeat":
-            best = min(map(leader.mean, leader.settings([*earlier, *trials])), default=math.nan)
+            best = min(map(leader.mean_cost, leader.group_by_setting([*earlier, *trials])), default=math.nan)
             self.log.append(f"{len(trials)} {_kind_of_block(block)} trials in {_summary(block.spec)}; best {best:.5g}")
         return replace(block, trained=tuple(trials))
 
-    def _draw_settings(self, spec: StudySpec, done: Callable[[], Sequence[Trained]]) -> Iterator[dict[str, Value]]:
+    def _draw_settings(
+        self, spec: StudySpec, done: Callable[[], Sequence[Trained]]
+    ) -> Iterator[dict[str, HyperparameterValue]]:
         count = (spec.trials or 1) * (spec.seeds or 1)
         if spec.sampler.kind != "adaptive":
-            yield from sample(spec, count)
+            yield from draw_trials(spec, count)
             return
         for _ in range(count):
-            yield suggest(spec, observations(spec, done()))
+            yield suggest_trial(spec, sampler_observations(spec, done()))
 
     def _train(self, setting: Setting, probe: str | None) -> Trained:
         own = 1000 * self.seed + len(self.outcomes)

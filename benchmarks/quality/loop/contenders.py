@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from advisor.model.space import Value, limits_of_name
+from advisor.model.space import HyperparameterValue, natural_limits_of_name
 from advisor.model.spec import Parameter, StudySpec
 from loop.task import Setting, Task
 
@@ -68,7 +68,7 @@ def widened_space(task: Task) -> StudySpec:
 def _widen_parameter(name: str, parameter: Parameter) -> Parameter:
     assert parameter.low is not None
     assert parameter.high is not None
-    floor, ceiling = limits_of_name(name, parameter.type)
+    floor, ceiling = natural_limits_of_name(name, parameter.type)
     if parameter.scale == "log":
         low, high = parameter.low / WIDER, parameter.high * WIDER
     else:
@@ -79,7 +79,7 @@ def _widen_parameter(name: str, parameter: Parameter) -> Parameter:
     high = min(high, parameter.high + 0.9 * (ceiling - parameter.high)) if math.isfinite(ceiling) else high
     if parameter.type == "int":
         low, high = max(math.floor(low), 1), math.ceil(high)
-    low, high = max(low, parameter.reach[0]), min(high, parameter.reach[1])
+    low, high = max(low, parameter.declared_limits[0]), min(high, parameter.declared_limits[1])
     return Parameter.model_validate(parameter.model_dump() | {"low": low, "high": high})
 
 
@@ -93,7 +93,7 @@ class _TrialTally:
         self._last: Setting | None = None
         self.worst, self.count = math.nan, 0
 
-    def run(self, params: dict[str, Value]) -> float:
+    def run(self, params: dict[str, HyperparameterValue]) -> float:
         """Train a trial and return its cost, or the worst cost so far if the training failed."""
         steps = self._spec.max_train_steps or 1
         setting = Setting({**self._fixed, **params}, steps, dict(self._spec.schedule or {}))
@@ -128,8 +128,8 @@ def _optuna(sampler: str, task: Task, spec: StudySpec, trials: int, seed: int) -
     return tally.chosen()
 
 
-def _suggest(trial: Any, name: str, parameter: Parameter) -> Value:
-    value: Value
+def _suggest(trial: Any, name: str, parameter: Parameter) -> HyperparameterValue:
+    value: HyperparameterValue
     if not parameter.numeric:
         value = trial.suggest_categorical(name, list(parameter.options))
     elif parameter.type == "int":

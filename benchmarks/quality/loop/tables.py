@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.model.space import FloatArray, Value, as_number
+from advisor.model.space import FloatArray, HyperparameterValue, as_number
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from loop.task import Outcome, Setting, Space
 
@@ -40,7 +40,7 @@ WIDE = 10.0
 
 @dataclass(frozen=True)
 class Grid:
-    axes: Mapping[str, tuple[Value, ...]]
+    axes: Mapping[str, tuple[HyperparameterValue, ...]]
     costs: FloatArray
     """Costs of all settings and seeds, shape (*lengths of the axes, seeds): 1 - accuracy, or the loss."""
 
@@ -110,7 +110,7 @@ class TableTask:
         return "too wide" if self.factor > 1 else "wrong" if self.fault else "right"
 
     @property
-    def _grid_axes(self) -> Mapping[str, tuple[Value, ...]]:
+    def _grid_axes(self) -> Mapping[str, tuple[HyperparameterValue, ...]]:
         return grid(self.table).axes
 
     def _part(self, name: str) -> slice:
@@ -136,14 +136,14 @@ class TableTask:
         cost = means.max() if self._diverges(setting.params) else means[self._grid_point(setting.params)]
         return float(cost - means.min()), grid(self.table).noise
 
-    def _is_outside_range(self, name: str, value: Value) -> bool:
+    def _is_outside_range(self, name: str, value: HyperparameterValue) -> bool:
         ends = self._grid_axes[name][0], self._grid_axes[name][-1]
         return not isinstance(value, str) and not as_number(ends[0]) <= as_number(value) <= as_number(ends[1])
 
-    def _diverges(self, params: Mapping[str, Value]) -> bool:
+    def _diverges(self, params: Mapping[str, HyperparameterValue]) -> bool:
         return any(n in RATES and as_number(params[n]) > as_number(self._grid_axes[n][-1]) for n in self._grid_axes)
 
-    def _grid_point(self, params: Mapping[str, Value]) -> tuple[int, ...]:
+    def _grid_point(self, params: Mapping[str, HyperparameterValue]) -> tuple[int, ...]:
         return tuple(_nearest_index(name, choices, params[name]) for name, choices in self._grid_axes.items())
 
     def supported_study(self, spec: StudySpec) -> StudySpec:
@@ -167,7 +167,9 @@ class TableTask:
         return spec.model_copy(update={"parameters": parameters, "max_train_steps": STEPS, "schedule": None})
 
 
-def _parameter(name: str, values: Sequence[Value], grid: Sequence[Value], factor: float) -> Parameter:
+def _parameter(
+    name: str, values: Sequence[HyperparameterValue], grid: Sequence[HyperparameterValue], factor: float
+) -> Parameter:
     """Return a hyperparameter whose range covers the window, extended by the factor, within the limits of the grid extended by the
     factor."""
     if any(isinstance(v, str) for v in values):
@@ -181,12 +183,14 @@ def _parameter(name: str, values: Sequence[Value], grid: Sequence[Value], factor
     return Parameter(type=kind, low=low, high=high, scale=scale, limits=limits)
 
 
-def _extended_range(kind: str, low: Value, high: Value, factor: float) -> tuple[float, float]:
+def _extended_range(
+    kind: str, low: HyperparameterValue, high: HyperparameterValue, factor: float
+) -> tuple[float, float]:
     ends = as_number(low) / factor, as_number(high) * factor
     return (float(max(round(ends[0]), 1)), float(round(ends[1]))) if kind == "int" else ends
 
 
-def _nearest_index(name: str, choices: Sequence[Value], value: Value) -> int:
+def _nearest_index(name: str, choices: Sequence[HyperparameterValue], value: HyperparameterValue) -> int:
     """Return the index of the grid value that is nearest on the hyperparameter's scale."""
     if isinstance(choices[0], str):
         return list(choices).index(value)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from advisor.model.space import FloatArray, IntArray, Value
+from advisor.model.space import FloatArray, HyperparameterValue, IntArray
 from advisor.model.spec import StudySpec
 
 Space = Literal["wrong", "too wide", "right"]
@@ -20,9 +20,9 @@ FIRST_JUDGED_SEED = 1_000_000
 class Setting:
     """The hyperparameters, number of steps and schedule of a training."""
 
-    params: Mapping[str, Value]
+    params: Mapping[str, HyperparameterValue]
     steps: int
-    schedule: Mapping[str, Value] = field(default_factory=dict)
+    schedule: Mapping[str, HyperparameterValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Outcome:
     """The log of one training. Lower costs are better; a cost may be NaN."""
 
     status: Literal["complete", "diverged"]
-    params: Mapping[str, Value]
+    params: Mapping[str, HyperparameterValue]
     """Hyperparameters with which the model was trained; tables round them to the grid."""
     curves: Mapping[str, tuple[IntArray, FloatArray]]
     """(steps, values) by metric name; both have shape (n,)."""

@@ -15,7 +15,7 @@ from recordings.trial import optimizer_of, rate_factor
 from torch import nn
 
 from advisor import contract
-from advisor.model.space import FloatArray, IntArray, Value
+from advisor.model.space import FloatArray, HyperparameterValue, IntArray
 from loop.task import Outcome
 
 DIVERGED_LOSS = 1e6
@@ -39,7 +39,7 @@ class _TrainingLog:
         }
 
 
-def train(training: Training, params: Mapping[str, Value], seed: int) -> Outcome:
+def train(training: Training, params: Mapping[str, HyperparameterValue], seed: int) -> Outcome:
     """Train with this seed, and stop early if the loss diverges."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
@@ -95,7 +95,7 @@ def _evaluate(model: nn.Module, train: tuple[torch.Tensor, ...], valid: tuple[to
 
 def _outcome(
     training: Training,
-    params: Mapping[str, Value],
+    params: Mapping[str, HyperparameterValue],
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     curves: Mapping[str, tuple[IntArray, FloatArray]],
@@ -123,7 +123,7 @@ def _facts(training: Training, model: nn.Module, optimizer: torch.optim.Optimize
         contract.TAG_OPTIMIZER: type(optimizer).__name__,
         contract.TAG_OPTIMIZER + ".learning_rate": training.learning_rate,
         contract.TAG_MODEL: type(model).__name__,
-        contract.TAG_PARAMETERS: sum(p.numel() for p in model.parameters()),
+        contract.TAG_MODEL_PARAMETERS: sum(p.numel() for p in model.parameters()),
         contract.TAG_NORM_LAYERS: json.dumps(norms),
         contract.TAG_REGULARISERS: json.dumps({k: v for k, v in regularisers.items() if v}),
         contract.TAG_SCHEDULE: json.dumps({"class": "LambdaLR", "kind": warmup + training.schedule}),
@@ -132,7 +132,7 @@ def _facts(training: Training, model: nn.Module, optimizer: torch.optim.Optimize
         contract.TAG_N_VALID: training.n_valid,
         contract.TAG_STEPS_PER_EPOCH: training.n_train // training.batch_size,
         contract.TAG_CLASSES: classes,
-        contract.TAG_CHANCE: json.dumps({"val/loss": math.log(classes), "val/error": 1 - 1 / classes}),
+        contract.TAG_CHANCE_LEVEL: json.dumps({"val/loss": math.log(classes), "val/error": 1 - 1 / classes}),
     }
     if isinstance(model, tasks.Transformer):
         facts[contract.TAG_NORM_ORDER] = "post-norm" if training.norm == "post" else "pre-norm"

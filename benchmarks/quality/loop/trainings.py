@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from recordings.training import Training
 
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Objective, Parameter, StudySpec
 from loop.results import cached_outcome
 from loop.task import FIRST_JUDGED_SEED, Outcome, Setting, Space
@@ -73,7 +73,7 @@ class TrainingTask:
         return replace(self.training, **changes, max_train_steps=setting.steps, evaluate_every=every)
 
     @staticmethod
-    def _schedule(schedule: Mapping[str, Value]) -> dict[str, Value]:
+    def _schedule(schedule: Mapping[str, HyperparameterValue]) -> dict[str, HyperparameterValue]:
         """Return the schedule's kind without the prefix "warmup+", and its warmup steps, which state the same fact."""
         names = {"kind": "schedule", "warmup_steps": "warmup_steps"}
         return {

@@ -10,20 +10,21 @@ from unittest.mock import patch
 
 import numpy as np
 
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.tracking.runs import Experiment, Points, Run
 from advisor_logging.recorder import Recorder
 from advisor_logging.spool import remove_spool
-from advisor_logging.table import Table
+from advisor_logging.table import MetricTable
 from recordings.training import Training
 from recordings.trial import train
 
 
 class InMemoryRecorder(Recorder):
-    """A recorder that needs no store. Steps are not reduced to windows, so a training should have at most `DENSE_STEPS` steps."""
+    """A recorder that needs no store. Steps are not reduced to windows, so a training should have at most
+    `DENSELY_LOGGED_STEPS` steps."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
-        self.points: list[Table] = []
+        self.points: list[MetricTable] = []
         self.texts: dict[str, dict[str, str]] = {"tags": {}, "params": {}}
         super().__init__(*arguments, **more)
 
@@ -43,7 +44,7 @@ class InMemoryRecorder(Recorder):
         self._spool.close()
         remove_spool(self.folder)
 
-    def _spool_table(self, table: Table, windowed: bool) -> None:  # noqa: ARG002 - the base's
+    def _spool_table(self, table: MetricTable, windowed: bool) -> None:  # noqa: ARG002 - the base's
         self._on_rows(table)
         self.points.append(table)
 
@@ -54,7 +55,9 @@ class InMemoryRecorder(Recorder):
         """Do nothing, because there is no shipper."""
 
 
-def record(name: str, training: Training, params: Sequence[Mapping[str, Value]], first_seed: int) -> Experiment:
+def record(
+    name: str, training: Training, params: Sequence[Mapping[str, HyperparameterValue]], first_seed: int
+) -> Experiment:
     """Train one trial for each of `params`, with the seeds `first_seed`, `first_seed` + 1, …, and return what the hook logged."""
     made: list[InMemoryRecorder] = []
 

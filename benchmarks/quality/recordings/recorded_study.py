@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Parameter
 from recordings.training import Training
 
@@ -35,7 +35,7 @@ class RecordedStudy:
     trials: int = 12
     fixed: tuple[Mapping[str, float | int | str], ...] = field(default=())
     """Hyperparameters of each trial, if they are listed instead of drawn at random."""
-    asked: Mapping[str, Value] | None = None
+    asked: Mapping[str, HyperparameterValue] | None = None
     """Learning-rate schedule that the study file asks for; the training has its own."""
 
 

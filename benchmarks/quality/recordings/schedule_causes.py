@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Parameter
 from recordings.recorded_study import WALK, Label, RecordedStudy, log_range, must_fire, must_not_fire
 from recordings.training import Schedule, Training
 
-Asked = Mapping[str, Value]
+Asked = Mapping[str, HyperparameterValue]
 """Learning-rate schedule of a study file."""
 RULE = "schedule-ignored"
 _MLP = Training(max_train_steps=120, evaluate_every=12, keep="none")

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from advisor import contract
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor_pytorch import TuningLogger
 from recordings import tasks
 from recordings.attention import largest_logit
@@ -31,7 +31,9 @@ RESTART_STEPS = 40
 """Number of steps after which the schedule "restarts" returns to its peak."""
 
 
-def train(training: Training, params: Mapping[str, Value], index: int, study: str, store: str, folder: Path) -> None:
+def train(
+    training: Training, params: Mapping[str, HyperparameterValue], index: int, study: str, store: str, folder: Path
+) -> None:
     """Train with the trial's hyperparameters, and log to the experiment `study`."""
     training = replace(training, **params)  # type: ignore[arg-type]  # the names are those of the fields
     seed = index if training.seed is None else training.seed

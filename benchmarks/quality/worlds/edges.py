@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.history.compare import Side, compare
+from advisor.history.compare import ComparedTrials, compare
 from advisor.model.change import SetRange
 from advisor.model.space import FloatArray
 from advisor.planning.stages import MIN_CONFIDENCE
@@ -218,7 +218,7 @@ def _compare_decision(outcome: Outcome) -> str:
     sides = []
     for name in ("first", "second"):
         own = next(t for t in study.trials if t.name == outcome.made.truth[name])
-        sides.append(Side(name, study, tuple(t for t in study.trials if t.params == own.params)))
+        sides.append(ComparedTrials(name, study, tuple(t for t in study.trials if t.params == own.params)))
     return compare(*sides).decision
 
 

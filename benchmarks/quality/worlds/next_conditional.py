@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from advisor.model.space import counts_training, is_learning_rate
+from advisor.model.space import is_learning_rate, is_training_length
 from advisor.model.spec import Parameter
-from advisor.model.spec_yaml import dump, loads
+from advisor.model.spec_yaml import format_study_file, parse_study_file
 from worlds.next_roles import following_studies, log_trials, make_study, scale_costs, settings_at
 from worlds.responses import RATES, nuisances, response
 from worlds.world import Outcome, Random, SimulatedStudy, Situation
@@ -150,7 +150,7 @@ def searches_derived(outcome: Outcome) -> bool:
         if any(sum(is_learning_rate(n) for n in s.searched) > 1 for s in following_studies(outcome)):
             return True
     return outcome.report is None or any(
-        name in wrong or counts_training(name) for spec in following_studies(outcome) for name in spec.searched
+        name in wrong or is_training_length(name) for spec in following_studies(outcome) for name in spec.searched
     )
 
 
@@ -185,10 +185,10 @@ def lists_constants(outcome: Outcome) -> bool:
     """Return whether the file of a next study lists constants among the parameters, lacks a constant, or changes when it is read
     and written."""
     for spec in following_studies(outcome):
-        text = dump(spec)
+        text = format_study_file(spec)
         listed = text.partition("\nparameters:")[2].partition("\nconstants:")[0].partition("\ntrials:")[0]
         lost = [n for n in _ARGUMENTS if f"  {n}: " not in text.partition("\nconstants:")[2]]
-        if len(listed.splitlines()) > 60 or lost or loads(text) != spec:
+        if len(listed.splitlines()) > 60 or lost or parse_study_file(text) != spec:
             return True
     return outcome.report is None
 

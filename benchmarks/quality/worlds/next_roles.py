@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.model.space import FloatArray, IntArray, Value
+from advisor.model.space import FloatArray, HyperparameterValue, IntArray
 from advisor.model.spec import Objective, Parameter, StudySpec
 from worlds.responses import COMPARED, curve, nuisances, response
 from worlds.world import Metric, Outcome, Random, SimulatedStudy, Situation, Store
@@ -87,13 +87,13 @@ def scale_costs(random: Random, costs: FloatArray) -> FloatArray:
     return np.asarray(random.uniform(0.1, 0.5) + 0.3 * (costs - costs.min()) / max(float(costs.std()), 1e-9))
 
 
-def settings_at(space: Mapping[str, Parameter], at: FloatArray) -> list[dict[str, Value]]:
+def settings_at(space: Mapping[str, Parameter], at: FloatArray) -> list[dict[str, HyperparameterValue]]:
     """Return the settings at these positions (n, d) in the space."""
     return [{n: p.draw(float(u)) for (n, p), u in zip(space.items(), row, strict=True)} for row in at]
 
 
-def position(parameter: Parameter, value: Value) -> float:
-    return float(parameter.to_unit([value])[0])
+def position(parameter: Parameter, value: HyperparameterValue) -> float:
+    return float(parameter.to_positions([value])[0])
 
 
 # --- what follows ---------------------------------------------------------------------------------------------------------------

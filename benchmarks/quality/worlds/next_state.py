@@ -265,10 +265,10 @@ def _skips_best_settings(outcome: Outcome) -> bool:
         return not outcome.report.next_studies[0].spec.goal.startswith(
             ("Shorten", "Lengthen", "Narrow", "Widen", "Search higher", "Search lower", "Repeat")
         )
-    from advisor.planning.sampling.halton import sample
+    from advisor.planning.sampling.halton import draw_trials
 
     tried = [dict(t.params) for _, t in outcome.report.ranked[:6]]
-    runs = [trial for spec in long for trial in sample(spec, spec.trials or 1)]
+    runs = [trial for spec in long for trial in draw_trials(spec, spec.trials or 1)]
     names = outcome.report.spec.searched
     known = all(any(all(np.isclose(r[n], t[n]) for n in names) for t in tried) for r in runs)
     distinct = len({tuple(r[n] for n in names) for r in runs}) == len(runs)

@@ -11,8 +11,8 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as Counted, Message, Name, joined, say
-from advisor.model.space import Value, as_number, is_learning_rate
+from advisor.model.message import Count as Counted, Message, Name, join_items, say
+from advisor.model.space import HyperparameterValue, as_number, is_learning_rate
 from advisor.model.study import Study, Trial
 from advisor.model.words import setting
 
@@ -58,8 +58,8 @@ class BatchChanged(Rule):
                 needs="design",
             )
         for (old_size, earlier), (new_size, later) in pairwise(rounds.items()):
-            changes = _changed(earlier, later)
-            tuned = len(_rates(earlier)), len(_rates(later))
+            changes = _changed_settings_clauses(earlier, later)
+            tuned = len(_learning_rates_tried(earlier)), len(_learning_rates_tried(later))
             if changes and tuned[0] >= self.settings and 0 < tuned[1] < self.settings:
                 yield self._finding(study, (old_size, new_size), changes, tuned, later)
 
@@ -85,14 +85,14 @@ class BatchChanged(Rule):
             confidence=0.9,
             trials=later,
             evidence=table(
-                ("changes", joined(changes)),
+                ("changes", join_items(changes)),
                 (
                     "learning rates tried in the earlier and the later study",
                     say("{n} and {m}", n=rate_counts[0], m=rate_counts[1]),
                 ),
                 ("minimum number of learning rates in a tuned study", self.settings),
             ),
-            changes=(*_search_rate(study, later, str(message)), Advise(text=str(action))),
+            changes=(*_search_learning_rate(study, later, str(message)), Advise(text=str(action))),
         )
 
 
@@ -103,7 +103,7 @@ def _describe_change(names: tuple[str, str], changes: list[Message], rate_counts
         "earlier one.",
         earlier=Name(names[0]),
         later=Name(names[1]),
-        changes=joined(changes, " and "),
+        changes=join_items(changes, " and "),
         after=Counted(new_rates, "learning rate"),
         were="was" if new_rates == 1 else "were",
         before=old_rates,
@@ -119,10 +119,10 @@ def _trials_by_study(study: Study) -> Mapping[str, list[Trial]]:
     return rounds
 
 
-def _changed(earlier: list[Trial], later: list[Trial]) -> list[Message]:
+def _changed_settings_clauses(earlier: list[Trial], later: list[Trial]) -> list[Message]:
     """Return a clause for each setting that has one value in the earlier study and another value in the later study."""
     changes = []
-    for name, value_of in (("batch size", _batch_size), ("optimizer", _optimizer), ("model", _model)):
+    for name, value_of in (("batch size", _batch_size_text), ("optimizer", _optimizer_name), ("model", _model_text)):
         old_values, new_values = {value_of(t) for t in earlier}, {value_of(t) for t in later}
         if len(old_values) == len(new_values) == 1 and None not in old_values | new_values and old_values != new_values:
             old, new = (Name(str(values.pop())) for values in (old_values, new_values))
@@ -130,27 +130,27 @@ def _changed(earlier: list[Trial], later: list[Trial]) -> list[Message]:
     return changes
 
 
-def _batch_size(trial: Trial) -> str | None:
+def _batch_size_text(trial: Trial) -> str | None:
     size = parameter_kinds.batch_size(trial)
     return setting(size) if size > 0 else None
 
 
-def _optimizer(trial: Trial) -> str | None:
+def _optimizer_name(trial: Trial) -> str | None:
     optimizer = next((str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)), None)
     return trial.facts.get("optimizer") or optimizer
 
 
-def _model(trial: Trial) -> str | None:
+def _model_text(trial: Trial) -> str | None:
     name, size = trial.facts.get("model"), trial.fact("model_parameters")
     return f"{name} ({size:,.0f} parameters)" if name and size > 0 else name
 
 
-def _rates(trials: list[Trial]) -> set[Value]:
+def _learning_rates_tried(trials: list[Trial]) -> set[HyperparameterValue]:
     rates = {v for t in trials for n, v in t.params.items() if is_learning_rate(n)}
     return rates or {t.facts["optimizer.learning_rate"] for t in trials if "optimizer.learning_rate" in t.facts}
 
 
-def _search_rate(study: Study, later: list[Trial], why: str) -> list[Change]:
+def _search_learning_rate(study: Study, later: list[Trial], why: str) -> list[Change]:
     """Return a change that searches at least one decade around the learning rates of the later study."""
     for name, parameter in study.spec.parameters.items():
         used = [v for t in later if (v := as_number(t.params.get(name))) > 0]

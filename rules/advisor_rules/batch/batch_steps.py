@@ -71,25 +71,25 @@ class BatchSteps(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         race = targets.compare_batch_sizes(study, self.target)
-        count = sum(len(g.needed) for g in race.groups)
+        count = sum(len(g.lengths_to_target) for g in race.groups)
         if count < self.values:
             raise MissingData(
                 f"{len(race.groups)} batch sizes have {count} trials to compare; the rule needs {self.values} or more, such as 3 "
                 "seeds per batch size, to exclude chance",
                 needs="design",
             )
-        scales = compare_steps([g.needed for g in race.groups], race.statistic)
-        if scales.ratio >= self.material and scales.p <= self.false_alarms:
+        scales = compare_steps([g.lengths_to_target for g in race.groups], race.statistic)
+        if scales.largest_ratio >= self.material and scales.p_value <= self.false_alarms:
             yield self._finding(study, race, scales)
 
     def _finding(self, study: Study, race: targets.BatchSizeComparison, scales: StepsComparison) -> Finding:
         name = next((n for n in study.spec.parameters if parameter_kinds.is_batch_size(n)), None)
-        sizes, levels = np.array([g.size for g in race.groups]), scales.levels
+        sizes, levels = np.array([g.batch_size for g in race.groups]), scales.group_levels
         near_perfect = levels <= self.material * levels[0]
         knee = float(sizes[: int(np.argmin(near_perfect))].max())
-        seconds = np.array([g.seconds for g in race.groups])
+        seconds = np.array([g.seconds_to_target for g in race.groups])
         fastest = float(sizes[int(np.nanargmin(seconds))]) if np.isfinite(seconds).all() else math.nan
-        message, action = _message(name, race, scales, knee), _choose_action(fastest, knee)
+        message, action = _steps_saved_message(name, race, scales, knee), _choose_action(fastest, knee)
         change: Change = Advise(text=str(action))
         if math.isfinite(fastest) and name in study.searched and name is not None and fastest.is_integer():
             change = FixParameter(
@@ -103,7 +103,7 @@ class BatchSteps(Rule):
             message,
             action=action,
             severity="warning" if fastest < sizes[-1] else "note",
-            confidence=1 - scales.p,
+            confidence=1 - scales.p_value,
             subject=name,
             trials=[t for g, is_near in zip(race.groups, near_perfect, strict=True) if not is_near for t in g.trials],
             evidence=(*axis, self._figures(study, race, scales)),
@@ -112,13 +112,13 @@ class BatchSteps(Rule):
 
     def _figures(self, study: Study, race: targets.BatchSizeComparison, scales: StepsComparison) -> FigureEvidence:
         target = say("as counted by the objective")
-        if not math.isnan(race.target):
-            target = say("{value}", value=ObjectiveValue(study.objective_value(race.target)))
+        if not math.isnan(race.target_value):
+            target = say("{value}", value=ObjectiveValue(study.objective_value(race.target_value)))
         rows = [
-            (f"batch size {Number(g.size)}", _row(g, float(level), race.unit))
-            for g, level in zip(race.groups, scales.levels, strict=True)
+            (f"batch size {Number(g.batch_size)}", _steps_and_time_text(g, float(level), race.unit))
+            for g, level in zip(race.groups, scales.group_levels, strict=True)
         ]
-        test = say("{p} (limit {limit})", p=Probability(scales.p), limit=Number(self.false_alarms))
+        test = say("{p} (limit {limit})", p=Probability(scales.p_value), limit=Number(self.false_alarms))
         limit = say(
             "up to {factor} times the {unit} of the smallest batch size", factor=Number(self.material), unit=race.unit
         )
@@ -130,8 +130,10 @@ class BatchSteps(Rule):
         )
 
 
-def _message(name: str | None, race: targets.BatchSizeComparison, scales: StepsComparison, knee: float) -> Message:
-    sizes, levels = [g.size for g in race.groups], scales.levels
+def _steps_saved_message(
+    name: str | None, race: targets.BatchSizeComparison, scales: StepsComparison, knee: float
+) -> Message:
+    sizes, levels = [g.batch_size for g in race.groups], scales.group_levels
     worst = int(np.argmax(levels))
     times = sizes[worst] / sizes[0]
     return say(
@@ -144,9 +146,9 @@ def _message(name: str | None, race: targets.BatchSizeComparison, scales: StepsC
         worst=Number(sizes[worst]),
         first=Number(float(levels[0])),
         smallest=Number(sizes[0]),
-        ratio=Number(scales.ratio, 2),
+        ratio=Number(scales.largest_ratio, 2),
         times=Number(times),
-        share=Percent(scales.ratio / times),
+        share=Percent(scales.largest_ratio / times),
         perfect=Percent(1 / times),
     )
 
@@ -168,6 +170,12 @@ def _choose_action(fastest: float, knee: float) -> Message:
     )
 
 
-def _row(group: targets.BatchSizeGroup, level: float, unit: str) -> Message:
-    time = say(", {seconds}", seconds=Number(group.seconds, unit="s")) if math.isfinite(group.seconds) else ""
-    return say("{level} {unit} ({n} values{time})", level=Number(level), unit=unit, n=len(group.needed), time=time)
+def _steps_and_time_text(group: targets.BatchSizeGroup, level: float, unit: str) -> Message:
+    time = (
+        say(", {seconds}", seconds=Number(group.seconds_to_target, unit="s"))
+        if math.isfinite(group.seconds_to_target)
+        else ""
+    )
+    return say(
+        "{level} {unit} ({n} values{time})", level=Number(level), unit=unit, n=len(group.lengths_to_target), time=time
+    )

@@ -14,8 +14,8 @@ from advisor.model.evidence import Evidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Percent, say
 from advisor.model.study import Study, Trial
-from advisor.stats.ratios import Ratio, ratio
-from advisor_rules.batch._shares import limit_text, trials_text, with_error
+from advisor.stats.ratios import Ratio, ratio_of_sums
+from advisor_rules.batch._shares import judged_trials_text, share_limit_text, share_with_error
 
 
 class GpuUnderused(Rule):
@@ -56,7 +56,7 @@ class GpuUnderused(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         utilisations = [
-            (t, u) for t in study.trials if study.ended[t.index] and (u := _idle_share(study, t)) is not None
+            (t, u) for t in study.trials if study.ended[t.index] and (u := _gpu_idle_share(study, t)) is not None
         ]
         if not utilisations:
             raise MissingData(
@@ -65,24 +65,24 @@ class GpuUnderused(Rule):
                 needs="gpu",
             )
         majority = timing.ratios_above_limit([idle for _, idle in utilisations], 1 - self.least, self.false_alarms)
-        underused = [utilisations[i] for i in majority if not _waits(study, utilisations[i][0])]
+        underused = [utilisations[i] for i in majority if not _has_long_waits(study, utilisations[i][0])]
         if 2 * len(underused) <= len(utilisations):
             return
         underused.sort(key=lambda pair: pair[1].value)
-        memory = float(np.median([timing.memory_used(study, t) for t, _ in underused]))
+        memory = float(np.median([timing.peak_memory_share(study, t) for t, _ in underused]))
         yield self._finding(study, underused, len(utilisations), memory)
 
     def _finding(self, study: Study, low: list[tuple[Trial, Ratio]], judged_count: int, memory: float) -> Finding:
         """`memory` is the used share of the device's memory, or NaN if unknown."""
         middle, metric = low[len(low) // 2][1], study.signals["device_utilisation"]
         computing = Percent(1 - middle.value)
-        action = _ACTIONS["larger batch" if memory <= self.room else "larger pieces"]
+        action = _LOW_UTILISATION_ADVICE["larger batch" if memory <= self.room else "larger pieces"]
         memory_is_known = math.isfinite(memory)
         return self.finding(
             say(
                 "The GPU computes in only {share} of the time in {trials}.{memory}",
                 share=computing,
-                trials=trials_text([t for t, _ in low], judged_count),
+                trials=judged_trials_text([t for t, _ in low], judged_count),
                 memory=say(" {memory} of its memory is used.", memory=Percent(memory)) if memory_is_known else "",
             ),
             action=action,
@@ -108,33 +108,33 @@ class GpuUnderused(Rule):
             ),
             table(
                 ("trials judged", say("{judged} ({low} below the limit)", judged=judged_count, low=len(low))),
-                ("share of the time in which the GPU computes", with_error(1 - middle.value, middle.error)),
+                ("share of the time in which the GPU computes", share_with_error(1 - middle.value, middle.error)),
                 ("largest used share of the memory", Percent(memory) if math.isfinite(memory) else "not logged"),
-                ("limit", limit_text(self.least, self.false_alarms, "missed")),
+                ("limit", share_limit_text(self.least, self.false_alarms, "missed")),
             ),
         )
 
 
-_ACTIONS = {
+_LOW_UTILISATION_ADVICE = {
     "larger batch": "Raise the batch size: measure the throughput at doubled sizes until it stops growing or memory is full.",
     "larger pieces": "Compile the model or use fused kernels, and profile a few steps, because each kernel is too small.",
 }
 
 
-def _idle_share(study: Study, trial: Trial) -> Ratio | None:
+def _gpu_idle_share(study: Study, trial: Trial) -> Ratio | None:
     """Return the share of the time in which the trial's device was idle; None if there are too few samples of the
     utilisation."""
     values = study.curve(trial, "device_utilisation").finite.values[1:]
     if len(values) < 4:
         return None
-    return ratio(1 - np.clip(values, 0, 1), np.ones(len(values)), np.ones(len(values)))
+    return ratio_of_sums(1 - np.clip(values, 0, 1), np.ones(len(values)), np.ones(len(values)))
 
 
-def _waits(study: Study, trial: Trial) -> bool:
+def _has_long_waits(study: Study, trial: Trial) -> bool:
     """Return True if the trial's steps wait for data, or its device waits for the training loop."""
-    times = timing.read(study, trial)
+    times = timing.read_step_times(study, trial)
     if times is None:
         return False
-    return times.waited.value > timing.MAX_INPUT_SHARE or (
-        times.blocked is not None and times.blocked.value > timing.MAX_HOST_SHARE
+    return times.data_wait_share.value > timing.MAX_DATA_WAIT_SHARE or (
+        times.gpu_blocked_share is not None and times.gpu_blocked_share.value > timing.MAX_HOST_TIME_SHARE
     )

@@ -13,7 +13,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import Evidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Item, Message, Name, Number, Percent, say
+from advisor.model.message import Message, MessagePart, Name, Number, Percent, say
 from advisor.model.study import Study, Trial
 from advisor.model.words import count, plain_number
 
@@ -32,7 +32,7 @@ class GradAccumulation(Rule):
     needs fewer optimizer steps, but makes each step longer by the same factor.
 
     ## What to do
-    Process the whole batch at once, or in as few micro-batches as fit. Without micro-batches, the optimizer sees the same
+    Process the whole batch at once, or in as few micro-batches as fit. With fewer micro-batches, the optimizer sees the same
     gradient, so nothing has to be tuned again. The exception is batch norm, whose statistics come from the examples that are
     processed together.
 
@@ -50,7 +50,9 @@ class GradAccumulation(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         ended_trials = [t for t in study.trials if study.ended[t.index]]
-        if not any("schema" in t.facts or "micro_batches" in t.facts or _parameter(t) for t in ended_trials):
+        if not any(
+            "schema" in t.facts or "micro_batches" in t.facts or _accumulation_parameter(t) for t in ended_trials
+        ):
             raise MissingData(
                 "it is unknown whether gradients are accumulated; log the number of micro-batches per step, as "
                 "gradient_accumulation_steps or the fact micro_batches (the advisor's training hook counts them)",
@@ -59,13 +61,13 @@ class GradAccumulation(Rule):
         accumulating = [t for t in ended_trials if batches.micro_batches(t) > 1]
         if 2 * len(accumulating) <= len(ended_trials):
             return
-        memory_shares = [m for t in accumulating if math.isfinite(m := timing.memory_used(study, t))]
+        memory_shares = [m for t in accumulating if math.isfinite(m := timing.peak_memory_share(study, t))]
         peak = max(memory_shares, default=math.nan)
         micro_batches, examples = (
-            float(np.median([f(t) for t in accumulating])) for f in (batches.micro_batches, batches.batch_per_rank)
+            float(np.median([f(t) for t in accumulating])) for f in (batches.micro_batches, batches.batch_size_per_rank)
         )
         fit = math.floor(self.usable / peak) if peak > 0 else micro_batches
-        if fit < 2 or tried_sizes.smallest_out_of_memory(study) / (micro_batches * examples) <= 2 / micro_batches:
+        if fit < 2 or tried_sizes.smallest_oom_batch_size(study) / (micro_batches * examples) <= 2 / micro_batches:
             return
         yield self._finding(accumulating, len(ended_trials), micro_batches, examples, fit, peak)
 
@@ -87,12 +89,12 @@ class GradAccumulation(Rule):
             "Gradients are accumulated over {parts} micro-batches{of} in {trials}{memory}",
             parts=Number(parts),
             of=say(" of {n}", n=Number(micro_batch_size)) if size_is_known else "",
-            trials=_trials(accumulating, ended_count),
+            trials=_accumulating_trials_text(accumulating, ended_count),
             memory=say(", and their tensors take {peak} of the memory", peak=Percent(peak)) if peak_is_known else "",
         )
         action = say(
             "{take}{unless}.",
-            take=_larger_parts_text(fewer, parts * micro_batch_size),
+            take=_larger_micro_batches_advice(fewer, parts * micro_batch_size),
             unless="" if peak_is_known else ", unless memory is too small for it",
         )
         return self.finding(
@@ -100,9 +102,9 @@ class GradAccumulation(Rule):
             action=action,
             severity="warning" if peak_is_known else "note",
             confidence=0.95 if peak_is_known else 0.6,
-            subject=_parameter(accumulating[0]),
+            subject=_accumulation_parameter(accumulating[0]),
             trials=accumulating,
-            evidence=_evidence(parts, size_is_known, peak_is_known, micro_batch_size, peak, fit),
+            evidence=_micro_batch_evidence(parts, size_is_known, peak_is_known, micro_batch_size, peak, fit),
             changes=self._build_changes(accumulating, str(action), fewer, micro_batch_size * parts, f"{what}."),
         )
 
@@ -112,7 +114,7 @@ class GradAccumulation(Rule):
         """Return the changes that set batch size and accumulation, or advice as text if the trials differ in batch size or
         accumulation."""
         parameter, size = (
-            _parameter(which[0]),
+            _accumulation_parameter(which[0]),
             next((n for n in which[0].params if parameter_kinds.is_batch_size(n)), None),
         )
         shared = parameter and size and len({(t.params.get(parameter), t.params.get(size)) for t in which}) == 1
@@ -125,7 +127,7 @@ class GradAccumulation(Rule):
         )
 
 
-def _larger_parts_text(fewer: int, batch_size: float) -> Message:
+def _larger_micro_batches_advice(fewer: int, batch_size: float) -> Message:
     """Return the advice to make fewer micro-batches; batch_size: examples per step, NaN if unknown."""
     if fewer > 1:
         return say("Accumulate over {fewer} larger micro-batches", fewer=fewer)
@@ -133,7 +135,7 @@ def _larger_parts_text(fewer: int, batch_size: float) -> Message:
     return say("Process the whole batch{of} at once", of=of)
 
 
-def _trials(accumulating: list[Trial], ended_count: int) -> Item:
+def _accumulating_trials_text(accumulating: list[Trial], ended_count: int) -> MessagePart:
     """Return a phrase with the number of ended trials that accumulate gradients."""
     if ended_count == 1:
         return Name(accumulating[0].name)
@@ -142,12 +144,12 @@ def _trials(accumulating: list[Trial], ended_count: int) -> Item:
     return say("{n} of the {ended} trials", n=len(accumulating), ended=ended_count)
 
 
-def _parameter(trial: Trial) -> str | None:
+def _accumulation_parameter(trial: Trial) -> str | None:
     """Return the name of the hyperparameter that sets the number of micro-batches per step; None if there is none."""
-    return next((n for n in trial.params if batches.is_accumulation_count(n)), None)
+    return next((n for n in trial.params if batches.is_gradient_accumulation_count(n)), None)
 
 
-def _evidence(
+def _micro_batch_evidence(
     parts: float, size_is_known: bool, peak_is_known: bool, micro_batch_size: float, peak: float, fit: float
 ) -> tuple[Evidence, ...]:
     return (

@@ -14,7 +14,7 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Number, Percent, say
 from advisor.model.study import Study
 from advisor.stats.ratios import Ratio
-from advisor_rules.batch._shares import limit_text, trials_text, with_error
+from advisor_rules.batch._shares import judged_trials_text, share_limit_text, share_with_error
 
 
 class HostSync(Rule):
@@ -50,19 +50,19 @@ class HostSync(Rule):
         rules=("gpu-underused", "batch-throughput"), shares="study", because="The device waits for the training loop."
     )
 
-    most: Share = timing.MAX_HOST_SHARE
+    most: Share = timing.MAX_HOST_TIME_SHARE
     """Maximum share of the time in which the device is idle although its data is ready. Our choice."""
     false_alarms: Share = 0.05
     """Maximum probability that a trial whose idle share equals the limit counts as exceeding the limit."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        if not any(timing.on_gpu(t) for t in study.trials):
+        if not any(timing.ran_on_gpu(t) for t in study.trials):
             raise MissingData(
                 "no trial is known to have trained on a GPU, and only a GPU waits for the training loop; the advisor's training "
                 "hook records the device and its computing time",
                 needs="gpu",
             )
-        times = [(t, t.blocked) for t in timing.step_times_of_study(study) if t.blocked is not None]
+        times = [(t, t.gpu_blocked_share) for t in timing.step_times_of_study(study) if t.gpu_blocked_share is not None]
         if not times:
             raise MissingData(
                 "no trial on a GPU logged its step times, its waits for data and the device's computing times; take the batches "
@@ -82,10 +82,10 @@ class HostSync(Rule):
             say(
                 "The GPU of {trials} is idle {share} of the time between steps ({idle} of {step} a step), although its data is "
                 "there.",
-                trials=trials_text([t.trial for t, _ in waiting], judged_count),
+                trials=judged_trials_text([t.trial for t, _ in waiting], judged_count),
                 share=Percent(idle.value),
-                idle=Number(1e3 * idle.value * middle.seconds),
-                step=Number(1e3 * middle.seconds, unit="ms"),
+                idle=Number(1e3 * idle.value * middle.mean_seconds),
+                step=Number(1e3 * middle.mean_seconds, unit="ms"),
             ),
             action=action,
             severity="warning",
@@ -100,9 +100,9 @@ class HostSync(Rule):
                 ),
                 table(
                     ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(waiting))),
-                    ("share of the time idle although data is ready", with_error(idle.value, idle.error)),
-                    ("share of the time spent waiting for data", Percent(middle.waited.value, 1)),
-                    ("limit", limit_text(self.most, self.false_alarms)),
+                    ("share of the time idle although data is ready", share_with_error(idle.value, idle.error)),
+                    ("share of the time spent waiting for data", Percent(middle.data_wait_share.value, 1)),
+                    ("limit", share_limit_text(self.most, self.false_alarms)),
                 ),
             ),
             changes=(Advise(text=action),),

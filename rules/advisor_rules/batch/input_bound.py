@@ -13,9 +13,9 @@ from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Number, Percent, say
 from advisor.model.study import Study
-from advisor_rules.batch._shares import limit_text, trials_text, with_error
+from advisor_rules.batch._shares import judged_trials_text, share_limit_text, share_with_error
 
-MIN_WAIT = 1e-3
+MIN_DATA_WAIT_S = 1e-3
 """Minimum wait per step on a CPU, in seconds. Receiving a batch from a worker process takes 0.1 to 2 ms, so shorter waits show
 no problem.
 """
@@ -56,7 +56,7 @@ class InputBound(Rule):
         because="The device waits for its data.",
     )
 
-    most: Share = timing.MAX_INPUT_SHARE
+    most: Share = timing.MAX_DATA_WAIT_SHARE
     """Maximum share of the time spent waiting for data. Small CPU networks with data in memory and no workers reach a share of
     0.18."""
     false_alarms: Share = 0.05
@@ -70,24 +70,27 @@ class InputBound(Rule):
                 "log.batches(loader) of the advisor's training hook, or log train/step_time_s and train/data_wait_s",
                 needs="timing",
             )
-        majority = timing.ratios_above_limit([t.waited for t in times], self.most, self.false_alarms)
+        majority = timing.ratios_above_limit([t.data_wait_share for t in times], self.most, self.false_alarms)
         majority = [
-            i for i in majority if timing.on_gpu(times[i].trial) or times[i].waited.value * times[i].seconds >= MIN_WAIT
+            i
+            for i in majority
+            if timing.ran_on_gpu(times[i].trial)
+            or times[i].data_wait_share.value * times[i].mean_seconds >= MIN_DATA_WAIT_S
         ]
         if 2 * len(majority) <= len(times):
             return
         yield self._finding(study, [times[i] for i in majority], len(times))
 
     def _finding(self, study: Study, bound: list[timing.StepTimes], judged_count: int) -> Finding:
-        middle = sorted(bound, key=lambda t: t.waited.value)[len(bound) // 2]
-        waited, step = middle.waited, Number(1e3 * middle.seconds, unit="ms")
-        wait, metric = Number(1e3 * waited.value * middle.seconds), study.signals["data_wait"]
-        workers = timing.loader_facts(middle.trial).get("workers")
+        middle = sorted(bound, key=lambda t: t.data_wait_share.value)[len(bound) // 2]
+        waited, step = middle.data_wait_share, Number(1e3 * middle.mean_seconds, unit="ms")
+        wait, metric = Number(1e3 * waited.value * middle.mean_seconds), study.signals["data_wait"]
+        workers = timing.data_loader_facts(middle.trial).get("workers")
         action = _choose_action(middle)
         return self.finding(
             say(
                 "The steps of {trials} wait for data {share} of their time ({wait} of {step} a step){workers}.",
-                trials=trials_text([t.trial for t in bound], judged_count),
+                trials=judged_trials_text([t.trial for t in bound], judged_count),
                 share=Percent(waited.value),
                 wait=wait,
                 step=step,
@@ -95,7 +98,7 @@ class InputBound(Rule):
             ),
             action=action,
             severity="warning",
-            confidence=float(np.median([t.waited.chance_above(self.most) for t in bound])),
+            confidence=float(np.median([t.data_wait_share.chance_above(self.most) for t in bound])),
             subject=metric,
             trials=[t.trial for t in bound],
             evidence=(
@@ -106,9 +109,12 @@ class InputBound(Rule):
                 ),
                 table(
                     ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(bound))),
-                    ("share of the time spent waiting", with_error(waited.value, waited.error)),
-                    ("share of the waiting time in the longest tenth of the waits", Percent(middle.bursts)),
-                    ("limit", limit_text(self.most, self.false_alarms)),
+                    ("share of the time spent waiting", share_with_error(waited.value, waited.error)),
+                    (
+                        "share of the waiting time in the longest tenth of the waits",
+                        Percent(middle.share_of_longest_waits),
+                    ),
+                    ("limit", share_limit_text(self.most, self.false_alarms)),
                 ),
             ),
             changes=(Advise(text=action),),
@@ -117,10 +123,10 @@ class InputBound(Rule):
 
 def _choose_action(times: timing.StepTimes) -> str:
     """Return the most promising way to shorten the measured waits for data."""
-    loader = timing.loader_facts(times.trial)
+    loader = timing.data_loader_facts(times.trial)
     if loader.get("workers") == 0:
         return "Load batches in background processes: give the loader workers, and pinned memory for a GPU."
-    if times.bursts > 0.5:
+    if times.share_of_longest_waits > 0.5:
         keep = "" if loader.get("persistent_workers") else "keep the loader's workers alive from epoch to epoch, and "
         return f"Even out the waits, which come in bursts: {keep}prefetch more batches."
     if loader.get("workers"):

@@ -14,31 +14,31 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from advisor.computed.pipeline.validation import unit_of_shares
+from advisor.computed.pipeline.validation import percentage_factor
 from advisor.model.message import Message, Objective, say
-from advisor.model.space import FloatArray, as_number, words_of
+from advisor.model.space import FloatArray, as_number, words_of_name
 from advisor.model.study import Curve, Signal, Study, Trial
-from advisor.stats.curve import MIN_POINTS, noise, point_rise, rise_over_lowest
+from advisor.stats.curve import MIN_POINTS, noise, rise_at_point, rise_of_level
 
-_REGRESSION_WORDS = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
-_ZERO_CHANCE_WORDS = set("mcc kappa r2 pearson spearman corr correlation".split())
-_PRECISION_WORDS = {"pr", "prc", "precision", "recall"}
+_REGRESSION_METRIC_WORDS = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
+_ZERO_CHANCE_METRIC_WORDS = set("mcc kappa r2 pearson spearman corr correlation".split())
+_PRECISION_RECALL_WORDS = {"pr", "prc", "precision", "recall"}
 """Words that mark a metric as an area under a precision-recall curve. Random guessing reaches an area under the
 precision-recall curve that equals the share of positive examples."""
-_ERROR_WORDS = {"error", "err"}
-_ENTROPY_WORDS = set("loss nll ce xent entropy crossentropy".split())
-_TRAINING_LOSSES: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
-_MIN_INTERVAL = 10
+_ERROR_RATE_WORDS = {"error", "err"}
+_CROSS_ENTROPY_WORDS = set("loss nll ce xent entropy crossentropy".split())
+_TRAINING_LOSS_SIGNALS: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
+_MIN_EVALUATION_INTERVAL = 10
 """Minimum number of steps between evaluations for an evaluation at step 0 to count as made before training. At shorter
 intervals between evaluations, step 0 may be the end of the first epoch."""
-_MAX_LOSS_RATIO = 1.5
+_MAX_LOSS_OVER_CHANCE = 1.5
 """Maximum ratio of a falling loss to the loss of random guessing. A loss above this ratio is not a mean over examples, but a
 sum, or has another unit. Our choice."""
-_MIN_REPETITIONS = 3
+_MIN_SCORE_REPETITIONS = 3
 """Minimum number of evaluations per distinct score at which each score counts as the share of a single class. Our choice."""
-_MIN_EQUAL_SHARE = 0.8
+_MIN_EQUAL_EVALUATION_SHARE = 0.8
 """Minimum share of equal evaluations for a curve to count as constant."""
-MATERIAL = 0.02
+MIN_RELATIVE_LOSS_FALL = 0.02
 """Minimum relative fall of a training loss that shows that a trial learned."""
 
 
@@ -47,15 +47,15 @@ class ChanceLevel:
     """The score of a model that learned nothing, converted to a cost (lower is better)."""
 
     cost: float
-    perfect: float
+    perfect_cost: float
     """Cost of a perfect score; NaN if unknown."""
     error: float
     """Standard error of the cost of random guessing."""
-    words: Message
+    guessing_phrase: Message
     """Phrase for the chance level that completes "better than ..."."""
-    known: bool = True
+    is_known: bool = True
     """False if the trial's first evaluation is used because the chance level is unknown."""
-    right: float = math.nan
+    guessed_answer_share: float = math.nan
     """Share of right answers that random guessing gets, in the metric's unit; NaN if the metric does not count right
     answers."""
 
@@ -65,78 +65,80 @@ class SkillOverGuessing:
     """Improvement of a trial's best cost over the cost of random guessing."""
 
     trial: Trial
-    level: ChanceLevel
-    best: float
+    chance_level: ChanceLevel
+    best_cost: float
     """Lowest median cost over a tenth of the trial's evaluations; the lowest single cost if there are few evaluations."""
     error: float
     """Standard error of the gain over random guessing."""
-    p: float
+    p_value: float
     """p-value of the gain: probability that a trial that learned nothing gains as much."""
-    scale: float
+    cost_scale: float
     """Distance in cost from random guessing to a perfect score. If the perfect score is unknown, the larger of the cost of
     guessing and the range of the study's results."""
 
     @property
-    def share(self) -> float:
+    def gain_share(self) -> float:
         """Gain over random guessing, as a share of the distance to a perfect score or of the value that replaces an unknown
         distance."""
-        return (self.level.cost - self.best) / self.scale
+        return (self.chance_level.cost - self.best_cost) / self.cost_scale
 
     @property
-    def has_known_perfect(self) -> bool:
+    def has_known_perfect_score(self) -> bool:
         """True if the cost of a perfect score is known."""
-        return math.isfinite(self.level.perfect)
+        return math.isfinite(self.chance_level.perfect_cost)
 
     @property
-    def counts_answers(self) -> bool:
+    def counts_right_answers(self) -> bool:
         """True if the metric is a share of right answers with a known chance level."""
-        return math.isfinite(self.level.right)
+        return math.isfinite(self.chance_level.guessed_answer_share)
 
-    def above(self, material: float, alpha: float) -> bool:
+    def gain_exceeds(self, material: float, alpha: float) -> bool:
         """Return True if the gain over guessing significantly exceeds a minimum: `material` times the distance to a perfect
         score, or the share of answers that guessing gets right if that share is smaller.
 
         If no perfect score is known, any significant gain counts.
         """
-        minimum = material * self.scale if self.has_known_perfect else 0.0
-        if self.counts_answers:
-            minimum = min(minimum, self.level.right)
-        gain = self.level.cost - self.best
-        return self.p <= alpha and gain - self.error * float(stats.norm.isf(alpha)) > minimum
+        minimum = material * self.cost_scale if self.has_known_perfect_score else 0.0
+        if self.counts_right_answers:
+            minimum = min(minimum, self.chance_level.guessed_answer_share)
+        gain = self.chance_level.cost - self.best_cost
+        return self.p_value <= alpha and gain - self.error * float(stats.norm.isf(alpha)) > minimum
 
-    def p_of_gain_below(self, share: float) -> float:
-        """Return the probability, given the noise, that the true gain is less than `share` times the distance to a perfect
-        score."""
+    def probability_of_gain_below(self, share: float) -> float:
+        """Return the probability, given only the noise, that the true gain is less than `share` times the distance to a perfect
+        score, or times the value that replaces an unknown distance."""
         if self.error <= 0:
-            return float(self.share < share)
-        return float(stats.norm.cdf((share - self.share) * self.scale / self.error))
+            return float(self.gain_share < share)
+        return float(stats.norm.cdf((share - self.gain_share) * self.cost_scale / self.error))
 
 
-def skills(study: Study, trials: Sequence[Trial]) -> list[SkillOverGuessing]:
+def compute_skills(study: Study, trials: Sequence[Trial]) -> list[SkillOverGuessing]:
     """Return the gain over random guessing for each trial with a chance level. If a chance level is known for the study, the
     result contains all trials."""
     known_level, observed_level = (
-        _known_level(study),
-        _constant_level(study, trials) or _one_answer_level(study, trials),
+        _known_chance_level(study),
+        _level_of_constant_trials(study, trials) or _constant_prediction_level(study, trials),
     )
     if known_level is None:
         known_level = observed_level
     elif observed_level is not None and observed_level.cost < known_level.cost:
         # The chance level of equally large classes underestimates guessing if one class is more frequent.
-        known_level = replace(observed_level, error=known_level.error, right=known_level.right)
+        known_level = replace(
+            observed_level, error=known_level.error, guessed_answer_share=known_level.guessed_answer_share
+        )
     start = _usual_first_evaluation(study, trials)
-    levels = [(trial, known_level or _first_evaluation(study, trial, start)) for trial in trials]
+    levels = [(trial, known_level or _first_evaluation_level(study, trial, start)) for trial in trials]
     return [_skill_of_trial(study, trial, level) for trial, level in levels if level is not None]
 
 
 def _skill_of_trial(study: Study, trial: Trial, level: ChanceLevel) -> SkillOverGuessing:
-    values = study.cost_curve(trial).finite.values[0 if level.known else 1 :]
-    rise = rise_over_lowest(values, level.cost, level.error)
+    values = study.cost_curve(trial).finite.values[0 if level.is_known else 1 :]
+    rise = rise_of_level(values, level.cost, level.error)
     results = study.costs[study.feasible]
     fallback_scale = max(abs(level.cost), float(np.ptp(results)), 1e-300)
-    scale = max(level.cost - level.perfect, 1e-300) if math.isfinite(level.perfect) else fallback_scale
+    scale = max(level.cost - level.perfect_cost, 1e-300) if math.isfinite(level.perfect_cost) else fallback_scale
     if rise is not None:
-        return SkillOverGuessing(trial, level, rise.best_level, rise.error, rise.p, scale)
+        return SkillOverGuessing(trial, level, rise.best_level, rise.error, rise.p_value, scale)
     best = float(values.min())
     gain = level.cost - best
     chance = float(stats.norm.sf(gain / level.error)) if level.error > 0 else float(gain <= 0)
@@ -146,80 +148,88 @@ def _skill_of_trial(study: Study, trial: Trial, level: ChanceLevel) -> SkillOver
 # --- known levels of chance ------------------------------------------------------------------------------------------------------
 
 
-def _known_level(study: Study) -> ChanceLevel | None:
+def _known_chance_level(study: Study) -> ChanceLevel | None:
     """Return the chance level that the trials logged, or derive it from the number of classes, from the class sizes or from the
     metric's name."""
     facts: dict[str, str] = {}
     for trial in study.trials:
         facts.update({k: v for k, v in trial.facts.items() if k not in facts})
     metric, examples = study.spec.objective.metric, as_number(facts.get("n_valid"))
-    declared = _parse_counts(facts.get("chance"))
+    declared = _parse_json(facts.get("chance"))
     score = as_number(declared.get(metric)) if isinstance(declared, Mapping) else math.nan
-    by_name = _level_by_metric_name(metric, _class_shares(facts), unit_of_shares(study))
-    if by_name is not None and by_name[1] == 0.0 and _in_other_unit(study, by_name[0]):
+    by_name = _chance_by_metric_name(metric, _validation_class_shares(facts), percentage_factor(study))
+    if by_name is not None and by_name[1] == 0.0 and _has_other_loss_unit(study, by_name[0]):
         by_name = None
-    if math.isfinite(score) and (by_name is None or _cost_of_value(study, score) <= _cost_of_value(study, by_name[0])):
-        perfect = by_name[1] if by_name else _perfect_value(study, score)
-        return _level_with_error(study, score, perfect, examples)
-    return _level_with_error(study, *by_name, examples) if by_name else None
+    if math.isfinite(score) and (
+        by_name is None or _objective_to_cost(study, score) <= _objective_to_cost(study, by_name[0])
+    ):
+        perfect = by_name[1] if by_name else _perfect_objective_value(study, score)
+        return _chance_level_with_error(study, score, perfect, examples)
+    return _chance_level_with_error(study, *by_name, examples) if by_name else None
 
 
-def _class_shares(facts: Mapping[str, str]) -> FloatArray:
+def _validation_class_shares(facts: Mapping[str, str]) -> FloatArray:
     """Return the share of validation examples in each class; empty if unknown."""
-    counts = _parse_counts(facts.get("valid_class_counts"))
+    counts = _parse_json(facts.get("valid_class_counts"))
     if isinstance(counts, list) and len(counts) > 1 and all(isinstance(c, int | float) for c in counts) and sum(counts):
         return np.array(counts, dtype=np.float64) / sum(counts)
     classes = as_number(facts.get("classes"))
     return np.full(int(classes), 1 / int(classes)) if 2 <= classes <= 1e6 else np.empty(0)
 
 
-def _in_other_unit(study: Study, entropy: float) -> bool:
+def _has_other_loss_unit(study: Study, entropy: float) -> bool:
     """Return True if a loss fell by half but is still far above the loss of random guessing; such a loss is not a mean over
     examples."""
     best = study.ranked()[0]
     cost = float(study.costs[best.index])
-    is_entropy = bool(set(words_of(study.spec.objective.metric)) & _ENTROPY_WORDS)
+    is_entropy = bool(set(words_of_name(study.spec.objective.metric)) & _CROSS_ENTROPY_WORDS)
     return (
-        is_entropy and cost > _MAX_LOSS_RATIO * entropy and float(study.cost_curve(best).finite.values[0]) >= 2 * cost
+        is_entropy
+        and cost > _MAX_LOSS_OVER_CHANCE * entropy
+        and float(study.cost_curve(best).finite.values[0]) >= 2 * cost
     )
 
 
-def _level_by_metric_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float] | None:
+def _chance_by_metric_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float] | None:
     """Return the metric's values for (random guessing, a perfect model); None if unknown. `shares` holds the share of examples
     in each class, or is empty."""
-    words = set(words_of(metric))
-    if words & {"auc", "auroc", "rocauc"} and not words & _PRECISION_WORDS:
+    words = set(words_of_name(metric))
+    if words & {"auc", "auroc", "rocauc"} and not words & _PRECISION_RECALL_WORDS:
         return 0.5 * unit, unit
-    if words & _ZERO_CHANCE_WORDS:
+    if words & _ZERO_CHANCE_METRIC_WORDS:
         return 0.0, 1.0
-    if not len(shares) or words & _REGRESSION_WORDS:
+    if not len(shares) or words & _REGRESSION_METRIC_WORDS:
         return None
     best_of = next((int(w[3:]) for w in words if w.startswith("top") and w[3:].isdigit()), 0)
     right = float(np.sort(shares)[::-1][: max(best_of, 1)].sum())
-    if words & _ERROR_WORDS:
+    if words & _ERROR_RATE_WORDS:
         return unit * (1 - right), 0.0
     if words & {"accuracy", "acc"} or best_of:
         return unit * right, unit
     entropy = -float(np.sum(shares[shares > 0] * np.log(shares[shares > 0])))
     if words & {"perplexity", "ppl"}:
         return math.exp(entropy), 1.0
-    return (entropy, 0.0) if words & _ENTROPY_WORDS else None
+    return (entropy, 0.0) if words & _CROSS_ENTROPY_WORDS else None
 
 
-def _level_with_error(study: Study, value: float, perfect: float, examples: float) -> ChanceLevel:
+def _chance_level_with_error(study: Study, value: float, perfect: float, examples: float) -> ChanceLevel:
     """Return a chance level with its sampling error over the validation examples; this error is almost zero for a loss."""
-    unit = unit_of_shares(study)
-    share, words = value / unit, set(words_of(study.spec.objective.metric))
-    counts_answers = perfect in (1.0, 100.0) or (bool(words & _ERROR_WORDS) and not words & _REGRESSION_WORDS)
+    unit = percentage_factor(study)
+    share, words = value / unit, set(words_of_name(study.spec.objective.metric))
+    counts_answers = perfect in (1.0, 100.0) or (
+        bool(words & _ERROR_RATE_WORDS) and not words & _REGRESSION_METRIC_WORDS
+    )
     error = (
         unit * math.sqrt(share * (1 - share) / examples) if counts_answers and examples > 0 and 0 < share < 1 else 0.0
     )
     right = abs(value - (0.0 if perfect else unit)) if counts_answers else math.nan
     phrase = say("guessing, which scores {value}", value=Objective(value))
-    return ChanceLevel(_cost_of_value(study, value), _cost_of_value(study, perfect), error, phrase, right=right)
+    return ChanceLevel(
+        _objective_to_cost(study, value), _objective_to_cost(study, perfect), error, phrase, guessed_answer_share=right
+    )
 
 
-def _constant_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
+def _level_of_constant_trials(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
     """Return the best share of a class at which the scores of two or more trials stay constant after the first evaluation,
     because their models always predict this class.
 
@@ -228,11 +238,11 @@ def _constant_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None
     """
     costs = []
     for trial in trials:
-        cost, train_objective = _constant_value(study.cost_curve(trial)), study.curve(trial, "train_objective")
+        cost, train_objective = _constant_curve_value(study.cost_curve(trial)), study.curve(trial, "train_objective")
         learned_nothing = (
-            0 < abs(_constant_value(train_objective)) < 1
+            0 < abs(_constant_curve_value(train_objective)) < 1
             if len(train_objective)
-            else training(study, trial) is not None and not learned(study, trial)
+            else training_loss_curve(study, trial) is not None and not did_training_loss_fall(study, trial)
         )
         if math.isfinite(cost) and learned_nothing:
             costs.append(cost)
@@ -240,10 +250,10 @@ def _constant_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None
         return None
     value, perfect = study.objective_value(min(costs)), 0.0 if study.minimize else 1.0
     phrase = say("{value}, at which {n} trials are constant", value=Objective(value), n=len(costs))
-    return ChanceLevel(min(costs), _cost_of_value(study, perfect), 0.0, phrase)
+    return ChanceLevel(min(costs), _objective_to_cost(study, perfect), 0.0, phrase)
 
 
-def _one_answer_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
+def _constant_prediction_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
     """Return the best score of the trials if each of their scores equals the share of one class, as if their models always
     predicted that class.
 
@@ -259,40 +269,46 @@ def _one_answer_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | No
             len(shares)
             and shares.min() > 0
             and shares.max() < 1
-            and not _beats_one_answer(study, trial, float(shares.max()))
+            and not _beats_constant_prediction(study, trial, float(shares.max()))
         ):
             counts.update(shares.tolist())
             trial_count, best = trial_count + 1, min(best, float(costs.min()))
-    if trial_count < max(2, len(trials) / 2) or sum(counts) > 1.001 or counts.total() < _MIN_REPETITIONS * len(counts):
+    if (
+        trial_count < max(2, len(trials) / 2)
+        or sum(counts) > 1.001
+        or counts.total() < _MIN_SCORE_REPETITIONS * len(counts)
+    ):
         return None
     best_value = Objective(study.objective_value(best))
     phrase = say("one answer for all examples, which scores {value} at best", value=best_value)
-    return ChanceLevel(best, _cost_of_value(study, 0.0 if study.minimize else 1.0), 0.0, phrase, right=max(counts))
+    return ChanceLevel(
+        best, _objective_to_cost(study, 0.0 if study.minimize else 1.0), 0.0, phrase, guessed_answer_share=max(counts)
+    )
 
 
-def _beats_one_answer(study: Study, trial: Trial, share: float) -> bool:
+def _beats_constant_prediction(study: Study, trial: Trial, share: float) -> bool:
     """Return True if the trial's training loss is unknown, or ends below the loss of always answering a class with this
     share."""
-    loss = training(study, trial)
-    if loss is None or not set(words_of(loss[0])) & _ENTROPY_WORDS:
+    loss = training_loss_curve(study, trial)
+    if loss is None or not set(words_of_name(loss[0])) & _CROSS_ENTROPY_WORDS:
         return True
     end = loss[1].values[-max(MIN_POINTS, len(loss[1]) // 10) :]
     return bool(np.median(end) < -math.log(share))
 
 
-def _constant_value(curve: Curve) -> float:
+def _constant_curve_value(curve: Curve) -> float:
     """Return the value at which the curve is constant after its first point; NaN if the curve changes or is too short."""
     values = curve.finite.values[1:]
     if len(values) < MIN_POINTS:
         return math.nan
     median = float(np.median(values))
-    return median if float(np.mean(values == median)) >= _MIN_EQUAL_SHARE else math.nan
+    return median if float(np.mean(values == median)) >= _MIN_EQUAL_EVALUATION_SHARE else math.nan
 
 
 # --- the first evaluation if no level is known ------------------------------------------------------------------------------------
 
 
-def _first_evaluation(study: Study, trial: Trial, usual_range: tuple[float, float]) -> ChanceLevel | None:
+def _first_evaluation_level(study: Study, trial: Trial, usual_range: tuple[float, float]) -> ChanceLevel | None:
     """Return the trial's first evaluation as the chance level, or the study's usual first evaluation if that is better.
 
     Return None if the trial may have learned before its first evaluation.
@@ -303,13 +319,13 @@ def _first_evaluation(study: Study, trial: Trial, usual_range: tuple[float, floa
     scatter = noise(curve.values[1:])
     own = float(curve.values[0]), scatter if math.isfinite(scatter) else 0.0
     cost, error = min(own, usual_range)
-    perfect = _cost_of_value(study, _perfect_value(study, study.objective_value(cost)))
+    perfect = _objective_to_cost(study, _perfect_objective_value(study, study.objective_value(cost)))
     phrase = say("its first evaluation, which is {value}", value=Objective(study.objective_value(cost)))
-    level = ChanceLevel(cost, perfect, error, phrase, known=False)
-    before_training = curve.steps[0] <= 0 and curve.steps[1] - curve.steps[0] >= _MIN_INTERVAL
-    if before_training or _skill_of_trial(study, trial, level).above(MATERIAL, 0.05):
+    level = ChanceLevel(cost, perfect, error, phrase, is_known=False)
+    before_training = curve.steps[0] <= 0 and curve.steps[1] - curve.steps[0] >= _MIN_EVALUATION_INTERVAL
+    if before_training or _skill_of_trial(study, trial, level).gain_exceeds(MIN_RELATIVE_LOSS_FALL, 0.05):
         return level
-    return level if training(study, trial) is not None and not learned(study, trial) else None
+    return level if training_loss_curve(study, trial) is not None and not did_training_loss_fall(study, trial) else None
 
 
 def _usual_first_evaluation(study: Study, trials: Sequence[Trial]) -> tuple[float, float]:
@@ -323,24 +339,24 @@ def _usual_first_evaluation(study: Study, trials: Sequence[Trial]) -> tuple[floa
     return median, math.sqrt(math.pi / 2 / len(first_costs)) * deviation
 
 
-def training(study: Study, trial: Trial) -> tuple[str, Curve] | None:
+def training_loss_curve(study: Study, trial: Trial) -> tuple[str, Curve] | None:
     """Return (name, curve) of a training loss that was logged no later than the first evaluation; None if there is none."""
     first = study.cost_curve(trial).finite.steps[:1]
-    for signal in _TRAINING_LOSSES:
+    for signal in _TRAINING_LOSS_SIGNALS:
         curve = study.curve(trial, signal).finite
         if len(curve) >= MIN_POINTS and len(first) and curve.steps[0] <= first[0]:
             return study.signals[signal], curve
     return None
 
 
-def learned(study: Study, trial: Trial) -> bool:
+def did_training_loss_fall(study: Study, trial: Trial) -> bool:
     """Return True if the trial's training loss fell materially and beyond noise."""
-    loss = training(study, trial)
-    fall = point_rise(loss[1].values, 0) if loss else None
-    return fall is not None and fall.p <= 0.05 and fall.height > MATERIAL * abs(fall.level)
+    loss = training_loss_curve(study, trial)
+    fall = rise_at_point(loss[1].values, 0) if loss else None
+    return fall is not None and fall.p_value <= 0.05 and fall.height > MIN_RELATIVE_LOSS_FALL * abs(fall.level)
 
 
-def _perfect_value(study: Study, near: float) -> float:
+def _perfect_objective_value(study: Study, near: float) -> float:
     """Return the perfect objective value: 0 for minimised values that are never negative, 1 for shares; NaN if unknown."""
     costs = study.costs[np.isfinite(study.costs)]
     if study.minimize:
@@ -348,11 +364,11 @@ def _perfect_value(study: Study, near: float) -> float:
     return 1.0 if 0 <= near <= 1 and costs.min() >= -1 and costs.max() <= 0 else math.nan
 
 
-def _cost_of_value(study: Study, value: float) -> float:
+def _objective_to_cost(study: Study, value: float) -> float:
     return value if study.minimize else -value
 
 
-def _parse_counts(text: str | None) -> Any:
+def _parse_json(text: str | None) -> Any:
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):

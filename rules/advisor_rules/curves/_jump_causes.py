@@ -8,22 +8,22 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import spearmanr
 
-from advisor.computed.curves.step_noise import MIN_EVALUATIONS
-from advisor.computed.pipeline.validation import MAX_EXAMPLES_FACTOR
-from advisor.computed.steps.schedules import rate_at_end
+from advisor.computed.curves.step_noise import MIN_EVALUATIONS_FOR_NOISE
+from advisor.computed.pipeline.validation import MAX_VALIDATION_SET_GROWTH
+from advisor.computed.steps.schedules import final_rate_share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.space import FloatArray
 from advisor.model.study import Signal, Study, Trial
 
 _MAX_P_VALUE = 0.05
 """Maximum median p-value at which training metrics count as jumping at the same steps as validation metrics."""
-_TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss")
+_TRAINING_SIGNALS: tuple[Signal, ...] = ("train_objective", "train_eval_loss")
 
 
-def p_of_common_jumps(one: FloatArray, other: FloatArray) -> float:
+def p_of_independent_jumps(one: FloatArray, other: FloatArray) -> float:
     """Return the one-sided p-value of the hypothesis that two curves (n,) jump independently; NaN if the curves are too short
     or constant."""
-    if len(one) < MIN_EVALUATIONS:
+    if len(one) < MIN_EVALUATIONS_FOR_NOISE:
         return math.nan
     a, b = np.diff(one, 2), np.diff(other, 2)
     if np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -31,24 +31,26 @@ def p_of_common_jumps(one: FloatArray, other: FloatArray) -> float:
     return float(spearmanr(a, b, alternative="greater").pvalue)
 
 
-def p_of_training_jumps(study: Study, trial: Trial) -> float:
+def p_of_unrelated_jumps(study: Study, trial: Trial) -> float:
     """Return the p-value of the hypothesis that the objective and a training metric jump at unrelated steps; NaN if there is no
     training metric.
     """
     objective = study.cost_curve(trial).finite
-    for signal in _TRAINING:
+    for signal in _TRAINING_SIGNALS:
         training = study.curve(trial, signal).finite
         if signal == "train_objective" and not study.minimize:
             training = -training
         _, indices, training_indices = np.intersect1d(objective.steps, training.steps, return_indices=True)
         second_half = slice(len(indices) // 2, None)
-        p = p_of_common_jumps(objective.values[indices[second_half]], training.values[training_indices[second_half]])
+        p = p_of_independent_jumps(
+            objective.values[indices[second_half]], training.values[training_indices[second_half]]
+        )
         if not math.isnan(p):
             return p
     return math.nan
 
 
-def noise_remedy(
+def find_noise_remedy(
     study: Study, trials: Sequence[Trial], *, constant: float, examples: float
 ) -> tuple[Advise | SetSchedule, str]:
     """Return (change that reduces the noise, cause of the noise).
@@ -58,11 +60,11 @@ def noise_remedy(
     constant: minimum final learning rate, as a share of its peak, that counts as not decayed; examples: number of validation
     examples needed to separate the trials, as a multiple of the present number.
     """
-    ends = [rate_at_end(study, t) for t in trials]
+    ends = [final_rate_share(study, t) for t in trials]
     if any(end > constant for end in ends):
         why = "The learning rate does not decay, and validation jumps between late evaluations."
         return SetSchedule(schedule={"kind": "cosine"}, why=why), "the learning rate does not decay"
-    p_values = [p for t in trials if not math.isnan(p := p_of_training_jumps(study, t))]
+    p_values = [p for t in trials if not math.isnan(p := p_of_unrelated_jumps(study, t))]
     if p_values and np.median(p_values) <= _MAX_P_VALUE:
         text = "Average the weights of the last steps (Polyak averaging) and evaluate the average, or raise the batch size."
         return Advise(text=text), "the model: training jumps together with validation"
@@ -82,7 +84,7 @@ def noise_remedy(
 def _advise_more_examples(times: float, examples: str = "validation examples") -> Advise:
     """Return the advice to use `times` times as many examples in each evaluation; other advice if so many examples are
     impractical."""
-    if times > MAX_EXAMPLES_FACTOR:
+    if times > MAX_VALIDATION_SET_GROWTH:
         instead = "Repeat the best settings with several seeds, or compare them by a metric with less noise"
         return Advise(text=f"{instead}: no realistic number of {examples} separates them.")
     number = max(math.ceil(times), 2)

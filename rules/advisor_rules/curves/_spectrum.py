@@ -13,15 +13,15 @@ from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray
 
 MIN_POINTS = 32
 """Minimum number of points to fit a smooth spectrum."""
-_MIN_CYCLES = 4
+_MIN_PERIOD_COUNT = 4
 """Minimum number of periods in the series; slower oscillations count as trend."""
-_MIN_PERIOD = 2.2
+_MIN_PERIOD_POINTS = 2.2
 """Minimum period, in points. Negatively autocorrelated noise oscillates with shorter periods."""
 _ZERO_PADDING_FACTOR = 4
 """Factor by which zero padding refines the frequencies of the periodogram."""
-_HARMONICS = (1, 2, 4)
+_HARMONIC_COUNTS = (1, 2, 4)
 """Numbers of harmonics whose powers are added up; the test is made for each of these numbers."""
-_MAX_CHANGE = 4.0
+_MAX_SCALED_CHANGE = 4.0
 """Maximum point-to-point change, in units of the scatter of all changes; larger changes are clipped."""
 
 
@@ -31,13 +31,13 @@ class Periodicity:
 
     period: float
     """Period of the series, in points."""
-    p: float
+    p_value: float
     """p-value: probability that noise with the same spectrum shows an equally strong period at some frequency."""
-    share: float
+    explained_share: float
     """Share of the variance of the detrended point-to-point changes that repeats with the period."""
 
 
-def find_periodicity(values: FloatArray, period: float | None = None) -> Periodicity | None:
+def find_strongest_period(values: FloatArray, period: float | None = None) -> Periodicity | None:
     """Return the strongest period of a finite, evenly spaced series (n,); None if the series is constant or has fewer than 32
     points.
 
@@ -54,14 +54,14 @@ def find_periodicity(values: FloatArray, period: float | None = None) -> Periodi
     length = _ZERO_PADDING_FACTOR * n
     power = np.abs(np.fft.rfft(y * np.hanning(n + 2)[1:-1], length)) ** 2
     frequencies = np.arange(len(power)) / length
-    ratio, freedom = _whiten(power, frequencies)
-    candidates = _candidates(n, period)
+    ratio, freedom = _whiten_power_spectrum(power, frequencies)
+    candidates = _candidate_frequencies(n, period)
     candidates = candidates[candidates < len(frequencies)]
     if not len(candidates):
         return None
-    tries = len(_HARMONICS) * len(candidates)
+    tries = len(_HARMONIC_COUNTS) * len(candidates)
     best, at_best = math.inf, 0
-    for count in _HARMONICS:
+    for count in _HARMONIC_COUNTS:
         summed_power = np.zeros(len(candidates))
         harmonics = np.zeros(len(candidates))
         for h in range(1, count + 1):
@@ -74,7 +74,7 @@ def find_periodicity(values: FloatArray, period: float | None = None) -> Periodi
         if p[i] < best:
             best, at_best = float(p[i]), int(candidates[i])
     strongest = length / max(at_best, 1)
-    return Periodicity(strongest, min(1.0, tries * best), _explained_share(y, strongest))
+    return Periodicity(strongest, min(1.0, tries * best), _explained_variance_share(y, strongest))
 
 
 def _detrend_changes(values: FloatArray) -> FloatArray | None:
@@ -96,13 +96,13 @@ def _detrend_changes(values: FloatArray) -> FloatArray | None:
     scatter = uniform_filter1d(np.abs(moves), width, mode="nearest") * math.sqrt(math.pi / 2)
     if not scatter.mean() > 1e-12:
         return None
-    moves = np.clip(moves / np.maximum(scatter, 0.1 * scatter.mean()), -_MAX_CHANGE, _MAX_CHANGE)
+    moves = np.clip(moves / np.maximum(scatter, 0.1 * scatter.mean()), -_MAX_SCALED_CHANGE, _MAX_SCALED_CHANGE)
     return np.asarray(moves - moves.mean(), dtype=np.float64)
 
 
-def _candidates(n: int, period: float | None) -> IntArray:
+def _candidate_frequencies(n: int, period: float | None) -> IntArray:
     """Return the indices of the fundamental frequencies to test in the zero-padded periodogram."""
-    slowest, fastest = _ZERO_PADDING_FACTOR * _MIN_CYCLES, int(_ZERO_PADDING_FACTOR * n / _MIN_PERIOD)
+    slowest, fastest = _ZERO_PADDING_FACTOR * _MIN_PERIOD_COUNT, int(_ZERO_PADDING_FACTOR * n / _MIN_PERIOD_POINTS)
     if period is None:
         return np.arange(slowest, fastest + 1)
     # Include half a frequency step on either side, because the period may drift slightly.
@@ -111,7 +111,7 @@ def _candidates(n: int, period: float | None) -> IntArray:
     return indices[(indices >= slowest) & (indices <= fastest)] if slowest <= middle <= fastest else indices[:0]
 
 
-def _whiten(power: FloatArray, frequencies: FloatArray) -> tuple[FloatArray, float]:
+def _whiten_power_spectrum(power: FloatArray, frequencies: FloatArray) -> tuple[FloatArray, float]:
     """Return (power divided by the smooth spectrum, half of the degrees of freedom of the smooth spectrum)."""
     independent = np.arange(_ZERO_PADDING_FACTOR, len(power), _ZERO_PADDING_FACTOR)
     w = 2 * math.pi * frequencies
@@ -128,9 +128,11 @@ def _whiten(power: FloatArray, frequencies: FloatArray) -> tuple[FloatArray, flo
     return np.asarray(np.exp(np.minimum(logs - np.euler_gamma - smooth, 700.0)), dtype=np.float64), freedom
 
 
-def _explained_share(y: FloatArray, period: float) -> float:
+def _explained_variance_share(y: FloatArray, period: float) -> float:
     t = np.arange(len(y)) / period
-    waves = [f(2 * math.pi * h * t) for h in range(1, max(_HARMONICS) + 1) if 2 * h <= period for f in (np.sin, np.cos)]
+    waves = [
+        f(2 * math.pi * h * t) for h in range(1, max(_HARMONIC_COUNTS) + 1) if 2 * h <= period for f in (np.sin, np.cos)
+    ]
     if not waves:
         return 0.0
     columns = np.stack(waves, 1)

@@ -14,11 +14,11 @@ from advisor.model.study import Study, Trial
 
 _MIN_EPOCH_STEPS = 20
 """Minimum number of steps per epoch; with 20 steps, each compared part of an epoch has three losses."""
-_WINDOW = 0.15
+_COMPARED_EPOCH_SHARE = 0.15
 """Length of the parts of an epoch that are compared, as a share of the epoch."""
-_MAX_RATE_CHANGE = 0.01
+_MAX_LEARNING_RATE_CHANGE = 0.01
 """Maximum relative change of the learning rate around the start of an epoch at which the learning rate counts as constant."""
-_MIN_ROUGHNESS = 0.3
+_MIN_EPOCH_END_NOISE = 0.3
 """Minimum noise of the loss at the end of epochs, as a share of the noise at their start. If the logged loss is the mean over
 the epoch so far, its noise at the end is much lower.
 """
@@ -29,17 +29,17 @@ class EpochFalls:
     """Falls of one trial's training loss at the starts of epochs."""
 
     trial: Trial
-    epoch: float
+    steps_per_epoch: float
     """Steps per epoch."""
-    falls: FloatArray
+    loss_falls: FloatArray
     """Fall at each start of an epoch, in units of the loss, shape (epochs - 1,)."""
-    excess: FloatArray
+    excess_falls: FloatArray
     """Each fall minus the mean of the falls in the middle of the epochs before and after it, shape (epochs - 1,)."""
-    share: FloatArray
+    relative_excess: FloatArray
     """Excess fall as a share of the mean loss just before each start of an epoch, shape (epochs - 1,)."""
 
 
-def read(study: Study, trial: Trial) -> EpochFalls | None:
+def measure_epoch_falls(study: Study, trial: Trial) -> EpochFalls | None:
     """Return the falls of a trial's loss; None if its epochs are unknown, too few or too short, or if the learning rate or the
     logging causes the falls.
 
@@ -49,14 +49,16 @@ def read(study: Study, trial: Trial) -> EpochFalls | None:
     epoch, curve = trial.fact("steps_per_epoch"), study.curve(trial, "train_loss").finite
     if study.unit != "step" or not epoch >= _MIN_EPOCH_STEPS or not len(curve) or trial.facts.get("shuffle") == "false":
         return None
-    width = _WINDOW * epoch
+    width = _COMPARED_EPOCH_SHARE * epoch
     starts = np.arange(1, math.floor((curve.steps[-1] + 1) / epoch + 0.5)) * epoch
     starts = starts[starts + epoch / 2 + width <= curve.steps[-1] + 1]
-    steady = [s for s in starts if not _changes_rate_at(study, trial, s, epoch)]
-    falls = np.array([_fall(curve.steps, curve.values, s, width) for s in steady])
-    middles = [[_fall(curve.steps, curve.values, s + side * epoch / 2, width) for side in (-1, 1)] for s in steady]
+    steady = [s for s in starts if not _changes_learning_rate_at(study, trial, s, epoch)]
+    falls = np.array([_loss_fall_at(curve.steps, curve.values, s, width) for s in steady])
+    middles = [
+        [_loss_fall_at(curve.steps, curve.values, s + side * epoch / 2, width) for side in (-1, 1)] for s in steady
+    ]
     control = np.array(middles).reshape(-1, 2).mean(axis=1)
-    levels = np.array([_level(curve.steps, curve.values, s - width, s) for s in steady])
+    levels = np.array([_mean_loss_between(curve.steps, curve.values, s - width, s) for s in steady])
     known = np.isfinite(falls) & np.isfinite(control) & (levels > 0)
     if known.sum() < 2 or _is_running_mean(curve.steps, curve.values, epoch):
         return None
@@ -72,23 +74,23 @@ def p_value(stairs: Iterable[EpochFalls]) -> float:
     as the loss becomes smaller; without the division by the loss, this trend would count as noise. A curve that flattens has a
     negative excess fall, so the test is conservative.
     """
-    shares = np.concatenate([s.share for s in stairs])
+    shares = np.concatenate([s.relative_excess for s in stairs])
     if len(shares) < 3 or not np.ptp(shares) > 0:
         return 1.0
     return float(stats.ttest_1samp(shares, 0.0, alternative="greater").pvalue)
 
 
-def _level(steps: IntArray, values: FloatArray, start: float, end: float) -> float:
+def _mean_loss_between(steps: IntArray, values: FloatArray, start: float, end: float) -> float:
     part = values[(steps >= start) & (steps < end)]
     return float(np.mean(part)) if len(part) >= 3 else math.nan
 
 
-def _fall(steps: IntArray, values: FloatArray, at: float, width: float) -> float:
+def _loss_fall_at(steps: IntArray, values: FloatArray, at: float, width: float) -> float:
     """Return the mean loss before step `at` minus the mean loss after it."""
-    return _level(steps, values, at - width, at) - _level(steps, values, at, at + width)
+    return _mean_loss_between(steps, values, at - width, at) - _mean_loss_between(steps, values, at, at + width)
 
 
-def _changes_rate_at(study: Study, trial: Trial, start: float, epoch: float) -> bool:
+def _changes_learning_rate_at(study: Study, trial: Trial, start: float, epoch: float) -> bool:
     """Return True if the learning rate changes at the given start of an epoch and is constant before and after it."""
     rates = study.curve(trial, "learning_rate").finite
     before = rates.values[(rates.steps >= start - epoch / 3) & (rates.steps < start)]
@@ -96,7 +98,7 @@ def _changes_rate_at(study: Study, trial: Trial, start: float, epoch: float) -> 
     if not len(before) or not len(after) or not before[-1] > 0:
         return False
     constant = np.ptp(before) <= 1e-6 * before[-1] and np.ptp(after) <= 1e-6 * before[-1]
-    return bool(constant and abs(after[0] / before[-1] - 1) > _MAX_RATE_CHANGE)
+    return bool(constant and abs(after[0] / before[-1] - 1) > _MAX_LEARNING_RATE_CHANGE)
 
 
 def _is_running_mean(steps: IntArray, values: FloatArray, epoch: float) -> bool:
@@ -109,4 +111,4 @@ def _is_running_mean(steps: IntArray, values: FloatArray, epoch: float) -> bool:
     early, late = noise[inner & (position < 0.2)], noise[inner & (position > 0.8)]
     if len(early) < 3 or len(late) < 3:
         return False
-    return bool(np.median(late) < _MIN_ROUGHNESS * np.median(early))
+    return bool(np.median(late) < _MIN_EPOCH_END_NOISE * np.median(early))

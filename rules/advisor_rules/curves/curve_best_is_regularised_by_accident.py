@@ -6,14 +6,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from advisor.computed.curves.overfit import Overfit, name_regularisers, regulariser_changes, significant_overfits
+from advisor.computed.curves.overfit import Overfit, regulariser_changes, regulariser_phrase, significant_overfits
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Number, Objective, Probability, Setting, say
 from advisor.model.study import Study, Trial
-from advisor_rules.curves._lr_as_regulariser import MIN_EVALUATIONS, MIN_TRIALS, RateOverfits, read_rate_overfits
+from advisor_rules.curves._lr_as_regulariser import (
+    MIN_EVALUATIONS,
+    MIN_TRIALS,
+    OverfitByLearningRate,
+    measure_overfit_by_rate,
+)
 
 
 class CurveBestIsRegularisedByAccident(Rule):
@@ -82,7 +87,7 @@ class CurveBestIsRegularisedByAccident(Rule):
                 f"no trial with a result logged a metric of its training data; log the training loss{also}",
                 needs="train_loss" if evaluated else "other",
             )
-        read = read_rate_overfits(study, trials, material=self.material)
+        read = measure_overfit_by_rate(study, trials, material=self.material)
         if read is None:
             raise MissingData(
                 f"the rule needs {MIN_TRIALS} trials with a learning rate and {MIN_EVALUATIONS} evaluations each, and 3 different "
@@ -91,15 +96,17 @@ class CurveBestIsRegularisedByAccident(Rule):
                 at_least=MIN_TRIALS,
             )
         at = next(i for i, r in enumerate(read.overfits) if r.trial.index == trials[0].index)
-        if read.overfits[at].p <= self.false_alarms:
+        if read.overfits[at].p_value <= self.false_alarms:
             return
         higher = [r for r, rate in zip(read.overfits, read.rates, strict=True) if rate > read.rates[at]]
         overfit = significant_overfits(higher, self.false_alarms)
         lowest_share = float(np.mean(read.rates <= read.rates[at])) <= self.low
-        if lowest_share and len(overfit) >= self.most * len(higher) > 0 and read.p <= self.false_alarms:
-            yield self._report(study, read, at, overfit, len(higher))
+        if lowest_share and len(overfit) >= self.most * len(higher) > 0 and read.p_value <= self.false_alarms:
+            yield self._report_accidental_regularisation(study, read, at, overfit, len(higher))
 
-    def _report(self, study: Study, read: RateOverfits, at: int, overfit: list[Overfit], higher: int) -> Finding:
+    def _report_accidental_regularisation(
+        self, study: Study, read: OverfitByLearningRate, at: int, overfit: list[Overfit], higher: int
+    ) -> Finding:
         best, rate = read.overfits[at].trial, Name(read.rate)
         changes = tuple(regulariser_changes(study, study.cost_curve))
         return self.finding(
@@ -114,16 +121,16 @@ class CurveBestIsRegularisedByAccident(Rule):
             ),
             action=say(
                 "Try {regularisers} before you settle on such a low {rate}.",
-                regularisers=name_regularisers(changes),
+                regularisers=regulariser_phrase(changes),
                 rate=rate,
             ),
             severity="warning",
-            confidence=1 - read.p,
+            confidence=1 - read.p_value,
             subject=read.rate,
             side="low",
             trials=[best, *(o.trial for o in overfit)],
             evidence=(
-                _curves(study, best, overfit),
+                _overfitting_curves(study, best, overfit),
                 AxisEvidence(
                     parameter=read.rate, caption=say("Trials at a higher {rate} overfit.", rate=rate), trials=(best.id,)
                 ),
@@ -137,7 +144,7 @@ class CurveBestIsRegularisedByAccident(Rule):
             ),
         )
 
-    def _figures(self, read: RateOverfits, at: int, overfit: list[Overfit], higher: int) -> FigureEvidence:
+    def _figures(self, read: OverfitByLearningRate, at: int, overfit: list[Overfit], higher: int) -> FigureEvidence:
         level_of = {r.trial.index: level for r, level in zip(read.overfits, read.levels, strict=True)}
         theirs = float(np.median([level_of[o.trial.index] for o in overfit]))
         levels = say(
@@ -149,17 +156,17 @@ class CurveBestIsRegularisedByAccident(Rule):
                 say("{n}; {higher} at a higher rate than the best trial", n=len(read.rates), higher=higher),
             ),
             ("training cost at the end", levels),
-            ("p-value, overfitting grows with the learning rate", Probability(read.p_rate)),
-            ("p-value, overfitting grows with the training fit", Probability(read.p_training)),
+            ("p-value, overfitting grows with the learning rate", Probability(read.p_for_learning_rate)),
+            ("p-value, overfitting grows with the training fit", Probability(read.p_for_training_fit)),
             ("limit of both", Number(self.false_alarms)),
         )
 
 
-def _curves(study: Study, best: Trial, overfit: list[Overfit]) -> CurveEvidence:
-    training = overfit[0].training
+def _overfitting_curves(study: Study, best: Trial, overfit: list[Overfit]) -> CurveEvidence:
+    training = overfit[0].falling_training_metric
     return curve_plot(
         (study.spec.objective.metric, training) if training else (study.spec.objective.metric,),
         say("{trial} does not overfit; trials at higher rates do.", trial=Name(best.name)),
         [best, *(o.trial for o in overfit[:4])],
-        marks=tuple(Mark(trial=o.trial.id, step=o.step, label="best level") for o in overfit[:4]),
+        marks=tuple(Mark(trial=o.trial.id, step=o.best_step, label="best level") for o in overfit[:4]),
     )

@@ -6,25 +6,25 @@ import math
 from collections.abc import Iterator
 
 from advisor.computed.curves.overfit import (
-    MIN_POOLED,
-    Costs,
+    MIN_EVALUATIONS_TO_POOL,
+    CostCurveFunction,
     Overfit,
     PooledRise,
-    best_trial_of_settings,
+    best_trial_per_combination,
     do_only_weak_settings_overfit,
-    name_regularisers,
+    measure_overfitting_of_trials,
     pooled_rise,
-    read_overfits,
     regulariser_changes,
+    regulariser_phrase,
     significant_overfits,
-    validation_curves,
+    validation_cost_functions,
 )
 from advisor.engine.rule import Relation, Rule, Share
-from advisor.model.change import Change, set_length
+from advisor.model.change import Change, change_training_length
 from advisor.model.evidence import Evidence, FigureEvidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, limited, say
-from advisor.model.space import round_up
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say, value_with_limit
+from advisor.model.space import round_up_steps
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import is_fine_tuning
 from advisor.stats.curve import MIN_POINTS
@@ -39,8 +39,8 @@ class CurveOverfitting(Rule):
     multiplied by the number of levels. The noise is estimated from the curve itself, over single points and over tenths of its
     length, so that slow drift does not count as a rise. A training metric (the objective on training data, or a loss) must fall
     over the same steps, and no training metric may rise: a trial whose training also gets worse is unstable and does not
-    overfit. The best trial of each combination of scientific hyperparameters is tested first. If the objective is not a loss,
-    the validation loss is tested second, because it often rises although the accuracy does not fall.
+    overfit. For each combination of values of the scientific hyperparameters, the best trial is tested first. If the objective
+    is not a loss, the validation loss is tested second, because it often rises although the accuracy does not fall.
 
     With few evaluations, no single trial can show overfitting, but many trials together can. Many trials together show
     overfitting if most of them end worse than they were at a common earlier point of the training (sign test), and if their
@@ -94,15 +94,15 @@ class CurveOverfitting(Rule):
         trials, objective = study.ranked(), study.spec.objective.metric
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-        winners = best_trial_of_settings(study, trials)
+        winners = best_trial_per_combination(study, trials)
         winner_indices = {t.index for t in winners}
-        curves = validation_curves(study)
+        curves = validation_cost_functions(study)
         # The significance level is divided among the metrics and among three tests: of the best trial of each setting, of all
         # other trials, and of all trials together. With too few evaluations to test a single trial, only the test of all trials
         # together is made.
         assessed = False
         for metric, costs in curves:
-            overfits = read_overfits(study, trials, metric, costs, material=self.material)
+            overfits = measure_overfitting_of_trials(study, trials, metric, costs, material=self.material)
             assessed = assessed or bool(overfits)
             level = self.false_alarms / ((3 if overfits else 1) * len(curves))
             significant = significant_overfits([r for r in overfits if r.trial.index in winner_indices], level)
@@ -111,96 +111,103 @@ class CurveOverfitting(Rule):
             gain = next((r.rise.gain for r in overfits if r.trial.index == trials[0].index), 0.0)
             significant = [h for h in significant if h.rise.height >= self.material * gain]
             if significant and not do_only_weak_settings_overfit(study, [h.trial for h in significant], trials):
-                yield self._report(study, (metric, costs), significant, winners, len(trials))
+                yield self._report_single_overfits(study, (metric, costs), significant, winners, len(trials))
                 return
             pooled = pooled_rise(study, trials, costs)
             assessed = assessed or (pooled is not None and pooled.lowest_possible_p <= level)
-            if pooled is not None and pooled.p <= level and self._is_material(study, pooled, trials, gain):
-                yield self._report_pooled(study, (metric, costs), pooled, winners)
+            if pooled is not None and pooled.p_value <= level and self._is_rise_material(study, pooled, trials, gain):
+                yield self._report_pooled_overfitting(study, (metric, costs), pooled, winners)
                 return
         if not assessed:
             raise MissingData(
-                f"no trial has {MIN_POINTS} evaluations of {objective}, and too few trials have {MIN_POOLED} of them; "
+                f"no trial has {MIN_POINTS} evaluations of {objective}, and too few trials have {MIN_EVALUATIONS_TO_POOL} of them; "
                 "evaluate more often",
                 needs="evaluations",
                 at_least=MIN_POINTS,
             )
 
-    def _is_material(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
+    def _is_rise_material(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
         """Return True if the trials lose a material part of their gain, and do so not only at low strengths of a regulariser."""
         is_material = pooled.share >= self.material and pooled.height >= self.material * gain
-        return is_material and not do_only_weak_settings_overfit(study, pooled.rising, trials)
+        return is_material and not do_only_weak_settings_overfit(study, pooled.rising_trials, trials)
 
-    def _report_pooled(
-        self, study: Study, look: tuple[str, Costs], pooled: PooledRise, winners: list[Trial]
+    def _report_pooled_overfitting(
+        self, study: Study, look: tuple[str, CostCurveFunction], pooled: PooledRise, winners: list[Trial]
     ) -> Finding:
         metric, costs = look
-        objective, first = study.spec.objective.metric, pooled.rising[0]
-        action, changes = _choose_remedy(study, costs, first, pooled.point * study.planned_steps(first))
-        leading = pooled.rising[0] in winners and metric == objective
+        objective, first = study.spec.objective.metric, pooled.rising_trials[0]
+        action, changes = _choose_remedy(study, costs, first, pooled.best_position * study.planned_steps(first))
+        leading = pooled.rising_trials[0] in winners and metric == objective
         return self.finding(
             say(
                 "{n} of {of} trials overfit: {metric} at their end is worse than after {point} of the training, by {height} in the "
                 "median{training}.{context}",
-                n=len(pooled.rising),
-                of=pooled.judged,
+                n=len(pooled.rising_trials),
+                of=pooled.judged_count,
                 metric=Name(metric),
-                point=Percent(pooled.point),
+                point=Percent(pooled.best_position),
                 height=Number(pooled.height, 2),
-                training=say(", while {name} still improves", name=Name(pooled.training)) if pooled.training else "",
-                context=_caveat_sentences(pooled.training, metric, objective),
+                training=say(", while {name} still improves", name=Name(pooled.falling_training_metric))
+                if pooled.falling_training_metric
+                else "",
+                context=_caveat_sentences(pooled.falling_training_metric, metric, objective),
             ),
             action=action,
             severity="warning" if leading else "note",
-            confidence=(1 - pooled.p) * (1.0 if pooled.training else 0.6),
+            confidence=(1 - pooled.p_value) * (1.0 if pooled.falling_training_metric else 0.6),
             subject=metric,
-            trials=pooled.rising,
-            evidence=self._pooled_evidence(pooled, metric),
+            trials=pooled.rising_trials,
+            evidence=self._pooled_overfitting_evidence(pooled, metric),
             changes=changes,
         )
 
-    def _pooled_evidence(self, pooled: PooledRise, metric: str) -> tuple[Evidence, ...]:
+    def _pooled_overfitting_evidence(self, pooled: PooledRise, metric: str) -> tuple[Evidence, ...]:
         return (
             curve_plot(
-                (metric, pooled.training) if pooled.training else (metric,),
+                (metric, pooled.falling_training_metric) if pooled.falling_training_metric else (metric,),
                 say(
                     "{metric} gets worse after {point} of the training.",
                     metric=Name(metric),
-                    point=Percent(pooled.point),
+                    point=Percent(pooled.best_position),
                 ),
-                pooled.rising[:5],
+                pooled.rising_trials[:5],
             ),
             table(
-                ("trials that end worse", say("{n} of {of}", n=len(pooled.rising), of=pooled.judged)),
-                ("median rise, share of the range", limited(Percent(pooled.share, 1), Percent(self.material))),
-                ("p-value of the sign test", limited(Probability(pooled.p), self.false_alarms)),
+                ("trials that end worse", say("{n} of {of}", n=len(pooled.rising_trials), of=pooled.judged_count)),
+                ("median rise, share of the range", value_with_limit(Percent(pooled.share, 1), Percent(self.material))),
+                ("p-value of the sign test", value_with_limit(Probability(pooled.p_value), self.false_alarms)),
             ),
         )
 
-    def _report(
-        self, study: Study, look: tuple[str, Costs], hits: list[Overfit], winners: list[Trial], feasible_count: int
+    def _report_single_overfits(
+        self,
+        study: Study,
+        look: tuple[str, CostCurveFunction],
+        hits: list[Overfit],
+        winners: list[Trial],
+        feasible_count: int,
     ) -> Finding:
         metric, costs = look
         top, objective = hits[0], study.spec.objective.metric
         leading = top.trial in winners
-        action, changes = _choose_remedy(study, costs, top.trial, top.step)
+        action, changes = _choose_remedy(study, costs, top.trial, top.best_step)
         return self.finding(
             say(
                 "{rise}{context}",
-                rise=_rise(study, metric, top, winners),
-                context=_context_sentences(hits, feasible_count, metric, objective),
+                rise=_overfitting_sentence(study, metric, top, winners),
+                context=_other_trials_sentences(hits, feasible_count, metric, objective),
             ),
             action=action,
             severity="warning" if leading and metric == objective else "note",
-            confidence=(1 - top.p) * (1.0 if top.training else 0.6),
+            confidence=(1 - top.p_value) * (1.0 if top.falling_training_metric else 0.6),
             subject=metric,
             trials=[h.trial for h in hits],
             evidence=(
                 curve_plot(
-                    (metric, top.training) if top.training else (metric,),
-                    say("{metric} gets worse after {best}.", metric=Name(metric), best=study.at(top.step)),
+                    (metric, top.falling_training_metric) if top.falling_training_metric else (metric,),
+                    say("{metric} gets worse after {best}.", metric=Name(metric), best=study.at(top.best_step)),
                     [h.trial for h in hits[:5]],
-                    marks=tuple(Mark(trial=h.trial.id, step=h.step, label="best level") for h in hits[:5]),
+                    marks=tuple(Mark(trial=h.trial.id, step=h.best_step, label="best level") for h in hits[:5]),
                 ),
                 self._figures(top, len(hits), feasible_count),
             ),
@@ -212,10 +219,10 @@ class CurveOverfitting(Rule):
             ("evaluations of the trial", len(top.curve)),
             (
                 "rise, share of the range of levels (medians over a tenth of the curve)",
-                limited(Percent(top.rise.share, 1), Percent(self.material)),
+                value_with_limit(Percent(top.rise.share, 1), Percent(self.material)),
             ),
             ("rise and its standard error", say("{rise}, {error}", rise=top.rise.height, error=top.rise.error)),
-            ("p-value, corrected for steps and trials", limited(Probability(top.p), self.false_alarms)),
+            ("p-value, corrected for steps and trials", value_with_limit(Probability(top.p_value), self.false_alarms)),
             (
                 "trials with a result that overfit",
                 say("{overfit} of {feasible}", overfit=overfit, feasible=feasible_count),
@@ -223,21 +230,23 @@ class CurveOverfitting(Rule):
         )
 
 
-def _choose_remedy(study: Study, costs: Costs, trial: Trial, best: float) -> tuple[Message, tuple[Change, ...]]:
+def _choose_remedy(
+    study: Study, costs: CostCurveFunction, trial: Trial, best: float
+) -> tuple[Message, tuple[Change, ...]]:
     """Return (action, changes). Fine-tuned models should train only up to `best`, the step at which the trial is best."""
     if not is_fine_tuning(study) or not best > 0:
         changes = tuple(regulariser_changes(study, costs))
         action = "Try {regularisers} before you choose a smaller model."
-        return say(action, regularisers=name_regularisers(changes)), changes
-    steps = round_up(best)
+        return say(action, regularisers=regulariser_phrase(changes)), changes
+    steps = round_up_steps(best)
     epoch = trial.fact("steps_per_epoch") if study.unit == "step" else math.nan
     length = say(" ({n} epochs)", n=Number(steps / epoch, 2)) if epoch > 0 else ""
     action = "Fine-tune for fewer epochs: {steps}{length}, and let the learning rate decay by then."
     why = "Results get worse after these steps; a fine-tuned model overfits within a few epochs"
-    return say(action, steps=study.length(steps), length=length), (set_length(study, steps, why),)
+    return say(action, steps=study.length(steps), length=length), (change_training_length(study, steps, why),)
 
 
-def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:
+def _overfitting_sentence(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:
     """Return a sentence about the rise of the first trial's validation metric and the direction of its training metric."""
     levels = (top.rise.best_level, top.rise.level)
     best, end = levels if metric != study.spec.objective.metric else (study.objective_value(v) for v in levels)
@@ -253,18 +262,22 @@ def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Mess
         trial=Name(top.trial.name),
         metric=Name(metric),
         best=Objective(best),
-        step=study.at(top.step),
+        step=study.at(top.best_step),
         end=Objective(end),
-        training=say(", while {name} still improves", name=Name(top.training)) if top.training else "",
+        training=say(", while {name} still improves", name=Name(top.falling_training_metric))
+        if top.falling_training_metric
+        else "",
     )
 
 
-def _context_sentences(hits: list[Overfit], feasible_count: int, metric: str, objective: str) -> Message:
+def _other_trials_sentences(hits: list[Overfit], feasible_count: int, metric: str, objective: str) -> Message:
     """Return sentences about the trials that the finding does not name, and about `metric` if it is not the objective."""
     share = (
         say(" {n} of {of} trials with a result overfit.", n=len(hits), of=feasible_count) if feasible_count > 1 else ""
     )
-    return say("{share}{caveats}", share=share, caveats=_caveat_sentences(hits[0].training, metric, objective))
+    return say(
+        "{share}{caveats}", share=share, caveats=_caveat_sentences(hits[0].falling_training_metric, metric, objective)
+    )
 
 
 def _caveat_sentences(training: str | None, metric: str, objective: str) -> Message:

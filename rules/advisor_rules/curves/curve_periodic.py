@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.computed.curves.overfit import validation_curves
+from advisor.computed.curves.overfit import validation_cost_functions
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Number, Percent, Probability, limited, say
+from advisor.model.message import Message, Name, Number, Percent, Probability, say, value_with_limit
 from advisor.model.study import Study, Trial
 from advisor.model.words import number
-from advisor_rules.curves._periodicity import CurvePeriod, read_cycles
+from advisor_rules.curves._periodicity import CurvePeriod, find_curve_periods
 from advisor_rules.curves._spectrum import MIN_POINTS
 
 
@@ -71,7 +71,7 @@ class CurvePeriodic(Rule):
     finding starts a search for bugs."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = read_cycles(study, study.ranked()[: self.best], validation_curves(study))
+        judged = find_curve_periods(study, study.ranked()[: self.best], validation_cost_functions(study))
         if not judged:
             raise MissingData(
                 f"no good trial without a cyclic learning rate was evaluated {MIN_POINTS} times at regular steps; evaluate several "
@@ -80,21 +80,24 @@ class CurvePeriodic(Rule):
                 at_least=MIN_POINTS,
             )
         count = len({c.trial.index for c in judged})
-        for top in [c for c in judged if c.p <= self.false_alarms and c.strongest.share >= self.material][:1]:
-            alike = {c.trial.index: c.trial for c in judged if c is top or top.is_shared_by(c)}
-            if top.part or 2 * len(alike) > count:
-                yield self._report(study, top, list(alike.values()), count)
+        for top in [
+            c for c in judged if c.p_value <= self.false_alarms and c.strongest_period.explained_share >= self.material
+        ][:1]:
+            alike = {c.trial.index: c.trial for c in judged if c is top or top.has_same_period(c)}
+            if top.periods_per_epoch or 2 * len(alike) > count:
+                yield self._report_period(study, top, list(alike.values()), count)
                 return
-        if all(c.blind for c in judged):
+        if all(c.misses_epoch_period for c in judged):
             first = judged[0]
             raise MissingData(
-                f"{first.metric} is evaluated every {first.every:,} steps and an epoch takes {number(first.epoch)}, so the "
+                f"{first.metric} is evaluated every {first.evaluation_interval:,} steps and an epoch takes "
+                f"{number(first.steps_per_epoch)}, so the "
                 "period of an epoch is not visible; evaluate several times an epoch"
             )
 
-    def _report(self, study: Study, top: CurvePeriod, alike: list[Trial], judged_count: int) -> Finding:
+    def _report_period(self, study: Study, top: CurvePeriod, alike: list[Trial], judged_count: int) -> Finding:
         shuffled = top.trial.facts.get("shuffle", "")
-        advice = _ADVICE.get(shuffled, _ADVICE[""])
+        advice = _ADVICE_BY_SHUFFLING.get(shuffled, _ADVICE_BY_SHUFFLING[""])
         trial, others = Name(top.trial.name), len(alike) - 1
         return self.finding(
             say(
@@ -103,21 +106,21 @@ class CurvePeriodic(Rule):
                 trial=say("the best trial, {trial}", trial=trial) if top.trial == study.ranked()[0] else trial,
                 metric=Name(top.metric),
                 period=_period_message(study, top),
-                share=Percent(top.strongest.share),
+                share=Percent(top.strongest_period.explained_share),
                 others=say(" {n} more of {judged} trials have this period.", n=others, judged=judged_count)
                 if others
                 else "",
                 loader=" The training loader does not shuffle." if shuffled == "false" else "",
             ),
             action=advice,
-            severity="warning" if top.part else "note",
-            confidence=(1 - top.p) * (1.0 if top.part else 0.8),
+            severity="warning" if top.periods_per_epoch else "note",
+            confidence=(1 - top.p_value) * (1.0 if top.periods_per_epoch else 0.8),
             subject=top.metric,
             trials=alike,
             evidence=(
                 curve_plot(
                     top.metric,
-                    say("{metric} repeats every {period}.", metric=Name(top.metric), period=_steps(study, top)),
+                    say("{metric} repeats every {period}.", metric=Name(top.metric), period=_period_number(study, top)),
                     alike,
                 ),
                 self._figures(study, top, len(alike), judged_count),
@@ -134,38 +137,44 @@ class CurvePeriodic(Rule):
                     "{n} of {trial}, every {gap}",
                     n=len(top.curve),
                     trial=Name(top.trial.name),
-                    gap=study.length(top.every),
+                    gap=study.length(top.evaluation_interval),
                 ),
             ),
             (
                 "period",
                 say(
                     "{points}, {steps}",
-                    points=Number(top.strongest.period, unit="evaluations"),
-                    steps=_steps(study, top),
+                    points=Number(top.strongest_period.period, unit="evaluations"),
+                    steps=_period_number(study, top),
                 ),
             ),
-            ("steps of an epoch", Number(top.epoch, 4) if top.epoch > 0 else "unknown"),
-            ("share of the scatter that repeats", limited(Percent(top.strongest.share), Percent(self.material))),
-            ("p-value, corrected for all frequencies and curves", limited(Probability(top.p), self.false_alarms)),
+            ("steps of an epoch", Number(top.steps_per_epoch, 4) if top.steps_per_epoch > 0 else "unknown"),
+            (
+                "share of the scatter that repeats",
+                value_with_limit(Percent(top.strongest_period.explained_share), Percent(self.material)),
+            ),
+            (
+                "p-value, corrected for all frequencies and curves",
+                value_with_limit(Probability(top.p_value), self.false_alarms),
+            ),
         )
 
 
-def _steps(study: Study, cycle: CurvePeriod) -> Number:
-    return Number(cycle.steps, 4, f"{study.unit}s")
+def _period_number(study: Study, cycle: CurvePeriod) -> Number:
+    return Number(cycle.period_in_steps, 4, f"{study.unit}s")
 
 
 def _period_message(study: Study, cycle: CurvePeriod) -> Message:
     """Return a text with the period in steps and as a part of an epoch."""
-    steps, epoch = _steps(study, cycle), Number(cycle.epoch, 4)
-    if not cycle.part:
+    steps, epoch = _period_number(study, cycle), Number(cycle.steps_per_epoch, 4)
+    if not cycle.periods_per_epoch:
         return (
             say("{steps} (an epoch takes {epoch})", steps=steps, epoch=epoch)
-            if cycle.epoch > 0
+            if cycle.steps_per_epoch > 0
             else say("{steps}", steps=steps)
         )
-    part = ("one epoch", "half an epoch", "a third of an epoch")[cycle.part - 1]
-    if abs(cycle.steps * cycle.part / cycle.epoch - 1) < 0.2:
+    part = ("one epoch", "half an epoch", "a third of an epoch")[cycle.periods_per_epoch - 1]
+    if abs(cycle.period_in_steps * cycle.periods_per_epoch / cycle.steps_per_epoch - 1) < 0.2:
         return say("{steps}, which is {part}", steps=steps, part=part)
     return say(
         "{steps}, the apparent period of {part} of {epoch} steps at this evaluation interval",
@@ -175,7 +184,7 @@ def _period_message(study: Study, cycle: CurvePeriod) -> Message:
     )
 
 
-_ADVICE = {
+_ADVICE_BY_SHUFFLING = {
     "false": "Fix the training loader before you compare trials: let it shuffle in every epoch.",
     "true": "Look for validation examples among the training data before you compare trials.",
     "": "Check that the training data are shuffled in every epoch and that no validation example is among them.",

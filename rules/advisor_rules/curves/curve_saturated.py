@@ -9,11 +9,11 @@ from advisor.computed.curves import curve_tails
 from advisor.computed.curves.curve_tails import CurveEnding
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
-from advisor.model.change import Advise, Change, set_length
+from advisor.model.change import Advise, Change, change_training_length
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark, curve_plot, table
 from advisor.model.finding import Finding
-from advisor.model.message import Message, Name, Number, Objective, Percent, listed, say
-from advisor.model.space import round_up
+from advisor.model.message import Message, Name, Number, Objective, Percent, list_message, say
+from advisor.model.space import round_up_steps
 from advisor.model.study import Study
 
 
@@ -81,13 +81,13 @@ class CurveSaturated(Rule):
     reach: Share = 0.1
     """Maximum difference between the objectives of a judged trial and the best trial, as a share of the best trial's gain over
     its run. Our choice."""
-    tolerance: Share = curve_tails.TOLERANCE
+    tolerance: Share = curve_tails.SETTLING_TOLERANCE
     """Maximum distance of a settled curve from its final level, as a share of the run's gain; a distance of twice the noise is
     always allowed. Our choice."""
     rest: Share = 0.05
     """Maximum gain of the dropped steps (95 % bound), as a share of the run's gain; on training data, twice this share is
     allowed. Our choice."""
-    margin: Factor = curve_tails.MARGIN
+    margin: Factor = curve_tails.SUFFICIENT_LENGTH_FACTOR
     """Length of the next training as a multiple of the steps until the curves settle. We chose a rather large multiple, because
     a training that is too short does more harm than one that is too long."""
     saved: Share = 0.25
@@ -99,26 +99,31 @@ class CurveSaturated(Rule):
     """Maximum share of studies that raise a finding although the curves still fall."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged_endings = curve_tails.best_endings(
+        judged_endings = curve_tails.best_curve_endings(
             study, self.best, self.reach, tolerance=self.tolerance, margin=self.margin
         )
         limits = {"rest": self.rest, "saved": self.saved, "material": self.material, "alpha": self.false_alarms}
-        flat_endings = [e for e in judged_endings if e.saturated(**limits)]
+        flat_endings = [e for e in judged_endings if e.has_saturated(**limits)]
         if 2 * len(flat_endings) > len(judged_endings):
             # Pruning by early results keeps settings that learn fast at first; pruned settings may need longer training.
             settings.require_unpruned(study)
             yield self._finding(study, flat_endings, len(judged_endings))
 
     def _finding(self, study: Study, flat_endings: list[CurveEnding], judged_count: int) -> Finding:
-        steps = curve_tails.typical_steps(study, flat_endings)
-        slowest = max(flat_endings, key=lambda e: e.settled * e.until / e.steps)
-        settled = Percent(slowest.settled * slowest.until / slowest.steps)
-        decay = Percent(1 - slowest.until / slowest.steps)
-        fewer = min(round_up((self.margin * settled.value + decay.value) * steps), steps)
-        rest = Percent(max(0.0, *(e.plateau.rest for e in flat_endings)), 1)
+        steps = curve_tails.median_planned_steps(study, flat_endings)
+        slowest = max(flat_endings, key=lambda e: e.settled_share * e.last_constant_rate_step / e.steps)
+        settled = Percent(slowest.settled_share * slowest.last_constant_rate_step / slowest.steps)
+        decay = Percent(1 - slowest.last_constant_rate_step / slowest.steps)
+        fewer = min(round_up_steps((self.margin * settled.value + decay.value) * steps), steps)
+        rest = Percent(max(0.0, *(e.plateau.late_gain_bound for e in flat_endings)), 1)
         why = (
             f"The slowest trial settled at {settled} of {study.length(steps)}. We train {self.margin:g} times as long as this "
-            "trial needed" + (f" and keep the decay, {decay} of the steps." if slowest.until < slowest.steps else ".")
+            "trial needed"
+            + (
+                f" and keep the decay, {decay} of the steps."
+                if slowest.last_constant_rate_step < slowest.steps
+                else "."
+            )
         )
         action, changes = _build_advice(study, flat_endings, steps, fewer, why)
         several = say("{flat} of the {judged} best trials are", flat=len(flat_endings), judged=judged_count)
@@ -131,11 +136,11 @@ class CurveSaturated(Rule):
             say(
                 "{trials} flat from {settled} of {steps} on, in {curves}. {rest_of} brought at most {rest} of the gain, {bounds}.",
                 trials=several if judged_count > 1 else one,
-                settled=study.at(round_up(settled.value * steps)),
+                settled=study.at(round_up_steps(settled.value * steps)),
                 steps=f"{steps:,}",
                 curves="training and validation" if any(e.train_plateau for e in flat_endings) else "validation",
                 rest_of=say("With a margin, everything after {fewer}", fewer=study.at(fewer))
-                if slowest.until == slowest.steps
+                if slowest.last_constant_rate_step == slowest.steps
                 else say("The remaining training at a constant learning rate"),
                 rest=rest,
                 bounds=_format_gain_bound(study, flat_endings),
@@ -144,27 +149,33 @@ class CurveSaturated(Rule):
             severity="note",
             confidence=0.95 * len(flat_endings) / judged_count,
             trials=[e.trial for e in flat_endings],
-            evidence=(self._curves(study, flat_endings, rest), self._figures(flat_endings, judged_count)),
+            evidence=(self._flat_curves_evidence(study, flat_endings, rest), self._figures(flat_endings, judged_count)),
             changes=changes,
         )
 
-    def _curves(self, study: Study, flat_endings: Sequence[CurveEnding], rest: Percent) -> CurveEvidence:
+    def _flat_curves_evidence(self, study: Study, flat_endings: Sequence[CurveEnding], rest: Percent) -> CurveEvidence:
         return curve_plot(
             study.spec.objective.metric,
             say("After the marked step, no trial gains more than {rest} of what it gained before.", rest=rest),
             [e.trial for e in flat_endings],
-            marks=tuple(Mark(trial=e.trial.id, step=round(e.settled * e.until), label="settled") for e in flat_endings),
+            marks=tuple(
+                Mark(trial=e.trial.id, step=round(e.settled_share * e.last_constant_rate_step), label="settled")
+                for e in flat_endings
+            ),
         )
 
     def _figures(self, flat_endings: Sequence[CurveEnding], judged_count: int) -> FigureEvidence:
         limits = say("{rest} of the gain, {saved} of the steps", rest=Percent(self.rest), saved=Percent(self.saved))
         return table(
             ("trials judged", say("{judged}; {flat} settled early", judged=judged_count, flat=len(flat_endings))),
-            ("share of the steps until settled", listed([Percent(e.settled) for e in flat_endings], 9)),
-            ("tolerance, as a share of the gain", listed([Percent(e.plateau.tolerance, 2) for e in flat_endings], 9)),
+            ("share of the steps until settled", list_message([Percent(e.settled_share) for e in flat_endings], 9)),
+            (
+                "tolerance, as a share of the gain",
+                list_message([Percent(e.plateau.tolerance, 2) for e in flat_endings], 9),
+            ),
             (
                 "maximum gain of the remaining steps",
-                listed([Percent(max(e.plateau.rest, 0), 2) for e in flat_endings], 9),
+                list_message([Percent(max(e.plateau.late_gain_bound, 0), 2) for e in flat_endings], 9),
             ),
             ("limits: gain of the remaining steps, steps saved", limits),
         )
@@ -182,7 +193,7 @@ def _format_gain_bound(study: Study, flat_endings: Sequence[CurveEnding]) -> Mes
         )
     if math.isnan(lead):
         return bound
-    noise = curve_tails.noise_bound(study, flat_endings)
+    noise = curve_tails.max_noise_difference(study, flat_endings)
     if noise >= curve_tails.late_gain_bound(study, flat_endings) > lead:
         return say("{bound}; equally good trials differ by up to {noise}", bound=bound, noise=Number(noise, 2))
     return say("{bound}; the best trial leads the next by {lead}", bound=bound, lead=Number(lead, 2))
@@ -199,7 +210,7 @@ def _build_advice(
             "initialisation or a warmup."
         )
         return action, (Advise(text=str(action)),)
-    limit = max(curve_tails.difference_to_second_best(study), curve_tails.noise_bound(study, flat_endings))
+    limit = max(curve_tails.difference_to_second_best(study), curve_tails.max_noise_difference(study, flat_endings))
     if curve_tails.late_gain_bound(study, flat_endings) > limit:
         action = say(
             "Before you shorten the training, train the two best settings for only {length} and check that the same setting leads.",
@@ -212,4 +223,4 @@ def _build_advice(
     )
     shorten = "Shorten the training from {steps} to {fewer} and spend the time saved on more trials."
     action = say(shorten, steps=steps, fewer=length)
-    return action, (set_length(study, fewer, why=why), Advise(text=schedule))
+    return action, (change_training_length(study, fewer, why=why), Advise(text=schedule))

@@ -9,13 +9,13 @@ import numpy as np
 from advisor.engine.rule import Count, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import Mark, curve_plot, table
-from advisor.model.finding import Finding, Lack, MissingData
-from advisor.model.message import Count as Counted, Number, Percent, Probability, joined, say
+from advisor.model.finding import Finding, MissingData, MissingDataKind
+from advisor.model.message import Count as Counted, Number, Percent, Probability, join_items, say
 from advisor.model.study import Study
 from advisor.model.words import number
 from advisor_rules.curves import _staircase
 
-_ACTION = (
+_MEMORISATION_ADVICE = (
     "Judge trials by validation data only, and try fewer epochs, more data or more regularisation: from the second epoch on, the "
     "training loss measures memorisation."
 )
@@ -72,14 +72,14 @@ class CurveStaircase(Rule):
     """Maximum p-value, and so the maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        stairs = [s for t in study.ranked()[: self.best] if (s := _staircase.read(study, t)) is not None]
+        stairs = [s for t in study.ranked()[: self.best] if (s := _staircase.measure_epoch_falls(study, t)) is not None]
         if not stairs:
             raise MissingData(
                 "no good trial shows two starts of epochs in its training loss; log the loss of each batch, and give the training "
                 "loader to the advisor's training hook, so that the length of an epoch is known",
-                needs=_describe_missing_data(study),
+                needs=_kind_of_missing_data(study),
             )
-        p, excess = _staircase.p_value(stairs), float(np.mean(np.concatenate([s.share for s in stairs])))
+        p, excess = _staircase.p_value(stairs), float(np.mean(np.concatenate([s.relative_excess for s in stairs])))
         if p <= self.false_alarms and excess >= self.material:
             yield self._finding(study, stairs, p, excess)
 
@@ -90,10 +90,10 @@ class CurveStaircase(Rule):
                 "The training loss falls at once by {share} at the start of an epoch, on average over {n} epochs of {trials}, so "
                 "the model memorises examples.",
                 share=Percent(excess),
-                n=sum(len(s.excess) for s in stairs),
+                n=sum(len(s.excess_falls) for s in stairs),
                 trials=Counted(len(stairs), "good trial"),
             ),
-            action=_ACTION,
+            action=_MEMORISATION_ADVICE,
             severity="note",
             confidence=0.95 * (1 - p),
             subject=metric,
@@ -103,23 +103,25 @@ class CurveStaircase(Rule):
                     metric,
                     "The training loss falls in steps at the starts of epochs.",
                     [s.trial for s in stairs],
-                    marks=tuple(Mark(trial=s.trial.id, step=round(s.epoch), label="second epoch") for s in stairs),
+                    marks=tuple(
+                        Mark(trial=s.trial.id, step=round(s.steps_per_epoch), label="second epoch") for s in stairs
+                    ),
                 ),
                 table(
-                    ("steps per epoch", joined(dict.fromkeys(number(s.epoch) for s in stairs))),
+                    ("steps per epoch", join_items(dict.fromkeys(number(s.steps_per_epoch) for s in stairs))),
                     (
                         "mean fall at a start of an epoch, by trial",
-                        joined(Number(float(s.falls.mean())) for s in stairs),
+                        join_items(Number(float(s.loss_falls.mean())) for s in stairs),
                     ),
-                    ("beyond the fall within epochs", joined(Number(float(s.excess.mean())) for s in stairs)),
+                    ("beyond the fall within epochs", join_items(Number(float(s.excess_falls.mean())) for s in stairs)),
                     ("p-value", say("{p} (limit {limit})", p=Probability(p), limit=Number(self.false_alarms))),
                 ),
             ),
-            changes=(Advise(text=_ACTION),),
+            changes=(Advise(text=_MEMORISATION_ADVICE),),
         )
 
 
-def _describe_missing_data(study: Study) -> Lack:
+def _kind_of_missing_data(study: Study) -> MissingDataKind:
     """Return which data are missing: the training loss, the length of an epoch, or enough long epochs with shuffled data."""
     if not study.has("train_loss"):
         return "train_loss"

@@ -7,20 +7,26 @@ from collections.abc import Iterator
 import numpy as np
 
 from advisor.computed.curves import noise
-from advisor.computed.curves.step_noise import MIN_EVALUATIONS, HalfAroundBest, Ranking, around_best, redraw_ranking
+from advisor.computed.curves.step_noise import (
+    MIN_EVALUATIONS_FOR_NOISE,
+    HalfAroundBest,
+    Ranking,
+    redraw_ranking,
+    split_around_best,
+)
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Item, Message, Name, Number, Percent, limited, say
+from advisor.model.message import Message, MessagePart, Name, Number, Percent, say, value_with_limit
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import change_since
-from advisor.stats.heterogeneity import heterogeneity
-from advisor_rules.curves._jump_causes import noise_remedy
+from advisor.stats.heterogeneity import measure_heterogeneity
+from advisor_rules.curves._jump_causes import find_noise_remedy
 
-_DETECTABLE_DIFFERENCE = 1.96 * 2**0.5
+_DETECTABLE_DIFFERENCE_SDS = 1.96 * 2**0.5
 """Smallest detectable difference of two single values at 95 % confidence, in standard deviations of one value."""
 
 
@@ -74,30 +80,30 @@ class CurveStepVariance(Rule):
     """Maximum probability that chance alone raises a finding about a single trial."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        trials = _best_of_each_setting(study)[: self.best]
+        trials = _best_trials_of_settings(study)[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-        parts = [(t, a) for t in trials if (a := around_best(study.cost_curve(t).finite.values)) is not None]
+        parts = [(t, a) for t in trials if (a := split_around_best(study.cost_curve(t).finite.values)) is not None]
         if not parts or parts[0][0] != trials[0] or len(parts) < min(2, len(trials)):
             raise MissingData(
-                f"the best trials have fewer than {MIN_EVALUATIONS} evaluations of {study.spec.objective.metric}; "
+                f"the best trials have fewer than {MIN_EVALUATIONS_FOR_NOISE} evaluations of {study.spec.objective.metric}; "
                 "evaluate more often",
                 needs="evaluations",
-                at_least=MIN_EVALUATIONS,
+                at_least=MIN_EVALUATIONS_FOR_NOISE,
             )
         if len(trials) == 1:
-            yield from self._report_single_trial(study, *parts[0])
+            yield from self._report_noisy_trial(study, *parts[0])
             return
         if len({float(study.costs[t.index]) for t, _ in parts}) == 1:
             raise MissingData(
                 f"the {len(parts)} best trials all have the same best {study.spec.objective.metric}, so they cannot be ranked; "
-                + _remedy_of_ties(study)
+                + _advice_for_ties(study)
             )
         ranking = redraw_ranking([a for _, a in parts])
-        if ranking.noise > 0 and ranking.keeps < self.keeps and ranking.reliability < self.reliable:
-            yield self._report_several_trials(study, [t for t, _ in parts], ranking)
+        if ranking.noise_sd > 0 and ranking.best_unchanged_share < self.keeps and ranking.reliability < self.reliable:
+            yield self._report_noisy_ranking(study, [t for t, _ in parts], ranking)
 
-    def _report_several_trials(self, study: Study, trials: list[Trial], ranking: Ranking) -> Finding:
+    def _report_noisy_ranking(self, study: Study, trials: list[Trial], ranking: Ranking) -> Finding:
         message = say(
             "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best value of "
             "a trial by "
@@ -105,24 +111,28 @@ class CurveStepVariance(Rule):
             "{keeps}.",
             n=len(trials),
             metric=Name(study.spec.objective.metric),
-            noise=Number(ranking.spread, 2),
+            noise=Number(ranking.best_cost_sd, 2),
             gap=Number(float(study.costs[trials[-1].index]) - float(study.costs[trials[0].index]), 2),
             best=Name(trials[0].name),
-            keeps=Percent(ranking.keeps),
+            keeps=Percent(ranking.best_unchanged_share),
         )
         costs = study.costs[[t.index for t in trials]]
-        test = heterogeneity(costs, np.full(len(costs), ranking.spread), self.false_alarms)
+        test = measure_heterogeneity(costs, np.full(len(costs), ranking.best_cost_sd), self.false_alarms)
         rows = (
             ("compared settings, each by its best trial", len(trials)),
-            ("noise between evaluations", ranking.noise),
-            ("noise of a trial's best value", ranking.spread),
+            ("noise between evaluations", ranking.noise_sd),
+            ("noise of a trial's best value", ranking.best_cost_sd),
             (
                 "draws in which the best trial wins",
-                say("{share} of 500 (limit {limit})", share=Percent(ranking.keeps), limit=Percent(self.keeps)),
+                say(
+                    "{share} of 500 (limit {limit})",
+                    share=Percent(ranking.best_unchanged_share),
+                    limit=Percent(self.keeps),
+                ),
             ),
             (
                 "share of the variance between trials that is not noise",
-                limited(Percent(ranking.reliability), Percent(self.reliable)),
+                value_with_limit(Percent(ranking.reliability), Percent(self.reliable)),
             ),
             (
                 "detectable difference",
@@ -131,12 +141,14 @@ class CurveStepVariance(Rule):
         )
         # If settings differ no more than repeats do, only more seeds can rank them; more precise evaluations cannot. If there are
         # fewer settings than hyperparameters, no ranking shows the effects of most hyperparameters.
-        by_seeds = noise.is_seed_noise_as_large(study, trials, self.false_alarms)
+        by_seeds = noise.seed_noise_explains_differences(study, trials, self.false_alarms)
         few = len({repeats.key(t) for t in study.ranked()}) < len(study.searched)
         severity: Severity = "note" if by_seeds or few else "warning"
-        return self._report(study, trials, message, 1 - ranking.keeps, rows, severity, test.examples_needed)
+        return self._report_noise(
+            study, trials, message, 1 - ranking.best_unchanged_share, rows, severity, test.examples_factor
+        )
 
-    def _report_single_trial(self, study: Study, trial: Trial, part: HalfAroundBest) -> Iterator[Finding]:
+    def _report_noisy_trial(self, study: Study, trial: Trial, part: HalfAroundBest) -> Iterator[Finding]:
         curve = study.cost_curve(trial).finite
         fall = change_since(curve.values, 0)
         gain = float(curve.values[: int(np.argmin(curve.values)) + 1].max()) - float(curve.values.min())
@@ -147,16 +159,16 @@ class CurveStepVariance(Rule):
                 needs="trials",
                 at_least=2,
             )
-        probability = part.chance_above(self.blur * gain / _DETECTABLE_DIFFERENCE)
+        probability = part.chance_noise_exceeds(self.blur * gain / _DETECTABLE_DIFFERENCE_SDS)
         if probability < 1 - self.false_alarms:
             return
-        detectable = _DETECTABLE_DIFFERENCE * part.noise
+        detectable = _DETECTABLE_DIFFERENCE_SDS * part.noise_sd
         message = say(
             "In the only trial with a result, {trial}, {metric} jumps by {noise} (standard deviation) between evaluations. Trials "
             "must differ by {needed} to be distinguished, which is {share} of all that training gained.",
             trial=Name(trial.name),
             metric=Name(study.spec.objective.metric),
-            noise=Number(part.noise, 2),
+            noise=Number(part.noise_sd, 2),
             needed=Number(detectable, 2),
             share=Percent(detectable / gain),
         )
@@ -164,8 +176,8 @@ class CurveStepVariance(Rule):
             "{share} of the gain (limit {limit})", share=Percent(detectable / gain, 1), limit=Percent(self.blur)
         )
         rows = (
-            ("evaluations around the best step", len(part.course)),
-            ("noise between evaluations", part.noise),
+            ("evaluations around the best step", len(part.smooth_curve)),
+            ("noise between evaluations", part.noise_sd),
             (
                 "detectable difference at 95 % confidence",
                 say("{needed}, {share}", needed=detectable, share=needed_share),
@@ -175,20 +187,22 @@ class CurveStepVariance(Rule):
                 say("{sure} (fires from {limit})", sure=Percent(probability, 1), limit=Percent(1 - self.false_alarms)),
             ),
         )
-        yield self._report(study, [trial], message, probability, rows, "note", (detectable / (self.blur * gain)) ** 2)
+        yield self._report_noise(
+            study, [trial], message, probability, rows, "note", (detectable / (self.blur * gain)) ** 2
+        )
 
-    def _report(
+    def _report_noise(
         self,
         study: Study,
         trials: list[Trial],
         message: Message,
         confidence: float,
-        rows: tuple[tuple[str, Item | float], ...],
+        rows: tuple[tuple[str, MessagePart | float], ...],
         severity: Severity,
         examples: float,
     ) -> Finding:
         metric = study.spec.objective.metric
-        change, cause = noise_remedy(study, trials, constant=self.constant, examples=examples)
+        change, cause = find_noise_remedy(study, trials, constant=self.constant, examples=examples)
         best = study.objective_value(float(study.costs[trials[0].index]))
         caption = "Late evaluations of {metric} scatter."
         return self.finding(
@@ -206,7 +220,7 @@ class CurveStepVariance(Rule):
         )
 
 
-def _remedy_of_ties(study: Study) -> str:
+def _advice_for_ties(study: Study) -> str:
     """Return advice for the case that all of the best trials have the same result."""
     if validation.perfect_trials(study):
         return "no result can be better, so evaluate on harder examples"
@@ -215,7 +229,7 @@ def _remedy_of_ties(study: Study) -> str:
     return "check that the training uses the hyperparameters, or log the metric with more digits"
 
 
-def _best_of_each_setting(study: Study) -> list[Trial]:
-    """Return the best trial of each setting, in the order of their results; all trials if there is only one setting."""
-    best = repeats.first_trial_of_settings(study.ranked())
+def _best_trials_of_settings(study: Study) -> list[Trial]:
+    """Return the best trial of each setting, best trials first; all trials if there is only one setting."""
+    best = repeats.first_trial_per_setting(study.ranked())
     return best if len(best) > 1 else study.ranked()

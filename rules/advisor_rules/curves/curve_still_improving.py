@@ -10,22 +10,22 @@ from advisor.computed.curves import curve_tails
 from advisor.computed.curves.curve_tails import CurveEnding
 from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Relation, Rule, Share
-from advisor.model.change import Advise, set_length
+from advisor.model.change import Advise, change_training_length
 from advisor.model.evidence import Evidence, FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding
-from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, listed, say
-from advisor.model.space import round_up
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, list_message, say
+from advisor.model.space import round_up_steps
 from advisor.model.study import Study
 from advisor.stats import trend
 from advisor_rules.curves import _doublings
 from advisor_rules.curves._doublings import TrialLengthPair
 
-_DECAY_ADVICE = (
+_STRETCH_DECAY_ADVICE = (
     "Spend the extra steps at a high learning rate: stretch a cosine decay over the new length; keep a linear decay as long as it "
     "was and put the extra steps before it."
 )
 
-_CONSTANT = "Keep the learning rate constant over the extra steps as well, so that this study shows only the effect of more steps."
+_KEEP_RATE = "Keep the learning rate constant over the extra steps as well, so that this study shows only the effect of more steps."
 
 
 class CurveStillImproving(Rule):
@@ -92,42 +92,42 @@ class CurveStillImproving(Rule):
         ),
     )
 
-    best: Count = curve_tails.BEST
+    best: Count = curve_tails.NUMBER_OF_BEST_TRIALS
     """Number of best trials to judge. The Deep Learning Tuning Playbook asks to examine at least the best few trials."""
     reach: Share = curve_tails.MAX_DISTANCE_FROM_BEST
     """Maximum difference between the objectives of a judged trial and the best trial, as a share of the best trial's gain over
     its run. Our choice."""
-    tail: Share = curve_tails.TAIL
+    tail: Share = curve_tails.TAIL_SHARE
     """Share of the steps that counts as the end of training; a longer part is used if it contains fewer than 5 evaluations. Our
     choice."""
-    material: Share = curve_tails.MATERIAL
+    material: Share = curve_tails.MIN_WORTHWHILE_GAIN
     """Minimum forecast gain from twice the steps, as a share of the run's past gain. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which noise alone raises a finding. Each trial is tested at this significance level, and the
     test must be significant for most trials."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        pairs = _doublings.read(study)
+        pairs = _doublings.find_length_pairs(study)
         if pairs:
-            yield from self._report_pairs(study, pairs)
+            yield from self._report_length_pairs(study, pairs)
             return
-        judged_endings = curve_tails.best_endings(study, self.best, self.reach, tail=self.tail)
-        improving_endings = curve_tails.still_improving(judged_endings, self.material, self.false_alarms)
+        judged_endings = curve_tails.best_curve_endings(study, self.best, self.reach, tail=self.tail)
+        improving_endings = curve_tails.endings_still_improving(judged_endings, self.material, self.false_alarms)
         if improving_endings:
             yield self._finding(study, improving_endings, len(judged_endings))
 
-    def _report_pairs(self, study: Study, pairs: list[TrialLengthPair]) -> Iterator[Finding]:
+    def _report_length_pairs(self, study: Study, pairs: list[TrialLengthPair]) -> Iterator[Finding]:
         """Yield a finding if, at equal settings, longer trials are better beyond noise."""
-        p, share = _doublings.p_value(study, pairs), float(np.median([pair.share for pair in pairs]))
+        p, share = _doublings.p_value(study, pairs), float(np.median([pair.relative_gain for pair in pairs]))
         if p > self.false_alarms or not share > self.material:
             return
         best = pairs[0]
-        costs = [float(study.costs[t.index]) for t in (best.short, best.long)]
+        costs = [float(study.costs[t.index]) for t in (best.shorter_trial, best.longer_trial)]
         now, then = (Objective(study.objective_value(cost)) for cost in costs)
-        steps = study.planned_length(best.long, int(study.cost_curve(best.long).steps[-1]))
+        steps = study.planned_length(best.longer_trial, int(study.cost_curve(best.longer_trial).steps[-1]))
         message = say(
             "Training {ratio} times as long brings {metric} from {now} to {then} at the same settings.",
-            ratio=Number(best.ratio, 2),
+            ratio=Number(best.length_ratio, 2),
             metric=Name(study.spec.objective.metric),
             now=now,
             then=then,
@@ -137,19 +137,24 @@ class CurveStillImproving(Rule):
             action=say("Train for {steps}, and try twice as many with the best settings.", steps=study.length(steps)),
             severity="warning" if share >= 5 * self.material else "note",
             confidence=1 - p,
-            trials=[pair.long for pair in pairs],
+            trials=[pair.longer_trial for pair in pairs],
             evidence=table(
                 ("pairs of equal settings", len(pairs)),
-                ("gain, share of the gain of the shorter trial", listed([Percent(q.share, 1) for q in pairs], 9)),
+                (
+                    "gain, share of the gain of the shorter trial",
+                    list_message([Percent(q.relative_gain, 1) for q in pairs], 9),
+                ),
                 ("p-value", Probability(p)),
             ),
-            changes=(set_length(study, steps, why=str(message)),),
+            changes=(change_training_length(study, steps, why=str(message)),),
         )
 
     def _finding(self, study: Study, improving_endings: list[CurveEnding], judged_count: int) -> Finding:
-        middle = sorted((e.end for e in improving_endings), key=lambda end: end.forecast)[len(improving_endings) // 2]
-        steps = curve_tails.typical_steps(study, improving_endings)
-        longer = round_up(steps * float(np.median([e.end.stretch for e in improving_endings])))
+        middle = sorted((e.end for e in improving_endings), key=lambda end: end.forecast_gain)[
+            len(improving_endings) // 2
+        ]
+        steps = curve_tails.median_planned_steps(study, improving_endings)
+        longer = round_up_steps(steps * float(np.median([e.end.length_factor for e in improving_endings])))
         confidence = (
             float(np.mean([e.end.chance_above(self.material) for e in improving_endings]))
             * len(improving_endings)
@@ -160,30 +165,35 @@ class CurveStillImproving(Rule):
         return self.finding(
             say(
                 "{trials} {at}{rate}. Twice the steps would bring {metric} {forecast}.{assumed}",
-                trials=_several(len(improving_endings), judged_count),
-                at=study.at(improving_endings[0].until),
-                rate=_rate(improving_endings[0], judged_count),
+                trials=_still_improving_text(len(improving_endings), judged_count),
+                at=study.at(improving_endings[0].last_constant_rate_step),
+                rate=_decay_or_end_text(improving_endings[0], judged_count),
                 metric=Name(study.spec.objective.metric),
                 forecast=forecast,
-                assumed=_assumption_text(study, improving_endings[0]),
+                assumed=_assumed_schedule_text(study, improving_endings[0]),
             ),
             action=say(
                 "Lengthen the training from {steps} to {longer} first, and tune the learning-rate decay for the new length.",
                 steps=steps,
                 longer=study.length(longer),
             ),
-            severity="warning" if middle.forecast >= 5 * self.material else "note",
+            severity="warning" if middle.forecast_gain >= 5 * self.material else "note",
             confidence=confidence,
             trials=trials,
             evidence=self._evidence(study, improving_endings, judged_count, forecast, middle),
             changes=(
-                set_length(
+                change_training_length(
                     study,
                     longer,
-                    why=f"The best trials still improve at {study.at(improving_endings[0].until)}. Twice the steps would bring "
+                    why=f"The best trials still improve at "
+                    f"{study.at(improving_endings[0].last_constant_rate_step)}. Twice the steps would bring "
                     f"{study.spec.objective.metric} {forecast}.",
                 ),
-                Advise(text=_CONSTANT if all(_stays_constant(e) for e in improving_endings) else _DECAY_ADVICE),
+                Advise(
+                    text=_KEEP_RATE
+                    if all(_has_constant_learning_rate(e) for e in improving_endings)
+                    else _STRETCH_DECAY_ADVICE
+                ),
             ),
         )
 
@@ -193,15 +203,15 @@ class CurveStillImproving(Rule):
         improving_endings: list[CurveEnding],
         judged_count: int,
         forecast: Message,
-        middle: trend.End,
+        middle: trend.CurveEnd,
     ) -> tuple[Evidence, ...]:
         return (
             curve_plot(
                 study.spec.objective.metric,
                 say(
                     "The last {tail} of the steps before {at} brought {gain} of what the run had gained.",
-                    tail=Percent(middle.window),
-                    at=study.at(improving_endings[0].until),
+                    tail=Percent(middle.window_share),
+                    at=study.at(improving_endings[0].last_constant_rate_step),
                     gain=Percent(middle.gain, 1),
                 ),
                 [e.trial for e in improving_endings],
@@ -216,42 +226,46 @@ class CurveStillImproving(Rule):
         gains = [say("{gain} ± {error}", gain=Percent(e.gain, 2), error=Percent(e.error, 2)) for e in ends]
         return table(
             ("trials judged", say("{judged}; {n} still improve", judged=judged_count, n=len(ends))),
-            ("evaluations at the end", listed([f"{e.points:,}" for e in ends], 9)),
-            ("gain at the end, ± standard error", listed(gains, 9)),
-            ("ratio to the gain just before the end", listed([Number(e.slowing, 2) for e in ends], 9)),
-            ("p-value against a flat end", listed([Probability(e.p) for e in ends], 9)),
+            ("evaluations at the end", list_message([f"{e.points:,}" for e in ends], 9)),
+            ("gain at the end, ± standard error", list_message(gains, 9)),
+            ("ratio to the gain just before the end", list_message([Number(e.gain_ratio, 2) for e in ends], 9)),
+            ("p-value against a flat end", list_message([Probability(e.p_value) for e in ends], 9)),
             ("forecast for twice the steps, 90 % interval", forecast),
-            ("forecast as a share of the gain", listed([Percent(e.forecast, 1) for e in ends], 9)),
+            ("forecast as a share of the gain", list_message([Percent(e.forecast_gain, 1) for e in ends], 9)),
             ("limit of the p-value", self.false_alarms),
             ("minimum forecast", Percent(self.material, 1)),
         )
 
 
-def _several(improving_count: int, judged_count: int) -> Message:
+def _still_improving_text(improving_count: int, judged_count: int) -> Message:
     if judged_count == 1:
         return say("The best trial still improves at")
     return say("{n} of the {judged} best trials still improve at", n=improving_count, judged=judged_count)
 
 
-def _rate(ending: CurveEnding, judged_count: int) -> str:
+def _decay_or_end_text(ending: CurveEnding, judged_count: int) -> str:
     whose = "its" if judged_count == 1 else "their"
-    return f", before {whose} learning rate decays" if ending.until < ending.steps else f", {whose} end"
+    return (
+        f", before {whose} learning rate decays" if ending.last_constant_rate_step < ending.steps else f", {whose} end"
+    )
 
 
 def _forecast_text(study: Study, ending: CurveEnding) -> Message:
     """Return the forecast with its 90 % interval: `from 0.412 to 0.395 (0.38 to 0.405)`."""
-    forecast = curve_tails.forecast(study, ending)
-    now, middle, low, high = (Objective(v) for v in (forecast.now, forecast.middle, forecast.low, forecast.high))
+    forecast = curve_tails.forecast_longer_training(study, ending)
+    now, middle, low, high = (
+        Objective(v) for v in (forecast.current_best, forecast.point_forecast, forecast.low, forecast.high)
+    )
     return say("from {now} to {middle} ({low} to {high})", now=now, middle=middle, low=low, high=high)
 
 
-def _assumption_text(study: Study, ending: CurveEnding) -> Message | str:
+def _assumed_schedule_text(study: Study, ending: CurveEnding) -> Message | str:
     """Return the sentence on the assumed schedule; empty if the schedule is known."""
     if not ending.is_rate_assumed:
         return ""
-    decays = schedules.possible_decays(ending.trial)
+    decays = schedules.possible_decay_names(ending.trial)
     if decays:
-        names = listed(map(Name, decays), len(decays))
+        names = list_message(map(Name, decays), len(decays))
         return say(
             " This assumes that the learning rate hardly falls; the effect of {names} on it is unknown.", names=names
         )
@@ -260,6 +274,6 @@ def _assumption_text(study: Study, ending: CurveEnding) -> Message | str:
     return " This assumes a constant learning rate: none was logged."
 
 
-def _stays_constant(ending: CurveEnding) -> bool:
+def _has_constant_learning_rate(ending: CurveEnding) -> bool:
     """Return True if the learning rate of the trial is known to stay constant to the end."""
-    return not ending.is_rate_assumed and ending.until >= ending.steps
+    return not ending.is_rate_assumed and ending.last_constant_rate_step >= ending.steps

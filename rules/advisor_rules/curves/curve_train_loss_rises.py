@@ -8,11 +8,11 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Message, Name, Number, Percent, Probability, limited, say
+from advisor.model.message import Message, Name, Number, Percent, Probability, say, value_with_limit
 from advisor.model.space import is_learning_rate
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
-from advisor_rules.curves._slow_rises import TrainingRise, measure_rises
+from advisor_rules.curves._slow_rises import TrainingRise, measure_training_rises
 
 _COMPARE_BATCHES_ADVICE = "Compare batches, labels and loss before {step} with those at the end."
 
@@ -24,9 +24,9 @@ class CurveTrainLossRises(Rule):
     The rule reads the training loss of the best few trials, on batches and in evaluations. The final level of the loss must lie
     above its lowest level, and the rise must be steady, both beyond noise. The rise must be a material share of the curve's
     range and of the level itself, because a loss near zero fluctuates. Four cases are excluded: a rise in one jump
-    (`stability-mid`), a loss that blew up at the start (`stability-early`), a loss that ends non-finite, and a rise after the
-    learning rate was raised. The rule fires if the loss rises in the best trial, or in most of the best few trials. If
-    evaluations still improve, the finding is a note, because the definition of the loss may have changed, for example when
+    (`stability-mid`), a loss that blew up at the start (`stability-early`), a loss that ends non-finite, and a rise during
+    which the learning rate was raised. The rule fires if the loss rises in the best trial, or in most of the best few trials.
+    If evaluations still improve, the finding is a note, because the definition of the loss may have changed, for example when
     augmentation started.
 
     ## Why it matters
@@ -77,23 +77,25 @@ class CurveTrainLossRises(Rule):
     """Maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = measure_rises(
+        judged = measure_training_rises(
             study, self.best, self.reach, material=self.material, visible=self.visible, jump=self.jump
         )
         if not judged:
             raise MissingData(
                 f"no good trial logged {MIN_POINTS} training losses; log train/loss at every step", needs="train_loss"
             )
-        rising = [r for r in judged if r.p <= self.false_alarms]
+        rising = [r for r in judged if r.p_value <= self.false_alarms]
         trials = list({r.trial.index: r.trial for r in rising}.values())
         count = len({r.trial.index for r in judged})
         if rising and (trials[0] == study.ranked()[0] or 2 * len(trials) > count):
-            yield self._report(study, rising, trials, count)
+            yield self._report_rising_losses(study, rising, trials, count)
 
-    def _report(self, study: Study, rising: list[TrainingRise], trials: list[Trial], judged_count: int) -> Finding:
+    def _report_rising_losses(
+        self, study: Study, rising: list[TrainingRise], trials: list[Trial], judged_count: int
+    ) -> Finding:
         top = rising[0]
         of_best = top.trial == study.ranked()[0]
-        if top.improving:
+        if top.evaluations_improve:
             text = (
                 "Check whether the loss measures something else after {step}: augmentation, harder examples, weights."
             )
@@ -104,35 +106,41 @@ class CurveTrainLossRises(Rule):
             )
         else:
             text = "Look for a bug before you tune: " + _COMPARE_BATCHES_ADVICE
-        advice = say(text, step=study.at(top.step))
+        advice = say(text, step=study.at(top.lowest_level_step))
         return self.finding(
             _message(study, top, len(trials) - 1, judged_count, of_best=of_best),
             action=advice,
             severity=_choose_severity(top, of_best=of_best),
-            confidence=1 - top.p,
+            confidence=1 - top.p_value,
             subject=top.metric,
             trials=trials,
-            evidence=(_curves(rising, trials), self._figures(top, len(trials), judged_count)),
+            evidence=(_rising_loss_curves(rising, trials), self._figures(top, len(trials), judged_count)),
             changes=(Advise(text=str(advice)),),
         )
 
     def _figures(self, top: TrainingRise, rising: int, judged_count: int) -> FigureEvidence:
-        rise = top.slow.rise
+        rise = top.slow_rise.level_rise
         return table(
             ("trials judged", say("{judged}; {rising} rise", judged=judged_count, rising=rising)),
-            ("points", say("{points} of {trial}", points=top.points, trial=Name(top.trial.name))),
+            ("points", say("{points} of {trial}", points=top.point_count, trial=Name(top.trial.name))),
             (
                 "rise, share of the range of levels (medians over a tenth of the curve)",
-                limited(Percent(rise.share), Percent(self.material)),
+                value_with_limit(Percent(rise.share), Percent(self.material)),
             ),
             ("rise and its standard error", say("{rise}, {error}", rise=rise.height, error=rise.error)),
-            ("share of the rise in the steepest segment", limited(Percent(top.slow.steepest), Percent(self.jump))),
-            ("p-value, corrected for the number of curves", limited(Probability(top.p), self.false_alarms)),
+            (
+                "share of the rise in the steepest segment",
+                value_with_limit(Percent(top.slow_rise.steepest_segment_share), Percent(self.jump)),
+            ),
+            (
+                "p-value, corrected for the number of curves",
+                value_with_limit(Probability(top.p_value), self.false_alarms),
+            ),
         )
 
 
 def _choose_severity(top: TrainingRise, *, of_best: bool) -> Severity:
-    if top.improving:
+    if top.evaluations_improve:
         return "note"
     return "critical" if of_best and top.ended_above_start else "warning"
 
@@ -142,22 +150,22 @@ def _message(study: Study, top: TrainingRise, others: int, judged_count: int, *,
         "The training loss of {trial} rises: {metric} goes from {low} at {step} to {high} at its end.{others}{improving}",
         trial=say("the best trial, {name},", name=Name(top.trial.name)) if of_best else Name(top.trial.name),
         metric=Name(top.metric),
-        low=Number(top.low, 4),
-        step=study.at(top.step),
-        high=Number(top.high, 4),
+        low=Number(top.lowest_level, 4),
+        step=study.at(top.lowest_level_step),
+        high=Number(top.final_level, 4),
         others=say(
             " The training losses of {n} more of the best {judged} trials rise as well.", n=others, judged=judged_count
         )
         if others
         else "",
         improving=say(" Meanwhile, {name} still improves.", name=Name(study.spec.objective.metric))
-        if top.improving
+        if top.evaluations_improve
         else "",
     )
 
 
-def _curves(rising: list[TrainingRise], trials: list[Trial]) -> CurveEvidence:
-    metric, height = rising[0].metric, Number(rising[0].slow.rise.height)
+def _rising_loss_curves(rising: list[TrainingRise], trials: list[Trial]) -> CurveEvidence:
+    metric, height = rising[0].metric, Number(rising[0].slow_rise.level_rise.height)
     return curve_plot(
         metric,
         say(
@@ -167,5 +175,7 @@ def _curves(rising: list[TrainingRise], trials: list[Trial]) -> CurveEvidence:
             height=height,
         ),
         trials,
-        marks=tuple(Mark(trial=r.trial.id, step=r.step, label="lowest level") for r in rising if r.metric == metric),
+        marks=tuple(
+            Mark(trial=r.trial.id, step=r.lowest_level_step, label="lowest level") for r in rising if r.metric == metric
+        ),
     )

@@ -6,19 +6,24 @@ import math
 from collections.abc import Iterator
 
 from advisor.computed.space import extension, failures
-from advisor.computed.space.inside import trials_inside
+from advisor.computed.space.inside import trials_in_space
 from advisor.computed.stability.loss_blowups import unstable as unstable_loss
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.learning_rate import learning_rates
-from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
+from advisor.model.learning_rate import searched_learning_rates
+from advisor.model.message import Message, Name, Objective, Percent, Probability, say, value_with_limit
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
-from advisor.model.usual_rates import HALF_DECADE, SGD
+from advisor.model.usual_rates import HALF_DECADE, SGD_RATES
 from advisor.model.words import setting
-from advisor_rules.curves._chance_level import SkillOverGuessing, learned, skills, training
+from advisor_rules.curves._chance_level import (
+    SkillOverGuessing,
+    compute_skills,
+    did_training_loss_fall,
+    training_loss_curve,
+)
 
 
 class CurveWorseThanChance(Rule):
@@ -91,19 +96,19 @@ class CurveWorseThanChance(Rule):
     material: Share = 0.02
     """Minimum gain, as a share of the distance from guessing to a perfect score. Our choice."""
     answers: Share = 0.1
-    """Minimum gain for a metric that is a share of right answers, as a share of the distance from guessing to a perfect score;
-    the chance level itself if that is smaller. Our choice."""
+    """Minimum gain for a metric that is a share of right answers with a known chance level, as a share of the distance from
+    guessing to a perfect score; the chance level itself if that is smaller. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which noise alone makes a trial that learned nothing better than guessing."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         best_trials = study.ranked()[: self.trials]
-        best_trials = trials_inside(study.spec, best_trials) or best_trials
+        best_trials = trials_in_space(study.spec, best_trials) or best_trials
         if not best_trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-        skills_read = skills(study, best_trials)
+        skills_read = compute_skills(study, best_trials)
         alpha = self.false_alarms / len(best_trials)
-        if any(s.above(self._required_gain(s), alpha) for s in skills_read):
+        if any(s.gain_exceeds(self._required_gain(s), alpha) for s in skills_read):
             return
         metric = study.spec.objective.metric
         if len(skills_read) < len(best_trials):
@@ -111,20 +116,24 @@ class CurveWorseThanChance(Rule):
                 f"the score of guessing on {metric} is unknown; log the number of classes, or an evaluation before the first step",
                 needs="facts",
             )
-        top = min(skills_read, key=lambda s: (s.best, s.trial.index))
-        if top.p_of_gain_below(2 * self._required_gain(top)) < 0.5:
+        top = min(skills_read, key=lambda s: (s.best_cost, s.trial.index))
+        if top.probability_of_gain_below(2 * self._required_gain(top)) < 0.5:
             raise MissingData(
                 f"{metric} is too noisy to compare the best trial with guessing; evaluate on more examples"
             )
-        yield self._report(study, top, len(best_trials), alpha)
+        yield self._report_no_skill(study, top, len(best_trials), alpha)
 
     def _required_gain(self, skill: SkillOverGuessing) -> float:
-        return self.answers if skill.counts_answers else self.material
+        return self.answers if skill.counts_right_answers else self.material
 
-    def _report(self, study: Study, top: SkillOverGuessing, judged_count: int, alpha: float) -> Finding:
-        metric, guessed = study.spec.objective.metric, study.objective_value(top.level.cost)
-        small_gain, unstable = top.above(0.0, alpha), _instability_text(study, top.trial)
-        changes = _search_lower_rates(study) if unstable else _search_higher_rates(study, top, hardly=small_gain)
+    def _report_no_skill(self, study: Study, top: SkillOverGuessing, judged_count: int, alpha: float) -> Finding:
+        metric, guessed = study.spec.objective.metric, study.objective_value(top.chance_level.cost)
+        small_gain, unstable = top.gain_exceeds(0.0, alpha), _instability_text(study, top.trial)
+        changes = (
+            _search_lower_learning_rates(study)
+            if unstable
+            else _search_higher_learning_rates(study, top, hardly=small_gain)
+        )
         advice = "train on a single batch until its loss is near zero, then check labels, inputs and evaluation."
         if unstable:
             advice = f"Search learning rates that are orders of magnitude lower. If lower rates do not help, {advice}"
@@ -136,7 +145,7 @@ class CurveWorseThanChance(Rule):
             _message(study, top, judged_count, unstable=unstable),
             action=advice,
             severity="warning" if small_gain or (unstable and not changes) else "critical",
-            confidence=top.p_of_gain_below(2 * self._required_gain(top)),
+            confidence=top.probability_of_gain_below(2 * self._required_gain(top)),
             subject=metric,
             trials=[top.trial],
             evidence=(
@@ -144,7 +153,7 @@ class CurveWorseThanChance(Rule):
                     metric,
                     say("{metric} stays near {guessed}.", metric=Name(metric), guessed=Objective(guessed)),
                     study.ranked()[:5],
-                    lines={"guessing" if top.level.known else "first evaluation": guessed},
+                    lines={"guessing" if top.chance_level.is_known else "first evaluation": guessed},
                 ),
                 self._figures(study, top, judged_count, alpha),
             ),
@@ -152,14 +161,16 @@ class CurveWorseThanChance(Rule):
         )
 
     def _figures(self, study: Study, top: SkillOverGuessing, judged_count: int, alpha: float) -> FigureEvidence:
-        best, guessed = (Objective(study.objective_value(cost)) for cost in (top.best, top.level.cost))
-        gain = say("{gain} (required: {limit})", gain=Percent(top.share, 2), limit=Percent(self._required_gain(top)))
+        best, guessed = (Objective(study.objective_value(cost)) for cost in (top.best_cost, top.chance_level.cost))
+        gain = say(
+            "{gain} (required: {limit})", gain=Percent(top.gain_share, 2), limit=Percent(self._required_gain(top))
+        )
         return table(
             ("trials judged", judged_count),
             ("best level, guessing", say("{best}, {guessed}", best=best, guessed=guessed)),
             ("gain, as a share of the distance to a perfect score", gain),
             ("standard error of the gain", float(top.error)),
-            ("p-value of the gain", limited(Probability(top.p), alpha)),
+            ("p-value of the gain", value_with_limit(Probability(top.p_value), alpha)),
         )
 
 
@@ -169,26 +180,26 @@ def _instability_text(study: Study, best: Trial) -> str:
     if unstable_loss(study, best):
         return "Its loss"
     ended = [t for t in study.trials if study.ended[t.index]]
-    diverged = failures.failures(study).diverged
+    diverged = failures.failure_masks(study).diverged
     bad = sum(bool(diverged[t.index]) or unstable_loss(study, t) for t in ended)
     return f"The loss of {bad} of {len(ended)} trials" if 2 * bad >= len(ended) else ""
 
 
 def _message(study: Study, top: SkillOverGuessing, judged_count: int, *, unstable: str) -> Message:
-    metric, trial, loss = Name(study.spec.objective.metric), Name(top.trial.name), training(study, top.trial)
-    falls = "falls" if learned(study, top.trial) else "hardly falls either"
-    inside = "" if trials_inside(study.spec, study.ranked()[:1]) else " in the searched ranges"
-    way = say(", {share} of the way to a perfect score", share=Percent(top.share, 1))
+    metric, trial, loss = Name(study.spec.objective.metric), Name(top.trial.name), training_loss_curve(study, top.trial)
+    falls = "falls" if did_training_loss_fall(study, top.trial) else "hardly falls either"
+    inside = "" if trials_in_space(study.spec, study.ranked()[:1]) else " in the searched ranges"
+    way = say(", {share} of the way to a perfect score", share=Percent(top.gain_share, 1))
     return say(
         "{trials} {much} than {guessing}. The best level of {metric}{smoothed} is {best}{where}{way}.{training}{unstable}",
         trials=f"No trial{inside} is" if judged_count > 1 else say("The only trial, {trial}, is not", trial=trial),
-        much="much better" if top.share > 0 else "better",
-        guessing=top.level.words,
+        much="much better" if top.gain_share > 0 else "better",
+        guessing=top.chance_level.guessing_phrase,
         metric=metric,
-        smoothed=", smoothed," if top.best > study.cost_curve(top.trial).finite.values.min() else "",
-        best=Objective(study.objective_value(top.best)),
+        smoothed=", smoothed," if top.best_cost > study.cost_curve(top.trial).finite.values.min() else "",
+        best=Objective(study.objective_value(top.best_cost)),
         where=say(", in {trial}", trial=trial) if judged_count > 1 else "",
-        way=way if top.share > 0 and top.has_known_perfect else "",
+        way=way if top.gain_share > 0 and top.has_known_perfect_score else "",
         training=say(" The training loss, {loss}, {falls}.", loss=Name(loss[0]), falls=falls)
         if loss and not unstable
         else "",
@@ -196,31 +207,33 @@ def _message(study: Study, top: SkillOverGuessing, judged_count: int, *, unstabl
     )
 
 
-def _search_lower_rates(study: Study) -> tuple[Change, ...]:
+def _search_lower_learning_rates(study: Study) -> tuple[Change, ...]:
     """Return the change to search the two decades below the range of the learning rate; empty if the learning rate
     cannot be lower.
     """
-    rates = learning_rates(study)
+    rates = searched_learning_rates(study)
     domain = study.spec.parameters[rates[0]] if rates is not None else None
-    if rates is None or domain is None or domain.low is None or domain.low <= max(domain.reach[0], 0.0):
+    if rates is None or domain is None or domain.low is None or domain.low <= max(domain.declared_limits[0], 0.0):
         return ()
-    low = max(round_significant(domain.low / 100), domain.reach[0])
+    low = max(round_significant(domain.low / 100), domain.declared_limits[0])
     why = f"No trial learned, and the loss blew up: the rates are too high. We search the two decades below {setting(domain.low)}"
     return (SetRange(parameter=rates[0], low=low, high=domain.low, scale="log", why=why),)
 
 
-def _search_higher_rates(study: Study, top: SkillOverGuessing, *, hardly: bool) -> tuple[Change, ...]:
+def _search_higher_learning_rates(study: Study, top: SkillOverGuessing, *, hardly: bool) -> tuple[Change, ...]:
     """Return the change to search higher learning rates, if no trial failed and the loss hardly changed in training.
 
     No change is returned if the learning rates already reach the usual rates of every optimizer, because these rates are high
     enough to learn.
     """
-    rates, failed = learning_rates(study), failures.failures(study)
-    hardly_changes = hardly or (training(study, top.trial) is not None and not learned(study, top.trial))
+    rates, failed = searched_learning_rates(study), failures.failure_masks(study)
+    hardly_changes = hardly or (
+        training_loss_curve(study, top.trial) is not None and not did_training_loss_fall(study, top.trial)
+    )
     if rates is None or not hardly_changes or (failed.diverged | failed.crashed).any():
         return ()
     name, domain = rates[0], study.spec.parameters[rates[0]]
-    usual = extension.usual_rates(study, name) or SGD
+    usual = extension.usual_rates(study, name) or SGD_RATES
     if domain.high is not None and domain.high >= usual.high:
         return ()
     extended = extension.extend_range(study, name, "high", math.inf) if domain.numeric else None

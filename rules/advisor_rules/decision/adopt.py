@@ -10,7 +10,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, RepeatTrial
 from advisor.model.evidence import Evidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Probability, listed, say
+from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Probability, list_message, say
 from advisor.model.study import Study
 from advisor.model.words import setting as value_words
 from advisor.stats import difference
@@ -64,16 +64,16 @@ class Adopt(Rule):
     """Maximum number of repeats of a setting that is worth its cost; a lead that needs more repeats is too small to matter."""
     first: Count = 5
     """Number of repeats to run if the variation between seeds is unknown; fewer repeats cannot measure this variation."""
-    material: Share = repeats.MATERIAL
+    material: Share = repeats.MIN_RELATIVE_DIFFERENCE
     """Minimum lead that matters, as a share of the result; for results between 0.5 and 1, as a share of the distance from 1."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        tried = repeats.settings(study)
+        tried = repeats.full_length_settings(study)
         best_first = study.ranked()
-        trial_variance = repeats.trial_variance(tried)
+        trial_variance = repeats.variance_between_seeds(tried)
         if trial_variance is None or not best_first:
-            if (luck := _evaluation_luck.of_best(study)) is not None:
-                yield self._report_luck(study, luck)
+            if (luck := _evaluation_luck.find_lucky_lead(study)) is not None:
+                yield self._report_lucky_lead(study, luck)
                 return
             raise MissingData(
                 "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial "
@@ -87,18 +87,18 @@ class Adopt(Rule):
         if best is None:
             raise MissingData("no complete trial has the setting of the best trial", needs="full_length")
         rival = _best_other_setting(best, others)
-        behind = self._indices_behind(best, rival)
+        behind = self._indices_of_bad_repeats(best, rival)
         if behind or best.failed:
             yield self._report_disagreeing_repeats(study, best, behind)
         elif rival is None:
             raise MissingData("only one setting has a result, so no setting leads another", needs="trials", at_least=2)
         else:
-            lead = difference.difference(best.fresh, rival.fresh, trial_variance)
-            matters = repeats.material(study.objective_value(rival.mean), self.material)
-            if not (lead.gain > matters and lead.p <= self.false_alarms):
-                yield self._report_no_lead(study, best, rival, lead, matters)
+            lead = difference.difference(best.costs_after_selection, rival.costs_after_selection, trial_variance)
+            matters = repeats.min_relevant_difference(study.objective_value(rival.mean), self.material)
+            if not (lead.gain > matters and lead.p_value <= self.false_alarms):
+                yield self._report_insignificant_lead(study, best, rival, lead, matters)
 
-    def _report_luck(self, study: Study, luck: _evaluation_luck.EvaluationLuck) -> Finding:
+    def _report_lucky_lead(self, study: Study, luck: _evaluation_luck.EvaluationLuck) -> Finding:
         one, other = Name(luck.best.name), Name(luck.rival.name)
         metric = Name(study.spec.objective.metric)
         advice = say(
@@ -114,12 +114,12 @@ class Adopt(Rule):
                 "{luck} better by chance.",
                 one=one,
                 other=other,
-                lead=Number(luck.lead),
+                lead=Number(luck.observed_lead),
                 metric=metric,
-                noise=Number(luck.noise, 2),
-                less=Number(luck.less, 2),
-                luck=Number(luck.luck, 2),
-                part="All" if luck.lead <= luck.luck else "Part",
+                noise=Number(luck.best_noise_sd, 2),
+                less=Number(luck.rival_noise_sd, 2),
+                luck=Number(luck.expected_lead, 2),
+                part="All" if luck.observed_lead <= luck.expected_lead else "Part",
             ),
             action=say(
                 "Repeat {one} {first} times, and compare it with {other} by the average of several evaluations.",
@@ -128,24 +128,24 @@ class Adopt(Rule):
                 first=self.first,
             ),
             severity="note",
-            confidence=luck.probability,
+            confidence=luck.rival_as_good_probability,
             subject="evaluations",
             trials=[luck.best, luck.rival],
-            evidence=_evidence(luck),
+            evidence=_lucky_lead_evidence(luck),
             changes=(
                 Advise(text=str(advice)),
                 RepeatTrial(parameters=dict(luck.best.params), seeds=self.first, why=why),
             ),
         )
 
-    def _indices_behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
+    def _indices_of_bad_repeats(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
         """Return the indices of those repeats of the best setting that are far worse than its remaining repeats and worse than
         the next best setting.
         """
-        gap = difference.widest_gap(best.costs)
-        if gap is None or gap.p > self.false_alarms:
+        gap = difference.widest_cost_gap(best.costs)
+        if gap is None or gap.p_value > self.false_alarms:
             return []
-        worse = [i for i in range(len(best.costs)) if (i in gap.smaller_group) == gap.worse]
+        worse = [i for i in range(len(best.costs)) if (i in gap.smaller_group) == gap.is_smaller_group_worse]
         return [i for i in worse if rival is None or best.costs[i] > rival.mean]
 
     def _report_disagreeing_repeats(self, study: Study, best: repeats.Setting, behind: list[int]) -> Finding:
@@ -157,7 +157,7 @@ class Adopt(Rule):
                 "The best setting does not repeat. Of its {runs}, the best reached {best}, but {bad}.",
                 runs=CountOf(len(best.trials) + len(best.failed), "run"),
                 best=values[0],
-                bad=listed([*([far] if behind else []), *([failed_text] if best.failed else [])]),
+                bad=list_message([*([far] if behind else []), *([failed_text] if best.failed else [])]),
             ),
             action=say(
                 "Find out why {bad} of the best setting's {runs} went wrong before you adopt it.",
@@ -169,7 +169,7 @@ class Adopt(Rule):
             subject="seed",
             trials=[*(best.trials[i] for i in behind), *best.failed],
             evidence=table(
-                ("its runs", listed(values, limit=len(values))),
+                ("its runs", list_message(values, limit=len(values))),
                 ("failed", say("{lost}", lost=len(behind) + len(best.failed))),
             ),
             changes=(
@@ -180,11 +180,11 @@ class Adopt(Rule):
             ),
         )
 
-    def _report_no_lead(
+    def _report_insignificant_lead(
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, matters: float
     ) -> Finding:
-        noun = repeats.noun(repeats.settings(study))
-        action, changes = self._advice_without_lead(study, best, rival, lead, noun)
+        noun = repeats.noun(repeats.full_length_settings(study))
+        action, changes = self._advise_without_clear_winner(study, best, rival, lead, noun)
         return self.finding(
             _message(study, best, rival, lead, noun),
             action=action,
@@ -195,19 +195,19 @@ class Adopt(Rule):
             changes=changes,
         )
 
-    def _advice_without_lead(
+    def _advise_without_clear_winner(
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
     ) -> tuple[Message, tuple[Change, ...]]:
         """Return (action, changes) for two settings without a significant lead: run both again if more runs can show a lead
         that matters."""
-        one = _value(study, best, rival) or Name(best.trials[0].name)
-        other = _value(study, rival, best) or Name(rival.trials[0].name)
+        one = _differing_value_text(study, best, rival) or Name(best.trials[0].name)
+        other = _differing_value_text(study, rival, best) or Name(rival.trials[0].name)
         needed = difference.repeats_needed(
-            lead.gain, lead.sd, level=self.false_alarms, power=self.power, max_repeats=self.most
+            lead.gain, lead.repeat_sd, level=self.false_alarms, power=self.power, max_repeats=self.most
         )
         needed = max(needed, self.first)
         equal = "Treat {one} and {other} as equally good"
-        if lead.p <= self.false_alarms and lead.gain > 0:
+        if lead.p_value <= self.false_alarms and lead.gain > 0:
             action = say(f"{equal}: the lead is too small to matter.", one=one, other=other)
             return action, (Advise(text=str(action)),)
         if needed > self.most:
@@ -216,7 +216,7 @@ class Adopt(Rule):
             return action, (Advise(text=str(action)),)
         advice = say(f"{equal} until one of them shows a lead that matters.", one=one, other=other)
         gap = Number(abs(lead.gain))
-        why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {Number(lead.sd)})"
+        why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {Number(lead.repeat_sd)})"
         repeat = RepeatTrial(parameters=dict(best.params), rivals=(dict(rival.params),), seeds=needed, why=why)
         action = say(
             "Run {one} and {other} {needed} times each before you adopt either.", one=one, other=other, needed=needed
@@ -226,20 +226,20 @@ class Adopt(Rule):
     def _figures(
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, matters: float
     ) -> tuple[tuple[str, Message], ...]:
-        noun = repeats.noun(repeats.settings(study))
+        noun = repeats.noun(repeats.full_length_settings(study))
         low, high = map(Number, lead.interval())
         runs = (
             (f"runs of {Name(s.trials[0].name)}", [Objective(study.objective_value(float(c))) for c in s.costs])
             for s in (best, rival)
         )
         return (
-            *((what, listed(values, limit=len(values))) for what, values in runs),
+            *((what, list_message(values, limit=len(values))) for what, values in runs),
             ("lead", say("{lead} (90 % interval {low} to {high})", lead=Number(lead.gain), low=low, high=high)),
             ("minimum lead that matters", say("{matters}", matters=Number(matters, 2))),
-            (f"standard deviation between {noun}s", say("{sd}", sd=Number(lead.sd))),
+            (f"standard deviation between {noun}s", say("{sd}", sd=Number(lead.repeat_sd))),
             (
                 "probability of a lead this large by chance",
-                say("{p} (limit {limit})", p=Probability(lead.p), limit=Probability(self.false_alarms)),
+                say("{p} (limit {limit})", p=Probability(lead.p_value), limit=Probability(self.false_alarms)),
             ),
         )
 
@@ -248,12 +248,12 @@ def _best_other_setting(best: repeats.Setting, others: Sequence[repeats.Setting]
     """Return the best setting that is not the setting of the best trial. If no other setting has a better mean, prefer repeated
     settings, because the best of many single runs is probably lucky."""
     best_first = sorted(others, key=lambda s: s.mean)
-    repeated = [s for s in best_first if len(s.fresh) > 1]
+    repeated = [s for s in best_first if len(s.costs_after_selection) > 1]
     ahead = best_first and best_first[0].mean <= best.mean
     return best_first[0] if ahead or (not repeated and best_first) else repeated[0] if repeated else None
 
 
-def _value(study: Study, own: repeats.Setting, other: repeats.Setting) -> Message | None:
+def _differing_value_text(study: Study, own: repeats.Setting, other: repeats.Setting) -> Message | None:
     """Return the hyperparameter in which `own` differs from `other`, with its value; None if the settings differ in several
     hyperparameters."""
     differing = [n for n in study.searched if own.params.get(n) != other.params.get(n)]
@@ -266,36 +266,37 @@ def _message(
     study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
 ) -> Message:
     own, other = (Objective(study.objective_value(s.mean)) for s in (best, rival))
-    if abs(lead.gain) <= 0.01 * lead.sd:
+    if abs(lead.gain) <= 0.01 * lead.repeat_sd:
         ahead = say(
             "is as good as {rival}",
-            rival=_value(study, rival, best) or say("that of {name}", name=Name(rival.trials[0].name)),
+            rival=_differing_value_text(study, rival, best) or say("that of {name}", name=Name(rival.trials[0].name)),
         )
     elif lead.gain > 0:
         ahead = say("leads by {gain}", gain=Number(lead.gain))
     else:
         ahead = say("has the best run but is {gain} behind on average", gain=Number(-lead.gain))
-    chance = say("The probability of such a difference by chance is {p}.", p=Probability(lead.p))
+    chance = say("The probability of such a difference by chance is {p}.", p=Probability(lead.p_value))
     return say(
         "{who} {ahead}: {own} against {other}, with {runs} and {repeats}{fresh}. "
         f"The standard deviation between {noun}s is {{sd}}. {{chance}}",
-        who=_value(study, best, rival) or say("The setting of trial {name}", name=Name(best.trials[0].name)),
+        who=_differing_value_text(study, best, rival)
+        or say("The setting of trial {name}", name=Name(best.trials[0].name)),
         ahead=ahead,
         own=own,
         other=other,
-        runs=len(best.fresh),
-        repeats=CountOf(len(rival.fresh), noun),
-        fresh=" after the selection" if best.selection or rival.selection else "",
-        sd=Number(lead.sd, 2),
-        chance="There are too few repeats for a test." if math.isnan(lead.p) else chance,
+        runs=len(best.costs_after_selection),
+        repeats=CountOf(len(rival.costs_after_selection), noun),
+        fresh=" after the selection" if best.selection_size or rival.selection_size else "",
+        sd=Number(lead.repeat_sd, 2),
+        chance="There are too few repeats for a test." if math.isnan(lead.p_value) else chance,
     )
 
 
-def _evidence(luck: _evaluation_luck.EvaluationLuck) -> tuple[Evidence, ...]:
+def _lucky_lead_evidence(luck: _evaluation_luck.EvaluationLuck) -> tuple[Evidence, ...]:
     return (
         table(
-            ("lead", say("{lead}", lead=Number(luck.lead))),
-            ("lead expected by chance", say("{luck}", luck=Number(luck.luck))),
-            ("probability that the other trial is as good", say("{p}", p=Probability(luck.probability))),
+            ("lead", say("{lead}", lead=Number(luck.observed_lead))),
+            ("lead expected by chance", say("{luck}", luck=Number(luck.expected_lead))),
+            ("probability that the other trial is as good", say("{p}", p=Probability(luck.rival_as_good_probability))),
         ),
     )

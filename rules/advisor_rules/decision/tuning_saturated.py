@@ -20,7 +20,7 @@ from advisor.model.study import Study
 from advisor.model.words import count
 from advisor.stats import best_of, difference
 
-STOP = (
+STOP_TUNING_ADVICE = (
     "Stop tuning in this space. Take the best setting, or the simplest of the equally good ones, evaluate it on {data} once "
     "and deploy it; "
     "or change the question: another architecture, more steps, more data, a hyperparameter that was fixed."
@@ -71,8 +71,8 @@ class TuningSaturated(Rule):
     difference exceeds noise."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        tried = repeats.settings(study)
-        variance = repeats.trial_variance(tried)
+        tried = repeats.full_length_settings(study)
+        variance = repeats.variance_between_seeds(tried)
         if len(tried) < self.fewest or not study.searched:
             also = "; also repeat the best one with other seeds" if variance is None else ""
             raise MissingData(
@@ -108,25 +108,25 @@ class TuningSaturated(Rule):
     def _finding(
         self, study: Study, best: repeats.Setting, sd: float, counts: _SettingCounts, gain: float, chance: float
     ) -> Finding:
-        noun, data = repeats.noun(repeats.settings(study)), study.spec.objective.final_data
+        noun, data = repeats.noun(repeats.full_length_settings(study)), study.spec.objective.final_data
         deviation = f"standard deviation between {noun}s"
         return self.finding(
             say(
                 f"{{alike}} of {{pool}} settings differ from the best one, {{best}}, by no more than noise ({deviation}: {{sd}}). "
                 "The last {recent} settings gained no more than noise. As many trials again would hardly improve the result.",
-                alike=counts.alike,
-                pool=counts.pool,
+                alike=counts.within_noise_of_best,
+                pool=counts.compared_settings,
                 best=Objective(study.objective_value(best.mean)),
                 sd=Number(sd, 2),
-                recent=counts.recent,
+                recent=counts.recent_settings,
             ),
             action=f"Make one last search around the good trials, then evaluate the best setting on {data} once and deploy it.",
             severity="note",
             confidence=1 - chance,
             trials=best.trials[:1],
             evidence=table(
-                ("settings", say("{pool}", pool=counts.pool)),
-                ("settings as good as the best", say("{alike}", alike=counts.alike)),
+                ("settings", say("{pool}", pool=counts.compared_settings)),
+                ("settings as good as the best", say("{alike}", alike=counts.within_noise_of_best)),
                 (deviation, say("{sd}", sd=Number(sd))),
                 ("gain of the later trials over the earlier ones", say("{gain}", gain=Number(max(gain, 0.0)))),
                 (
@@ -136,7 +136,7 @@ class TuningSaturated(Rule):
             ),
             changes=(
                 RunPlan(plan="exploit", why="Further tuning no longer pays: one last search around the good trials"),
-                Advise(text=STOP.format(data=data)),
+                Advise(text=STOP_TUNING_ADVICE.format(data=data)),
             ),
         )
 
@@ -144,9 +144,9 @@ class TuningSaturated(Rule):
 class _SettingCounts(NamedTuple):
     """Numbers of settings: within noise of the best setting, compared, and recent."""
 
-    alike: int
-    pool: int
-    recent: int
+    within_noise_of_best: int
+    compared_settings: int
+    recent_settings: int
 
 
 def _recent_gain(costs_before: FloatArray, recent: FloatArray) -> float:

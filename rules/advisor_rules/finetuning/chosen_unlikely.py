@@ -11,19 +11,19 @@ from advisor.engine.rule import Count as Points, Factor, Grounds, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count, Name, Number, Probability, joined, limited, say
+from advisor.model.message import Count, Name, Number, Probability, join_items, say, value_with_limit
 from advisor.model.study import Signal, Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
-_SIGNALS: tuple[Signal, ...] = ("valid_chosen_logp", "train_chosen_logp")
+_LOG_PROBABILITY_SIGNALS: tuple[Signal, ...] = ("valid_chosen_logp", "train_chosen_logp")
 """Signals in order of preference; evaluations come first, because all evaluations use the same answers."""
-MIN_POINTS = 6
+MIN_LOG_PROBABILITIES = 6
 """Minimum number of logged values to distinguish a fall from noise."""
-_ADVICE = (
+_PREFERRED_ANSWERS_ADVICE = (
     "Lower the learning rate, or add the loss of the preferred answers (`sft` in TRL's loss_type), and compare trials by {metric} "
     "as well."
 )
-_CONFIDENCE = 0.8
+_FINDING_CONFIDENCE = 0.8
 """Confidence of a finding whose p-value is 0. Both remedies prevented the fall of the log probability in the best trials of our
 small studies, but the fall can be harmless if another model wrote the answers."""
 
@@ -32,18 +32,18 @@ small studies, but the fall can be harmless if another model wrote the answers."
 class _LogProbabilityFall:
     trial: Trial
     metric: str
-    before: float
+    initial_log_probability: float
     """Mean log probability of the preferred answers at the start."""
-    after: float
+    late_log_probability: float
     """Mean log probability of the preferred answers over the second half of the training."""
-    p: float
+    p_value: float
     """p-value of the hypothesis that the late cross-entropy does not exceed the limit."""
 
     @property
-    def ratio(self) -> float:
+    def cross_entropy_ratio(self) -> float:
         """Ratio of the late cross-entropy of the preferred answers to its initial value. The ratio does not depend on the
         length of the answers."""
-        return self.after / self.before
+        return self.late_log_probability / self.initial_log_probability
 
 
 class ChosenUnlikely(Rule):
@@ -94,40 +94,44 @@ class ChosenUnlikely(Rule):
     """Maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        metrics = {s: study.signals[s] for s in _SIGNALS if study.has(s)}
+        metrics = {s: study.signals[s] for s in _LOG_PROBABILITY_SIGNALS if study.has(s)}
         if not metrics:
             raise MissingData("no trial logged the log probability of preferred answers", needs="design")
         if study.spec.objective.metric in metrics.values():
             raise MissingData("the objective is the log probability of preferred answers, so the ranking shows it")
         trials = study.ranked()[: self.best]
-        by_signal = ([f for t in trials if (f := _fall(study, t, s, self.most)) is not None] for s in metrics)
+        by_signal = (
+            [f for t in trials if (f := _log_probability_fall(study, t, s, self.most)) is not None] for s in metrics
+        )
         found = next(filter(None, by_signal), [])
         if not found:
-            raise MissingData(f"no good trial logged {' or '.join(metrics.values())} {MIN_POINTS} times below zero")
-        falls = [f for f in found if f.p <= self.false_alarms]
+            raise MissingData(
+                f"no good trial logged {' or '.join(metrics.values())} {MIN_LOG_PROBABILITIES} times below zero"
+            )
+        falls = [f for f in found if f.p_value <= self.false_alarms]
         if falls and falls[0] is found[0]:
-            yield self._finding(study, falls, found)
+            yield self._build_finding(study, falls, found)
 
-    def _finding(
+    def _build_finding(
         self, study: Study, falls: Sequence[_LogProbabilityFall], found: Sequence[_LogProbabilityFall]
     ) -> Finding:
         first, metric, objective = falls[0], falls[0].metric, study.spec.objective.metric
-        action = say(_ADVICE, metric=Name(metric))
+        action = say(_PREFERRED_ANSWERS_ADVICE, metric=Name(metric))
         return self.finding(
             say(
                 "The preferred answers become less likely in {trial}: their mean log probability, {metric}, goes from {before} to "
                 "{after}. The study ranks trials by {objective}. The preferred answers also become less likely in {n} of {of}.",
                 trial=Name(first.trial.name),
                 metric=Name(metric),
-                before=Number(first.before),
-                after=Number(first.after),
+                before=Number(first.initial_log_probability),
+                after=Number(first.late_log_probability),
                 objective=Name(objective),
                 n=len(falls),
                 of=Count(len(found), "good trial"),
             ),
             action=action,
             severity="note",
-            confidence=_CONFIDENCE * (1 - first.p),
+            confidence=_FINDING_CONFIDENCE * (1 - first.p_value),
             subject=metric,
             trials=[f.trial for f in falls],
             evidence=(
@@ -135,28 +139,28 @@ class ChosenUnlikely(Rule):
                 table(
                     (
                         "late cross-entropy as a multiple of the first",
-                        limited(Number(first.ratio, 2), Number(self.most)),
+                        value_with_limit(Number(first.cross_entropy_ratio, 2), Number(self.most)),
                     ),
                     (
                         "ratios of late to first cross-entropy in the best trials",
-                        joined(Number(f.ratio, 2) for f in found),
+                        join_items(Number(f.cross_entropy_ratio, 2) for f in found),
                     ),
-                    ("p-value", limited(Probability(first.p), self.false_alarms)),
+                    ("p-value", value_with_limit(Probability(first.p_value), self.false_alarms)),
                 ),
             ),
             changes=(Advise(text=str(action)),),
         )
 
 
-def _fall(study: Study, trial: Trial, signal: Signal, most: float) -> _LogProbabilityFall | None:
+def _log_probability_fall(study: Study, trial: Trial, signal: Signal, most: float) -> _LogProbabilityFall | None:
     """Return the change of the log probability in a trial; None for too few values, or for values that are not below zero."""
     entropy = -study.curve(trial, signal).finite.values
-    if len(entropy) < MIN_POINTS:
+    if len(entropy) < MIN_LOG_PROBABILITIES:
         return None
     # Each training step uses different answers, so the first value has a sampling error.
     late = mean_level(entropy[len(entropy) // 2 :])
     if signal == "valid_chosen_logp":
-        start, p = float(entropy[0]), late.p_above(most * float(entropy[0]))
+        start, p = float(entropy[0]), late.p_value_above(most * float(entropy[0]))
     else:
         part = entropy[: max(len(entropy) // 10, 3)]
         start, error = float(part.mean()), float(part.std(ddof=1) / np.sqrt(len(part)))

@@ -8,16 +8,16 @@ from advisor.engine.rule import Count as Points, Grounds, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count, Name, Number, Percent, Probability, joined, limited, say
+from advisor.model.message import Count, Name, Number, Percent, Probability, join_items, say, value_with_limit
 from advisor.model.study import Study
 from advisor.model.usual_rates import is_fine_tuning
-from advisor_rules.finetuning._other_data import MetricDecline, measure_declines, other_metrics
+from advisor_rules.finetuning._other_data import MetricDecline, measure_metric_declines, metrics_on_other_data
 
-_ADVICE = (
+_LIMIT_FORGETTING_ADVICE = (
     "Decide how much you may lose on {metric}, and limit it in the next study: mix old data into the batches, lower the learning "
     "rate, or train a LoRA adapter instead of all weights."
 )
-_CONFIDENCE = 0.9
+_FINDING_CONFIDENCE = 0.9
 """Confidence of a finding whose p-value is 0; it is below 1, because only the user can say if the measured decline matters."""
 
 
@@ -67,24 +67,24 @@ class Forgetting(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         if not is_fine_tuning(study):
             raise MissingData("no trial is known to start from a pretrained model", needs="design")
-        metrics = other_metrics(study)
+        metrics = metrics_on_other_data(study)
         if not metrics:
             raise MissingData("no trial evaluated the objective's quantity on other data", needs="design")
         trials = study.ranked()[: self.best]
-        judged = {metric: measure_declines(study, trials, metric, len(metrics)) for metric in metrics}
+        judged = {metric: measure_metric_declines(study, trials, metric, len(metrics)) for metric in metrics}
         if not any(judged.values()):
             raise MissingData(
                 "no good trial evaluated often enough to tell a decline from noise; evaluate six times or more"
             )
         for metric, found in judged.items():
-            worse = [d for d in found if d.p <= self.false_alarms and d.share >= self.material]
+            worse = [d for d in found if d.p_value <= self.false_alarms and d.relative_decline >= self.material]
             if worse and worse[0].trial == found[0].trial and 2 * len(worse) > len(found):
-                yield self._finding(study, metric, worse, len(found))
+                yield self._build_finding(study, metric, worse, len(found))
 
-    def _finding(self, study: Study, metric: str, worse: Sequence[MetricDecline], judged: int) -> Finding:
+    def _build_finding(self, study: Study, metric: str, worse: Sequence[MetricDecline], judged: int) -> Finding:
         first = worse[0]
         objective = study.spec.objective.metric
-        action = say(_ADVICE, metric=Name(metric))
+        action = say(_LIMIT_FORGETTING_ADVICE, metric=Name(metric))
         return self.finding(
             say(
                 "While {objective} improves, {metric} of {trial} goes from {before} to {after}. This metric also gets worse "
@@ -92,14 +92,14 @@ class Forgetting(Rule):
                 objective=Name(objective),
                 metric=Name(metric),
                 trial=Name(first.trial.name),
-                before=Number(first.before),
-                after=Number(first.after),
+                before=Number(first.first_value),
+                after=Number(first.later_mean),
                 n=len(worse),
                 of=Count(judged, "good trial"),
             ),
             action=action,
             severity="warning",
-            confidence=_CONFIDENCE * (1 - first.p),
+            confidence=_FINDING_CONFIDENCE * (1 - first.p_value),
             subject=metric,
             trials=[d.trial for d in worse],
             evidence=(
@@ -111,9 +111,15 @@ class Forgetting(Rule):
                     [d.trial for d in worse[:5]],
                 ),
                 table(
-                    ("decline, share of the first value", limited(Percent(first.share), Percent(self.material))),
-                    ("decline of the metric in the best trials", joined(Percent(d.share) for d in worse)),
-                    ("p-value", limited(Probability(first.p), self.false_alarms)),
+                    (
+                        "decline, share of the first value",
+                        value_with_limit(Percent(first.relative_decline), Percent(self.material)),
+                    ),
+                    (
+                        "decline of the metric in the best trials",
+                        join_items(Percent(d.relative_decline) for d in worse),
+                    ),
+                    ("p-value", value_with_limit(Probability(first.p_value), self.false_alarms)),
                 ),
             ),
             changes=(Advise(text=str(action)),),

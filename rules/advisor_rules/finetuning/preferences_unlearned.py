@@ -13,36 +13,36 @@ from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, MissingData
-from advisor.model.learning_rate import learning_rates
-from advisor.model.message import Name, Number, Percent, limited, say
+from advisor.model.learning_rate import searched_learning_rates
+from advisor.model.message import Name, Number, Percent, say, value_with_limit
 from advisor.model.space import as_number, round_significant
 from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import setting
 
-_MARGINS: tuple[Signal, ...] = ("train_margin", "valid_margin")
+_MARGIN_SIGNALS: tuple[Signal, ...] = ("train_margin", "valid_margin")
 _REFERENCE_FREE_LOSSES = frozenset({"simpo", "alphapo", "orpo", "cpo"})
-_REFERENCE_FREE_SETTINGS = ("cpo_alpha", "simpo_gamma")
+_REFERENCE_FREE_PARAMETERS = ("cpo_alpha", "simpo_gamma")
 """Hyperparameters that only TRL's CPO and SimPO have."""
-_ODDS_RATIO = "log_odds_ratio"
+_ODDS_RATIO_METRIC = "log_odds_ratio"
 """Metric that only TRL's ORPO logs."""
 _LOWEST, _HIGHEST = 0.1, 10.0
 """Expected changes of the log-odds at the lowest and the highest proposed learning rate, if the change is proportional to the
 rate."""
-_CONFIDENCE = 0.9
+_FINDING_CONFIDENCE = 0.9
 """Confidence that higher learning rates help; it is below 1, because the training data can be at fault instead."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Shift:
+class _LogOddsChange:
     trial: Trial
-    nats: float
+    median_log_odds_change: float
     """Median absolute change of the log-odds over the second half of the training, in nats: the larger one of the medians in
     training and in evaluations."""
 
     @property
-    def of_odds(self) -> float:
+    def relative_odds_change(self) -> float:
         """Change of the odds, as a share of the odds at the start of training."""
-        return math.expm1(self.nats)
+        return math.expm1(self.median_log_odds_change)
 
 
 class PreferencesUnlearned(Rule):
@@ -101,23 +101,23 @@ class PreferencesUnlearned(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        if not any(map(study.has, _MARGINS)):
+        if not any(map(study.has, _MARGIN_SIGNALS)):
             raise MissingData("no trial logged the margin between preferred and rejected answers", needs="design")
         trials = study.ranked()
-        if _margin_is_no_change(study, trials):
+        if _is_margin_unusable(study, trials):
             raise MissingData(
                 "the margin is a change since the start only with a reference model, and for losses other than IPO"
             )
-        shifts = [s for t in trials if (s := _shift(study, t)) is not None]
+        shifts = [s for t in trials if (s := _log_odds_change(study, t)) is not None]
         if not trials or len(shifts) < len(trials):
             raise MissingData("a trial did not log beta, or the margin of rewards in training", needs="facts")
-        failed = failures.failures(study)
-        most = max(shifts, key=lambda s: s.nats)
-        if most.of_odds < self.moved and not (failed.diverged | failed.crashed).any():
-            yield self._finding(study, most, shifts)
+        failed = failures.failure_masks(study)
+        most = max(shifts, key=lambda s: s.median_log_odds_change)
+        if most.relative_odds_change < self.moved and not (failed.diverged | failed.crashed).any():
+            yield self._build_finding(study, most, shifts)
 
-    def _finding(self, study: Study, most: _Shift, shifts: Sequence[_Shift]) -> Finding:
-        metrics = tuple(study.signals[m] for m in _MARGINS if study.has(m))
+    def _build_finding(self, study: Study, most: _LogOddsChange, shifts: Sequence[_LogOddsChange]) -> Finding:
+        metrics = tuple(study.signals[m] for m in _MARGIN_SIGNALS if study.has(m))
         changes = _search_higher_rates(study, most)
         action = "Search higher learning rates." if changes else "Train at much higher learning rates, or longer."
         return self.finding(
@@ -125,13 +125,13 @@ class PreferencesUnlearned(Rule):
                 "Training hardly changes the model: in no trial do the odds of the preferred against the rejected answer change by "
                 "more than {share} (median of the second half, in {trial}). "
                 "Differences in {objective} between the trials are chance.",
-                share=Percent(most.of_odds, 2),
+                share=Percent(most.relative_odds_change, 2),
                 trial=Name(most.trial.name),
                 objective=Name(study.spec.objective.metric),
             ),
             action=action,
             severity="critical",
-            confidence=_CONFIDENCE,
+            confidence=_FINDING_CONFIDENCE,
             subject=metrics[-1],
             trials=[s.trial for s in shifts],
             evidence=(
@@ -143,8 +143,11 @@ class PreferencesUnlearned(Rule):
                 FigureEvidence(
                     rows=(
                         ("trials", len(shifts)),
-                        ("largest median change of the log-odds", Number(most.nats, 2)),
-                        ("largest median change of the odds", limited(Percent(most.of_odds, 2), Percent(self.moved))),
+                        ("largest median change of the log-odds", Number(most.median_log_odds_change, 2)),
+                        (
+                            "largest median change of the odds",
+                            value_with_limit(Percent(most.relative_odds_change, 2), Percent(self.moved)),
+                        ),
                     )
                 ),
             ),
@@ -152,23 +155,24 @@ class PreferencesUnlearned(Rule):
         )
 
 
-def _shift(study: Study, trial: Trial) -> _Shift | None:
+def _log_odds_change(study: Study, trial: Trial) -> _LogOddsChange | None:
     """Return the change of the log-odds; None if beta or the margin in training is unknown."""
     beta = as_number(trial.params.get("beta"))
-    curves = {m: study.curve(trial, m).finite.values for m in _MARGINS}
+    curves = {m: study.curve(trial, m).finite.values for m in _MARGIN_SIGNALS}
     # If only evaluations log the margin, the model may have changed on the training data and not on the validation data.
     if not beta > 0 or not len(curves["train_margin"]):
         return None
     # The median is used, because the largest of many noisy values would exceed any limit.
     medians = [float(np.median(np.abs(values[len(values) // 2 :]))) for values in curves.values() if len(values)]
-    return _Shift(trial, max(medians) / beta)
+    return _LogOddsChange(trial, max(medians) / beta)
 
 
-def _margin_is_no_change(study: Study, trials: Sequence[Trial]) -> bool:
+def _is_margin_unusable(study: Study, trials: Sequence[Trial]) -> bool:
     """Return True if the margin is not a change since the start, because the loss has no reference model, or if the loss is
     IPO."""
     if any(
-        name.replace("/", "_").removeprefix("train_").removeprefix("eval_") == _ODDS_RATIO for name in study.metrics
+        name.replace("/", "_").removeprefix("train_").removeprefix("eval_") == _ODDS_RATIO_METRIC
+        for name in study.metrics
     ):
         return True
     for params in (t.params for t in trials):
@@ -179,26 +183,27 @@ def _margin_is_no_change(study: Study, trials: Sequence[Trial]) -> bool:
             "1",
         }:
             return True
-        if any(params.get(name) is not None for name in _REFERENCE_FREE_SETTINGS):
+        if any(params.get(name) is not None for name in _REFERENCE_FREE_PARAMETERS):
             return True
     return False
 
 
-def _search_higher_rates(study: Study, most: _Shift) -> tuple[Change, ...]:
+def _search_higher_rates(study: Study, most: _LogOddsChange) -> tuple[Change, ...]:
     """Return the proposal to search the learning rates at which the log-odds would change enough; empty if no rate was
     searched, or if the searched range already reaches the highest usual rate."""
-    rates = learning_rates(study)
-    if rates is None or most.nats <= 0:
+    rates = searched_learning_rates(study)
+    if rates is None or most.median_log_odds_change <= 0:
         return ()
     name, domain = rates[0], study.spec.parameters[rates[0]]
     rate, usual = as_number(most.trial.params.get(name)), extension.usual_rates(study, name)
-    limit = min(usual.high if usual is not None else math.inf, domain.reach[1])
-    low, high = (round_significant(rate * change / most.nats, 2) for change in (_LOWEST, _HIGHEST))
-    low, high = max(low, domain.reach[0]), min(high, limit)
+    limit = min(usual.high if usual is not None else math.inf, domain.declared_limits[1])
+    low, high = (round_significant(rate * change / most.median_log_odds_change, 2) for change in (_LOWEST, _HIGHEST))
+    low, high = max(low, domain.declared_limits[0]), min(high, limit)
     if not rate > 0 or not low < high or high <= (domain.high or 0.0):
         return ()
     why = (
-        f"At {setting(rate)}, training changes the log-odds of the answers by {setting(round_significant(most.nats, 2))}. In "
+        f"At {setting(rate)}, training changes the log-odds of the answers by "
+        f"{setting(round_significant(most.median_log_odds_change, 2))}. In "
         f"proportion to the rate, they would change by {setting(_LOWEST)} at {setting(low)}"
     )
     return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)

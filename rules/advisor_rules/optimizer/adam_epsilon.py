@@ -18,9 +18,9 @@ from advisor.model.message import Count as Counted, Number, Percent, say
 from advisor.model.study import Study, Trial
 from advisor_rules.optimizer import _adam
 
-_MIN_NORMS = 20
+_MIN_GRADIENT_NORMS = 20
 """Minimum number of logged gradient norms."""
-_SUGGESTED_EPSILON_SHARE = 1e-3
+_EPSILON_TO_GRADIENT_RATIO = 1e-3
 """Suggested epsilon of Adam, as a share of the typical gradient of one parameter."""
 
 
@@ -80,7 +80,7 @@ class AdamEpsilon(Rule):
         good = [t for t in good_trials(study, self.reach) if _adam.is_adam(t)][: self.best]
         if not good:
             raise MissingData("no good trial is known to use Adam", needs="design")
-        read = [e for t in good if (e := _read(study, t)) is not None]
+        read = [e for t in good if (e := _epsilon_and_gradient(study, t)) is not None]
         if not read:
             raise MissingData(
                 "the size of a parameter's gradient, or epsilon, is unknown; log the gradient norm at every step, epsilon and the "
@@ -88,12 +88,12 @@ class AdamEpsilon(Rule):
                 needs="grad_norm",
             )
         large = [e for e in read if e.epsilon >= self.share * e.gradient]
-        if _adam.epsilon_parameter(study) not in study.searched and 2 * len(large) > len(read):
-            yield self._finding(study, large, len(read))
+        if _adam.adam_epsilon_parameter(study) not in study.searched and 2 * len(large) > len(read):
+            yield self._build_finding(study, large, len(read))
 
-    def _finding(self, study: Study, large: list[_EpsilonAndGradient], judged: int) -> Finding:
+    def _build_finding(self, study: Study, large: list[_EpsilonAndGradient], judged: int) -> Finding:
         typical, epsilon = (float(np.median([getattr(e, key) for e in large])) for key in ("gradient", "epsilon"))
-        smaller = 10.0 ** math.floor(math.log10(_SUGGESTED_EPSILON_SHARE * typical))
+        smaller = 10.0 ** math.floor(math.log10(_EPSILON_TO_GRADIENT_RATIO * typical))
         message = say(
             "Adam's epsilon, {epsilon}, is larger than the typical gradient of a parameter, {gradient}, in {n} of {judged}, so "
             "updates are about {share} of Adam's.",
@@ -104,7 +104,7 @@ class AdamEpsilon(Rule):
             share=Percent(typical / (typical + epsilon)),
         )
         action = say("Set epsilon to {smaller} or less, and search the learning rate again.", smaller=Number(smaller))
-        name = _adam.epsilon_parameter(study)
+        name = _adam.adam_epsilon_parameter(study)
         change: Change = Advise(text=str(action))
         if name is not None:
             change = FixParameter(parameter=name, value=smaller, why=str(message))
@@ -116,11 +116,11 @@ class AdamEpsilon(Rule):
             subject=name,
             side="high",
             trials=[e.trial for e in large],
-            evidence=self._evidence(study, large, epsilon, typical),
+            evidence=self._build_evidence(study, large, epsilon, typical),
             changes=(change,),
         )
 
-    def _evidence(
+    def _build_evidence(
         self, study: Study, large: list[_EpsilonAndGradient], epsilon: float, typical: float
     ) -> tuple[Evidence, ...]:
         return (
@@ -128,12 +128,12 @@ class AdamEpsilon(Rule):
                 study.signals["grad_norm"],
                 "Below the line, epsilon is larger than the typical gradient of a parameter.",
                 [e.trial for e in large],
-                lines={"epsilon × √parameters": epsilon * math.sqrt(large[0].parameters)},
+                lines={"epsilon × √parameters": epsilon * math.sqrt(large[0].parameter_count)},
             ),
             table(
                 ("epsilon", Number(epsilon)),
                 ("gradient norm / √(number of parameters), median", Number(typical)),
-                ("trainable parameters", Number(large[0].parameters)),
+                ("trainable parameters", Number(large[0].parameter_count)),
                 ("limit, epsilon / gradient", Number(self.share)),
             ),
         )
@@ -147,14 +147,14 @@ class _EpsilonAndGradient:
     epsilon: float
     gradient: float
     """Median over the training of the root mean square of the clipped gradient over the parameters."""
-    parameters: float
+    parameter_count: float
     """Number of trainable parameters."""
 
 
-def _read(study: Study, trial: Trial) -> _EpsilonAndGradient | None:
+def _epsilon_and_gradient(study: Study, trial: Trial) -> _EpsilonAndGradient | None:
     norms, parameters = study.curve(trial, "grad_norm").finite.values, trial.fact("model_parameters")
-    epsilon, limit = _adam.epsilon(trial), clipping.threshold(trial)
-    if len(norms) < _MIN_NORMS or not parameters > 0 or not epsilon > 0:
+    epsilon, limit = _adam.epsilon_of_adam(trial), clipping.threshold(trial)
+    if len(norms) < _MIN_GRADIENT_NORMS or not parameters > 0 or not epsilon > 0:
         return None
     norms = np.minimum(norms, limit) if math.isfinite(limit) else norms
     gradient = float(np.median(norms)) / math.sqrt(parameters)

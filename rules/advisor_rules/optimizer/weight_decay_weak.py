@@ -12,13 +12,13 @@ from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.learning_rate import peak_rate_of_trial
+from advisor.model.learning_rate import peak_learning_rate
 from advisor.model.message import Count, Name, Number, Percent, say
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
 from advisor_rules.optimizer import _adam
 
-_MIN_EFFECTIVE_SUM = 0.1
+_MIN_EFFECTIVE_DECAY_SUM = 0.1
 """Minimum sum of learning rate × weight decay over all steps at which weight decay has an effect. A sum of 0.1 shrinks the
 weights by 10 %."""
 
@@ -45,13 +45,13 @@ class WeightDecayWeak(Rule):
     of steps or the batch size, adjust the weight decay so that the training still spans as many timescales of the decay.
 
     ## How sure
-    The sum follows from AdamW's update. In four trainings of small language models, three times the minimum weight decay
-    (weights shrink by 10 %) changed the validation loss by 0.001 to 0.008, compared with no weight decay at the same seed; the
-    losses were 1.2 to 2.4. On recorded trainings with seeds not used in development (`python benchmarks/quality/lm_rules.py`),
-    the rule fired in 20 of 20 studies with too weak a weight decay and in none of 120 others. According to arXiv 2405.13698 and
-    2505.13738, the timescale matters rather than the weight decay alone; according to arXiv 2510.19093, weight decay decides if
-    a learning rate suits models of other widths. Our recorded trainings do not show which timescale is best. Confidence is 0.9,
-    or 0.8 if the weight decay is not searched, because a weak decay may then be intended.
+    The sum follows from AdamW's update. In four trainings of small language models, a weight decay of three times the limit of
+    this rule, which shrinks the weights by 10 %, changed the validation loss by 0.001 to 0.008, compared with no weight decay
+    at the same seed; the losses were 1.2 to 2.4. On recorded trainings with seeds not used in development (`python
+    benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with too weak a weight decay and in none of 120 others.
+    According to arXiv 2405.13698 and 2505.13738, the timescale matters rather than the weight decay alone; according to arXiv
+    2510.19093, weight decay decides if a learning rate suits models of other widths. Our recorded trainings do not show which
+    timescale is best. Confidence is 0.9, or 0.8 if the weight decay is not searched, because a weak decay may then be intended.
     """
 
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
@@ -77,26 +77,26 @@ class WeightDecayWeak(Rule):
         if study.unit != "step":
             raise MissingData("the logged steps may be epochs, so the decay of the weights is unknown", needs="facts")
         decaying = [t for t in with_adamw if _adam.weight_decay(t) != 0]
-        decays = [d for t in decaying if (d := _read(study, t)) is not None]
+        decays = [d for t in decaying if (d := _weight_shrinkage(study, t)) is not None]
         if not decaying:
             return
         if len(decays) < len(decaying):
             raise MissingData(
                 "the weight decay or the learning rate of a trial is unknown; log the two as parameters", needs="facts"
             )
-        if not all(_adam.counts_steps(d.trial) for d in decays):
+        if not all(_adam.counts_optimizer_steps(d.trial) for d in decays):
             raise MissingData("the number of optimizer steps is unknown; log max_train_steps", needs="facts")
-        strongest = max(decays, key=lambda d: d.timescales)
-        if strongest.shrinks < self.weak:
-            yield self._finding(study, decays, strongest)
+        strongest = max(decays, key=lambda d: d.decay_timescales)
+        if strongest.removed_weight_share < self.weak:
+            yield self._build_finding(study, decays, strongest)
 
-    def _finding(self, study: Study, decays: list[_WeightShrinkage], strongest: _WeightShrinkage) -> Finding:
+    def _build_finding(self, study: Study, decays: list[_WeightShrinkage], strongest: _WeightShrinkage) -> Finding:
         searched = next((name for name in study.searched if _adam.is_weight_decay(name)), None)
         ranked = study.ranked([d.trial for d in decays])
         best = next((d for d in decays if ranked and d.trial is ranked[0]), strongest)
         message = say(
             "Weight decay hardly acts: it shrinks the weights by at most {share} over a whole training, in {n}.",
-            share=Number(100 * strongest.shrinks, 2, "%"),
+            share=Number(100 * strongest.removed_weight_share, 2, "%"),
             n=Count(len(decays), "trial"),
         )
         action = say(
@@ -104,11 +104,11 @@ class WeightDecayWeak(Rule):
             fix="Do not count on weight decay to regularise:"
             if searched is None
             else say("Fix {name}:", name=Name(searched)),
-            acts=Number(round_significant(_MIN_EFFECTIVE_SUM / best.rate_sum, 2)),
+            acts=Number(round_significant(_MIN_EFFECTIVE_DECAY_SUM / best.learning_rate_sum, 2)),
         )
         change: Change = Advise(text=str(action))
         if searched is not None:
-            change = FixParameter(parameter=searched, value=best.decay, why=str(message))
+            change = FixParameter(parameter=searched, value=best.weight_decay, why=str(message))
         return self.finding(
             message,
             action=action,
@@ -119,9 +119,9 @@ class WeightDecayWeak(Rule):
             trials=[d.trial for d in decays],
             evidence=table(
                 ("trial with the strongest decay", Name(strongest.trial.name)),
-                ("its weight decay", Number(strongest.decay)),
-                ("learning rate of this trial, summed over the steps", Number(strongest.rate_sum)),
-                ("length of this trial's training, in timescales of the decay", Number(strongest.timescales)),
+                ("its weight decay", Number(strongest.weight_decay)),
+                ("learning rate of this trial, summed over the steps", Number(strongest.learning_rate_sum)),
+                ("length of this trial's training, in timescales of the decay", Number(strongest.decay_timescales)),
                 ("limit", say("weights shrink by {weak} during the training", weak=Percent(self.weak))),
             ),
             changes=(change,),
@@ -133,26 +133,26 @@ class _WeightShrinkage:
     """The shrinkage of the weights in one trial by weight decay."""
 
     trial: Trial
-    decay: float
+    weight_decay: float
     """Weight decay."""
-    rate_sum: float
+    learning_rate_sum: float
     """Learning rate, summed over the steps."""
 
     @property
-    def timescales(self) -> float:
-        return self.rate_sum * self.decay
+    def decay_timescales(self) -> float:
+        return self.learning_rate_sum * self.weight_decay
 
     @property
-    def shrinks(self) -> float:
+    def removed_weight_share(self) -> float:
         """Share of a weight that weight decay removes by the end of training if gradients do not restore it."""
-        return -math.expm1(-self.timescales)
+        return -math.expm1(-self.decay_timescales)
 
 
-def _read(study: Study, trial: Trial) -> _WeightShrinkage | None:
+def _weight_shrinkage(study: Study, trial: Trial) -> _WeightShrinkage | None:
     decay, rates = _adam.weight_decay(trial), study.curve(trial, "learning_rate").finite
     last = max((int(c.steps[-1]) for c in (rates, study.cost_curve(trial)) if len(c)), default=0)
     steps = np.nanmax([study.planned_steps(trial), last + 1])
-    peak = max(peak_rate_of_trial(study, trial), float(rates.values.max()) if len(rates) else 0.0)
+    peak = max(peak_learning_rate(study, trial), float(rates.values.max()) if len(rates) else 0.0)
     if len(rates) > 1 and rates.steps[-1] >= 0.9 * last:
         total = float(rates.values @ np.diff(rates.steps, prepend=rates.steps[0] - 1))
     else:

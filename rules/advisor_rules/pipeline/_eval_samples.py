@@ -13,27 +13,27 @@ from advisor.model.study import Study, Trial
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class CostPairs:
     """Costs of one trial on the sample and on the whole validation set, paired by evaluation, shape (n,) each."""
 
     trial: Trial
-    sampled: FloatArray
-    whole: FloatArray
+    sample_costs: FloatArray
+    whole_set_costs: FloatArray
 
     @property
-    def excess(self) -> FloatArray:
+    def excess_on_sample(self) -> FloatArray:
         """Cost on the sample minus cost on the whole set, shape (n,)."""
-        return self.sampled - self.whole
+        return self.sample_costs - self.whole_set_costs
 
 
-def pairs(study: Study) -> list[Pairs]:
+def read_cost_pairs(study: Study) -> list[CostPairs]:
     """Return the pairs of costs of the feasible trials, sorted by the best cost on the sample, lowest first. Raises MissingData
     if no trial has both values. Raises MissingData if no trial has both values.
 
     An evaluation on the whole set is paired with the last evaluation on the sample at or before its step.
     """
-    metric = study.spec.objective.metric.removesuffix(contract.FULL_SUFFIX)
-    full = metric + contract.FULL_SUFFIX
+    metric = study.spec.objective.metric.removesuffix(contract.FULL_SET_SUFFIX)
+    full = metric + contract.FULL_SET_SUFFIX
     if metric not in study.metrics or full not in study.metrics:
         raise MissingData(
             f"{full} is missing; if {metric} is computed on a sample of the validation set, log its value on the whole set under "
@@ -46,7 +46,7 @@ def pairs(study: Study) -> list[Pairs]:
         sampled, whole = study.metrics[metric].curve(trial.index).finite, study.metrics[full].curve(trial.index).finite
         at = np.searchsorted(sampled.steps, whole.steps, side="right") - 1
         if (at >= 0).any():
-            paired.append(Pairs(trial, sign * sampled.values[at[at >= 0]], sign * whole.values[at >= 0]))
+            paired.append(CostPairs(trial, sign * sampled.values[at[at >= 0]], sign * whole.values[at >= 0]))
     if not paired:
         raise MissingData(f"no trial has both {metric} and {full}")
-    return sorted(paired, key=lambda p: (float(p.sampled.min()), p.trial.index))
+    return sorted(paired, key=lambda p: (float(p.sample_costs.min()), p.trial.index))

@@ -19,7 +19,7 @@ from advisor.model.study import Curve, Signal, Study, Trial
 _RESULT_SIGNALS: tuple[Signal, ...] = ("train_loss", "train_eval_loss", "train_objective", "valid_loss", "grad_norm")
 """Training results to compare besides the objective."""
 
-Setting: TypeAlias = tuple[tuple[str, str], ...]
+SettingParameters: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class IdenticalTrials:
     """Trials of two or more settings with identical curves."""
 
     trials: tuple[Trial, ...]
-    names: tuple[str, ...]
+    differing_names: tuple[str, ...]
     """Hyperparameters that differ among the trials with identical curves, sorted."""
     settings: int
-    moves: int
+    change_count: int
     """Number of value changes in the trial's curve that changes most often."""
-    p: float
-    """p-value: probability that as many of the study's settings have identical curves by chance; see `read_identical`."""
+    p_value: float
+    """p-value: probability that as many of the study's settings have identical curves by chance; see `find_identical_curves`."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class IdenticalCurves:
     """Trials with a curve that is not constant."""
     settings: int
     """Number of distinct settings among the judged trials."""
-    varied: tuple[str, ...]
+    varied_names: tuple[str, ...]
     """Hyperparameters that differ among the judged trials."""
-    twins: tuple[IdenticalTrials, ...]
+    identical_groups: tuple[IdenticalTrials, ...]
     """Groups of identical curves, largest group first."""
-    _settings: Mapping[int, Setting]
-    _curves: Mapping[int, bytes]
+    _setting_by_trial: Mapping[int, SettingParameters]
+    _curve_bytes_by_trial: Mapping[int, bytes]
     """Curves as bytes, by index of the trial."""
 
     @property
@@ -57,19 +57,19 @@ class IdenticalCurves:
         """True if two settings have the same seed, or logged no seed."""
         return len({t.seed for t in self.judged}) < self.settings
 
-    def never_matter(self, names: Collection[str]) -> bool:
+    def have_no_effect(self, names: Collection[str]) -> bool:
         """Return True if all trials that share a seed and differ only in these hyperparameters have identical curves."""
-        groups: dict[object, dict[Setting, set[bytes]]] = defaultdict(lambda: defaultdict(set))
+        groups: dict[object, dict[SettingParameters, set[bytes]]] = defaultdict(lambda: defaultdict(set))
         for trial in self.judged:
-            setting = self._settings[trial.index]
+            setting = self._setting_by_trial[trial.index]
             rest = (trial.seed, tuple(part for part in setting if part[0] not in names))
-            groups[rest][setting].add(self._curves[trial.index])
+            groups[rest][setting].add(self._curve_bytes_by_trial[trial.index])
         pairs = [list(chain.from_iterable(g.values())) for g in groups.values() if len(g) > 1]
         return bool(pairs) and all(len(set(curves)) == 1 for curves in pairs)
 
 
-def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
-    """Return the settings with identical results, which are the objective, losses and gradient norm.
+def find_identical_curves(study: Study, false_alarms: float) -> IdenticalCurves:
+    """Return the settings whose results (objective, losses and gradient norm) are identical.
 
     The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2. The true
     probability is far lower, because curves are compared in all logged digits. The p-value uses the curve with the most
@@ -78,17 +78,20 @@ def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
     curves, change_counts = _changing_curves(study)
     judged_trials = [t for t in study.trials if t.index in curves]
     # Parameters of the machine, such as the number of data workers, cannot change a result.
-    names = {name for name in study.searched if not parameter_kinds.belongs_to_machine(name)}
+    names = {name for name in study.searched if not parameter_kinds.concerns_machine_only(name)}
     settings = {t.index: tuple(part for part in repeats.key(t) if part[0] in names) for t in judged_trials}
     groups: dict[bytes, list[Trial]] = defaultdict(list)
     for trial in judged_trials:
         groups[curves[trial.index]].append(trial)
     twins = [_group_identical_trials(group, settings, change_counts[group[0].index]) for group in groups.values()]
     significant = sorted(
-        (t for t in twins if t.settings > 1 and t.p <= false_alarms), key=lambda t: (-t.settings, t.trials[0].index)
+        (t for t in twins if t.settings > 1 and t.p_value <= false_alarms),
+        key=lambda t: (-t.settings, t.trials[0].index),
     )
     distinct = set(settings.values())
-    return IdenticalCurves(tuple(judged_trials), len(distinct), _varied(distinct), tuple(significant), settings, curves)
+    return IdenticalCurves(
+        tuple(judged_trials), len(distinct), _names_of_varied(distinct), tuple(significant), settings, curves
+    )
 
 
 def _changing_curves(study: Study) -> tuple[dict[int, bytes], dict[int, int]]:
@@ -107,16 +110,20 @@ def _changing_curves(study: Study) -> tuple[dict[int, bytes], dict[int, int]]:
     return curves, change_counts
 
 
-def _group_identical_trials(group: Sequence[Trial], settings: Mapping[int, Setting], changes: int) -> IdenticalTrials:
+def _group_identical_trials(
+    group: Sequence[Trial], settings: Mapping[int, SettingParameters], changes: int
+) -> IdenticalTrials:
     own = {settings[t.index] for t in group}
-    p = _expected_groups(len(own), len(set(settings.values())), changes)
-    return IdenticalTrials(tuple(group), _varied(own), len(own), changes, p)
+    p = _expected_groups_by_chance(len(own), len(set(settings.values())), changes)
+    return IdenticalTrials(tuple(group), _names_of_varied(own), len(own), changes, p)
 
 
-def differ_clearly(group: IdenticalTrials, varied: Sequence[str]) -> bool:
+def settings_differ_clearly(group: IdenticalTrials, varied: Sequence[str]) -> bool:
     """Return True if the settings differ in a learning rate or in all varied hyperparameters, which would change any
     training."""
-    return any(map(is_learning_rate, group.names)) or (len(group.names) > 1 and set(group.names) == set(varied))
+    return any(map(is_learning_rate, group.differing_names)) or (
+        len(group.differing_names) > 1 and set(group.differing_names) == set(varied)
+    )
 
 
 def _distinct_result_curves(study: Study, trial: Trial) -> list[Curve]:
@@ -127,13 +134,13 @@ def _distinct_result_curves(study: Study, trial: Trial) -> list[Curve]:
     return [study.metric(trial, name) for name in names]
 
 
-def _varied(settings: Collection[Setting]) -> tuple[str, ...]:
+def _names_of_varied(settings: Collection[SettingParameters]) -> tuple[str, ...]:
     """Return the hyperparameters whose values differ among the settings."""
     common = set[tuple[str, str]].intersection(*map(set, settings)) if settings else set()
     return tuple(sorted({name for setting in settings for name, _ in set(setting) - common}))
 
 
-def _expected_groups(same: int, settings: int, moves: int) -> float:
+def _expected_groups_by_chance(same: int, settings: int, moves: int) -> float:
     """Return the expected number of groups of size `same` whose curves agree by chance at every change; at most 1."""
     ways = math.lgamma(settings + 1) - math.lgamma(same + 1) - math.lgamma(settings - same + 1)
     return math.exp(min(ways - moves * (same - 1) * math.log(2), 0.0))

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from advisor.computed.pipeline import checkpoints, validation
 from advisor.model.message import Message, Name, Number, Objective, say
-from advisor.model.space import round_up
+from advisor.model.space import round_up_steps
 from advisor.model.study import Study, Trial
 
-_KEPT = "The checkpoints that these trials kept can be evaluated on them without new training."
+_KEPT_CHECKPOINTS_ADVICE = "The checkpoints that these trials kept can be evaluated on them without new training."
 
 
-def tied_message(study: Study, trials: Sequence[Trial], detectable: float) -> Message:
+def tied_settings_message(study: Study, trials: Sequence[Trial], detectable: float) -> Message:
     """Return the sentence on settings with equal results. `detectable` is the smallest difference that the validation set can
     show."""
     n, room = round(trials[0].fact("n_valid")), validation.distance_to_perfect_score(study)
@@ -34,20 +34,20 @@ def tied_message(study: Study, trials: Sequence[Trial], detectable: float) -> Me
     )
 
 
-def harder(study: Study, trials: Sequence[Trial], examples: float = 0.0) -> str:
+def harder_evaluation_advice(study: Study, trials: Sequence[Trial], examples: float = 0.0) -> str:
     """Return the advice to evaluate on harder or more examples. `examples` is the number of validation examples needed to
     distinguish a perfect score from the best result, or 0 if unknown."""
     what = "episodes" if study.kind == "reinforcement-learning" else "examples"
-    n, loss = trials[0].fact("n_valid"), _finer_metric(study)
-    known = n < examples <= n * validation.MAX_EXAMPLES_FACTOR
-    size = f"at least {round_up(examples):,} harder" if known else "more or harder"
+    n, loss = trials[0].fact("n_valid"), _finer_evaluation_metric(study)
+    known = n < examples <= n * validation.MAX_VALIDATION_SET_GROWTH
+    size = f"at least {round_up_steps(examples):,} harder" if known else "more or harder"
     late = loss is None and any(len(study.cost_curve(t)) > 1 for t in trials)
     finer = "by a finer metric" if loss is None else f"compare {loss}"
     advice = f"Evaluate on {size} {what}, or {finer}{', and judge trials by the mean of their late evaluations' if late else ''}."
-    return f"{advice} {_KEPT}" if all(map(checkpoints.paths, trials)) else advice
+    return f"{advice} {_KEPT_CHECKPOINTS_ADVICE}" if all(map(checkpoints.checkpoint_paths, trials)) else advice
 
 
-def _finer_metric(study: Study) -> str | None:
+def _finer_evaluation_metric(study: Study) -> str | None:
     """Return the name of the validation loss, and the trials that it can compare, if the loss was logged and can replace the
     objective; else None."""
     loss = study.signals.get("valid_loss")

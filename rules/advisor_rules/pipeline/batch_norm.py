@@ -11,9 +11,9 @@ from advisor.engine.rule import Count, Factor, Rule
 from advisor.model.change import Advise
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Message, listed, say
+from advisor.model.message import Message, list_message, say
 from advisor.model.study import Study, Trial
-from advisor_rules.pipeline._ranges import count_range
+from advisor_rules.pipeline._ranges import count_range_text
 
 _GHOST_NORM_ADVICE = (
     "Take batch norm's statistics from parts of about 64 examples (ghost batch norm), or use layer norm."
@@ -63,18 +63,20 @@ class BatchNorm(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most two findings: one if most trials compute statistics from few or very many examples, and one if the
         numbers differ between trials."""
-        trials_with_size = _trials_with_size(study)
-        small = [(t, n) for t, n in trials_with_size if n.examples < self.few]
+        trials_with_size = _trials_with_batch_size(study)
+        small = [(t, n) for t, n in trials_with_size if n.examples_per_statistic < self.few]
         if 2 * len(small) > len(trials_with_size):
-            severity: Severity = "warning" if min(n.examples for _, n in small) < self.very_few else "note"
+            severity: Severity = (
+                "warning" if min(n.examples_per_statistic for _, n in small) < self.very_few else "note"
+            )
             message = say(
                 "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples.",
                 n=len(small),
                 known=len(trials_with_size),
                 sizes=_batch_sizes_text(small),
             )
-            yield self._report(message, small, _advise_remedy(small), severity)
-        large = [(t, n) for t, n in trials_with_size if n.examples > self.many]
+            yield self._build_finding(message, small, _advise_small_batches(small), severity)
+        large = [(t, n) for t, n in trials_with_size if n.examples_per_statistic > self.many]
         if 2 * len(large) > len(trials_with_size):
             message = say(
                 "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples. Statistics of very "
@@ -83,8 +85,8 @@ class BatchNorm(Rule):
                 known=len(trials_with_size),
                 sizes=_batch_sizes_text(large),
             )
-            yield self._report(message, large, _GHOST_NORM_ADVICE, "note")
-        sizes = [n.examples for _, n in trials_with_size]
+            yield self._build_finding(message, large, _GHOST_NORM_ADVICE, "note")
+        sizes = [n.examples_per_statistic for _, n in trials_with_size]
         if sizes and max(sizes) >= self.apart * min(sizes):
             message = say(
                 "Batch norm takes its statistics from {sizes} examples, depending on the trial. Comparing batch sizes also "
@@ -92,13 +94,13 @@ class BatchNorm(Rule):
                 sizes=_batch_sizes_text(trials_with_size),
             )
             advice = "Fix the number of examples in batch norm's statistics for all trials, or use layer norm."
-            yield self._report(message, trials_with_size, advice, "note")
+            yield self._build_finding(message, trials_with_size, advice, "note")
 
-    def _report(
+    def _build_finding(
         self, message: Message, shown_trials: Sequence[tuple[Trial, Layers]], advice: str, severity: Severity
     ) -> Finding:
         rows = (
-            ("batch norm layers", count_range([n.layers for _, n in shown_trials])),
+            ("batch norm layers", count_range_text([n.layer_count for _, n in shown_trials])),
             (
                 "examples per statistic",
                 say(
@@ -108,8 +110,11 @@ class BatchNorm(Rule):
                     many=self.many,
                 ),
             ),
-            ("devices", count_range([ranks.number_of_ranks(t) for t, _ in shown_trials])),
-            ("synchronised across devices", listed(sorted({"yes" if n.synced else "no" for _, n in shown_trials}))),
+            ("devices", count_range_text([ranks.number_of_ranks(t) for t, _ in shown_trials])),
+            (
+                "synchronised across devices",
+                list_message(sorted({"yes" if n.are_all_synced else "no" for _, n in shown_trials})),
+            ),
         )
         return self.finding(
             message,
@@ -123,13 +128,13 @@ class BatchNorm(Rule):
         )
 
 
-def _trials_with_size(study: Study) -> list[tuple[Trial, Layers]]:
+def _trials_with_batch_size(study: Study) -> list[tuple[Trial, Layers]]:
     """Return the trials with batch norm and a known number of examples per statistic; none if no model has batch norm."""
     trials_with_facts = [(t, n) for t in study.trials if (n := norms.batch_norm(t)) is not None]
     if not trials_with_facts:
         raise MissingData("no trial logged the layers of its model; the hook does", needs="facts")
-    with_layers = [(t, n) for t, n in trials_with_facts if n.layers > 0]
-    trials_with_size = [(t, n) for t, n in with_layers if math.isfinite(n.examples)]
+    with_layers = [(t, n) for t, n in trials_with_facts if n.layer_count > 0]
+    trials_with_size = [(t, n) for t, n in with_layers if math.isfinite(n.examples_per_statistic)]
     if with_layers and not trials_with_size:
         raise MissingData(
             "the models have batch norm, but no trial logged its batch size; log batch_size", needs="facts"
@@ -137,11 +142,11 @@ def _trials_with_size(study: Study) -> list[tuple[Trial, Layers]]:
     return trials_with_size
 
 
-def _advise_remedy(small: Sequence[tuple[Trial, Layers]]) -> str:
-    if any(ranks.number_of_ranks(t) > 1 and not n.synced for t, n in small):
+def _advise_small_batches(small: Sequence[tuple[Trial, Layers]]) -> str:
+    if any(ranks.number_of_ranks(t) > 1 and not n.are_all_synced for t, n in small):
         return "Synchronise batch norm across devices (SyncBatchNorm), or use layer norm or group norm instead."
     return "Replace batch norm by layer norm or group norm, or use larger batches on each device."
 
 
 def _batch_sizes_text(shown_trials: Sequence[tuple[Trial, Layers]]) -> Message:
-    return count_range([n.examples for _, n in shown_trials])
+    return count_range_text([n.examples_per_statistic for _, n in shown_trials])

@@ -11,7 +11,17 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Item, Message, Name, Objective, Percent, Probability, limited, listed, say
+from advisor.model.message import (
+    Message,
+    MessagePart,
+    Name,
+    Objective,
+    Percent,
+    Probability,
+    list_message,
+    say,
+    value_with_limit,
+)
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
 from advisor_rules.pipeline._checkpoints import KeptModel, read_kept_model
@@ -85,18 +95,18 @@ class CkptBestLost(Rule):
                 needs="evaluations",
                 at_least=MIN_POINTS,
             )
-        if self._is_lost(top, _count_equally_good(study, top)):
-            others = [r for t in trials[1:] if (r := read_kept_model(study, t)) is not None and self._is_lost(r)]
-            yield self._report(study, trials, top, [top, *others])
+        if self._is_best_lost(top, _count_equally_good_trials(study, top)):
+            others = [r for t in trials[1:] if (r := read_kept_model(study, t)) is not None and self._is_best_lost(r)]
+            yield self._build_finding(study, trials, top, [top, *others])
 
     def _report_overwritten(self, study: Study, trial: Trial, path: str, later: Sequence[Trial]) -> Finding:
-        known = bool(checkpoints.host(trial))
+        known = bool(checkpoints.launch_host(trial))
         return self.finding(
             say(
                 "The best checkpoint of the best trial, {trial}, is lost{where}: {later} wrote to the same path, {path}.",
                 trial=Name(trial.name),
                 where="" if known else " if the trials ran in one folder of one machine",
-                later=listed([Name(t.name) for t in later]),
+                later=list_message([Name(t.name) for t in later]),
                 path=path,
             ),
             action=_OWN_FOLDER_ADVICE,
@@ -108,19 +118,21 @@ class CkptBestLost(Rule):
             changes=(Advise(text=_OWN_FOLDER_ADVICE),),
         )
 
-    def _is_lost(self, kept_model: KeptModel, tests: int = 1) -> bool:
-        return kept_model.p * tests <= self.false_alarms and kept_model.share >= self.material
+    def _is_best_lost(self, kept_model: KeptModel, tests: int = 1) -> bool:
+        return kept_model.p_value * tests <= self.false_alarms and kept_model.share >= self.material
 
-    def _report(self, study: Study, trials: list[Trial], top: KeptModel, lost_models: list[KeptModel]) -> Finding:
+    def _build_finding(
+        self, study: Study, trials: list[Trial], top: KeptModel, lost_models: list[KeptModel]
+    ) -> Finding:
         metric = study.spec.objective.metric
         advice = (
             "Keep the 3 best checkpoints of every run by the objective, and choose among them after the run has ended."
         )
         return self.finding(
-            _message(study, top, len(lost_models), len(trials)),
+            _lost_model_message(study, top, len(lost_models), len(trials)),
             action=advice,
-            severity="warning" if top.logged else "note",
-            confidence=(1 - top.p) * (1.0 if top.logged else 0.6),
+            severity="warning" if top.has_logged_checkpoints else "note",
+            confidence=(1 - top.p_value) * (1.0 if top.has_logged_checkpoints else 0.6),
             subject=metric,
             trials=[r.trial for r in lost_models],
             evidence=(
@@ -130,30 +142,35 @@ class CkptBestLost(Rule):
                     [r.trial for r in lost_models],
                     marks=tuple(m for r in lost_models for m in _curve_marks(r)),
                 ),
-                table(*self._rows(study, trials, top)),
+                table(*self._evidence_rows(study, trials, top)),
             ),
             changes=(Advise(text=advice),),
         )
 
-    def _rows(self, study: Study, trials: list[Trial], top: KeptModel) -> Iterator[tuple[str, Item | float]]:
-        yield "evaluations of the trial", len(top.curve)
-        if top.rise is not None:
+    def _evidence_rows(
+        self, study: Study, trials: list[Trial], top: KeptModel
+    ) -> Iterator[tuple[str, MessagePart | float]]:
+        yield "evaluations of the trial", len(top.cost_curve)
+        if top.rise_from_best is not None:
             share, limit = Percent(top.share, 1), Percent(self.material)
-            yield "rise above the best level", top.rise.height
-            yield "rise, share of the range of levels (medians over a tenth of the curve)", limited(share, limit)
-            yield "standard error of the rise", top.rise.error
-            p = limited(Probability(top.p), self.false_alarms)
+            yield "rise above the best level", top.rise_from_best.height
+            yield (
+                "rise, share of the range of levels (medians over a tenth of the curve)",
+                value_with_limit(share, limit),
+            )
+            yield "standard error of the rise", top.rise_from_best.error
+            p = value_with_limit(Probability(top.p_value), self.false_alarms)
             yield "p-value, corrected for the choice of the step", p
         if len(trials) > 1:
             lead = float(study.costs[trials[1].index]) - float(study.costs[trials[0].index])
             yield "lead of the best trial over the second", lead
 
 
-def _message(study: Study, top: KeptModel, lost_count: int, judged_count: int) -> Message:
+def _lost_model_message(study: Study, top: KeptModel, lost_count: int, judged_count: int) -> Message:
     remains = say("kept no checkpoint")
-    if top.rise is not None:
-        value = Objective(study.objective_value(top.rise.level))
-        remains = say("has {value} {source} ({step})", value=value, source=top.source, step=study.at(top.step))
+    if top.rise_from_best is not None:
+        value = Objective(study.objective_value(top.rise_from_best.level))
+        remains = say("has {value} {source} ({step})", value=value, source=top.source_phrase, step=study.at(top.step))
     return say(
         "The best trial, {trial}, reached {metric} {best} at {step}, but {remains}.{unknown}{others}",
         trial=Name(top.trial.name),
@@ -161,7 +178,9 @@ def _message(study: Study, top: KeptModel, lost_count: int, judged_count: int) -
         best=Objective(study.objective_value(top.best)),
         step=study.at(top.best_step),
         remains=remains,
-        unknown="" if top.logged else " The trial logged no checkpoints, so its best step is lost unless you saved it.",
+        unknown=""
+        if top.has_logged_checkpoints
+        else " The trial logged no checkpoints, so its best step is lost unless you saved it.",
         others=say(
             " In all, {lost} of the {judged} best trials lose their best step.", lost=lost_count, judged=judged_count
         )
@@ -177,14 +196,14 @@ def _curve_caption(lost: int, judged: int) -> Message:
     return say("{lost} of the {judged} best trials {does}.", lost=lost, judged=judged, does=does)
 
 
-def _count_equally_good(study: Study, top: KeptModel) -> int:
+def _count_equally_good_trials(study: Study, top: KeptModel) -> int:
     """Return the number of trials whose best value lies within noise of the overall best value. The best trial was selected
     from these trials, so its best value is partly luck."""
-    margin = 0.0 if top.rise is None else 2 * top.rise.error
+    margin = 0.0 if top.rise_from_best is None else 2 * top.rise_from_best.error
     return int(np.sum(study.costs[study.feasible] <= study.costs[top.trial.index] + margin))
 
 
 def _curve_marks(kept_model: KeptModel) -> Iterator[Mark]:
     yield Mark(trial=kept_model.trial.id, step=kept_model.best_step, label="best")
-    if kept_model.rise is not None:
+    if kept_model.rise_from_best is not None:
         yield Mark(trial=kept_model.trial.id, step=kept_model.step, label="kept")

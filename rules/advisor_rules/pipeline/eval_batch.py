@@ -13,7 +13,7 @@ from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Code, Percent, say
 from advisor.model.study import Study, Trial
-from advisor_rules.pipeline._ranges import count_range
+from advisor_rules.pipeline._ranges import count_range_text
 
 _SIZE, _OPTION = "per_device_train_batch_size", "--per-device-eval-batch-size"
 """Transformers' hyperparameter for the training batch size, and its option for the evaluation batch size: a script with the
@@ -49,21 +49,24 @@ class EvalBatch(Rule):
     choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        evaluated = [t for t in study.trials if not math.isnan(batches.eval_batch_per_rank(t))]
-        trials_with_size = [t for t in evaluated if not math.isnan(batches.batch_per_rank(t))]
+        evaluated = [t for t in study.trials if not math.isnan(batches.eval_batch_size_per_rank(t))]
+        trials_with_size = [t for t in evaluated if not math.isnan(batches.batch_size_per_rank(t))]
         if not trials_with_size:
             raise MissingData(
                 "no trial logged the batch sizes of both training and evaluations; pass the validation loader to the hook, or set "
                 "the tags advisor.batch_size and advisor.eval_batch_size",
                 needs="facts",
             )
-        small = [t for t in trials_with_size if _is_small(t)]
+        small = [t for t in trials_with_size if _is_eval_batch_small(t)]
         if small:
-            yield self._report(study, small, len(trials_with_size))
+            yield self._build_finding(study, small, len(trials_with_size))
 
-    def _report(self, study: Study, small: list[Trial], known: int) -> Finding:
-        evaluated, trained = [batches.eval_batch_per_rank(t) for t in small], [batches.batch_per_rank(t) for t in small]
-        size, share = math.ceil(max(trained)), timing.evaluation_share(study)
+    def _build_finding(self, study: Study, small: list[Trial], known: int) -> Finding:
+        evaluated, trained = (
+            [batches.eval_batch_size_per_rank(t) for t in small],
+            [batches.batch_size_per_rank(t) for t in small],
+        )
+        size, share = math.ceil(max(trained)), timing.evaluation_time_share(study)
         slow = share > self.time
         advice = say(
             "Evaluate with batches of at least {n} examples per device{option}.{rarely}",
@@ -78,8 +81,8 @@ class EvalBatch(Rule):
                 "{time}",
                 n=len(small),
                 known=known,
-                evaluated=count_range(evaluated),
-                trained=count_range(trained),
+                evaluated=count_range_text(evaluated),
+                trained=count_range_text(trained),
                 time=say(" Evaluations take {share} of the training time.", share=Percent(share)) if slow else "",
             ),
             action=advice,
@@ -89,15 +92,15 @@ class EvalBatch(Rule):
             trials=small,
             evidence=table(
                 ("trials that logged both batch sizes", known),
-                ("examples per device at once, evaluations", count_range(evaluated)),
-                ("examples per device at once, training", count_range(trained)),
-                ("devices", count_range([ranks.number_of_ranks(t) for t in small])),
+                ("examples per device at once, evaluations", count_range_text(evaluated)),
+                ("examples per device at once, training", count_range_text(trained)),
+                ("devices", count_range_text([ranks.number_of_ranks(t) for t in small])),
             ),
             changes=(Advise(text=str(advice)),),
         )
 
 
-def _is_small(trial: Trial) -> bool:
-    eval_batch = batches.eval_batch_per_rank(trial)
+def _is_eval_batch_small(trial: Trial) -> bool:
+    eval_batch = batches.eval_batch_size_per_rank(trial)
     validation_set = trial.fact("n_valid") / ranks.number_of_ranks(trial)
-    return eval_batch < math.floor(batches.batch_per_rank(trial)) and not eval_batch >= validation_set
+    return eval_batch < math.floor(batches.batch_size_per_rank(trial)) and not eval_batch >= validation_set

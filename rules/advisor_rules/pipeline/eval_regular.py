@@ -10,9 +10,9 @@ from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Item, Message, Name, Number, Percent, limited, say
+from advisor.model.message import Message, MessagePart, Name, Number, Percent, say, value_with_limit
 from advisor.model.study import Study
-from advisor_rules.pipeline._evaluation_gaps import EvaluationTiming, Intervals, read_timings
+from advisor_rules.pipeline._evaluation_gaps import EvaluationTiming, EventIntervals, read_evaluation_timings
 
 
 class EvalRegular(Rule):
@@ -50,35 +50,35 @@ class EvalRegular(Rule):
     """Maximum share of irregular intervals in a trial. We chose a share at which one or two interruptions are allowed."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged_trials = read_timings(study, self.tolerance)
+        judged_trials = read_evaluation_timings(study, self.tolerance)
         if not judged_trials:
             raise MissingData(
                 f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often",
                 needs="evaluations",
                 at_least=11,
             )
-        irregular = [t for t in judged_trials if t.irregular(self.off)]
+        irregular = [t for t in judged_trials if t.is_irregular(self.off)]
         if 2 * len(irregular) > len(judged_trials):
-            yield self._report(study, irregular, len(judged_trials))
+            yield self._build_finding(study, irregular, len(judged_trials))
 
-    def _report(self, study: Study, irregular: list[EvaluationTiming], judged_count: int) -> Finding:
+    def _build_finding(self, study: Study, irregular: list[EvaluationTiming], judged_count: int) -> Finding:
         metric = study.spec.objective.metric
-        by_clock = [t.seconds for t in irregular if t.by_clock and t.seconds is not None]
+        by_clock = [t.seconds for t in irregular if t.evaluates_by_clock and t.seconds is not None]
         clock = 2 * len(by_clock) > len(irregular)
-        usual_interval = float(np.median([t.steps.usual for t in irregular]))
+        usual_interval = float(np.median([t.steps.median_interval for t in irregular]))
         interval = f"Evaluate every {study.length(max(round(usual_interval), 1))} in all trials"
         advice = f"{interval}, not by the clock." if clock else f"{interval}."
         trials = [t.trial for t in irregular]
-        gaps = _gap_text(study, irregular)
+        gaps = _interval_range_text(study, irregular)
         return self.finding(
             say(
                 "In {n} of {judged} trials, {metric} is evaluated {how}",
                 n=len(irregular),
                 judged=judged_count,
                 metric=Name(metric),
-                how=_report_clock(by_clock, gaps)
+                how=_clock_phrase(by_clock, gaps)
                 if clock
-                else self._report_irregular(study, irregular, usual_interval, gaps),
+                else self._irregularity_phrase(study, irregular, usual_interval, gaps),
             ),
             action=advice,
             severity="warning" if clock else "note",
@@ -89,29 +89,29 @@ class EvalRegular(Rule):
                 curve_plot(
                     metric, say("Evaluations of {metric} lie {gaps} apart.", metric=Name(metric), gaps=gaps), trials[:5]
                 ),
-                self._figures(irregular, judged_count, by_clock if clock else [], gaps),
+                self._figure_evidence(irregular, judged_count, by_clock if clock else [], gaps),
             ),
             changes=(Advise(text=advice),),
         )
 
-    def _report_irregular(
+    def _irregularity_phrase(
         self, study: Study, irregular: list[EvaluationTiming], usual_interval: float, gaps: Message
     ) -> Message:
         return say(
             "at irregular {unit}s. {off} of the intervals differ from the usual {usual} by more than {tolerance}; they range from "
             "{gaps}.",
             unit=study.unit,
-            off=_off([t.steps for t in irregular]),
+            off=_median_irregular_share([t.steps for t in irregular]),
             usual=study.length(round(usual_interval)),
             tolerance=Percent(self.tolerance),
             gaps=gaps,
         )
 
-    def _figures(
-        self, irregular: list[EvaluationTiming], judged_count: int, by_clock: list[Intervals], gaps: Message
+    def _figure_evidence(
+        self, irregular: list[EvaluationTiming], judged_count: int, by_clock: list[EventIntervals], gaps: Message
     ) -> FigureEvidence:
-        off = limited(_off([t.steps for t in irregular]), Percent(self.off))
-        rows: list[tuple[str, Item]] = [
+        off = value_with_limit(_median_irregular_share([t.steps for t in irregular]), Percent(self.off))
+        rows: list[tuple[str, MessagePart]] = [
             ("trials with irregular intervals", say("{n} of {judged}", n=len(irregular), judged=judged_count)),
             ("interval between evaluations", gaps),
             (f"intervals that differ from the usual one by more than {Percent(self.tolerance)}, in steps", off),
@@ -120,21 +120,24 @@ class EvalRegular(Rule):
             rows.append(
                 (
                     f"intervals that differ from the usual one by more than {Percent(self.tolerance)}, in seconds",
-                    _off(by_clock),
+                    _median_irregular_share(by_clock),
                 )
             )
         return table(*rows)
 
 
-def _gap_text(study: Study, irregular: list[EvaluationTiming]) -> Message:
-    shortest, longest = min(t.steps.shortest for t in irregular), max(t.steps.longest for t in irregular)
+def _interval_range_text(study: Study, irregular: list[EvaluationTiming]) -> Message:
+    shortest, longest = (
+        min(t.steps.shortest_interval for t in irregular),
+        max(t.steps.longest_interval for t in irregular),
+    )
     return say("{low} to {high}", low=round(shortest), high=study.length(round(longest)))
 
 
-def _off(intervals: list[Intervals]) -> Percent:
+def _median_irregular_share(intervals: list[EventIntervals]) -> Percent:
     return Percent(float(np.median([r.off for r in intervals])))
 
 
-def _report_clock(intervals: list[Intervals], gaps: Message) -> Message:
-    seconds = Number(float(np.median([r.usual for r in intervals])), unit="s")
+def _clock_phrase(intervals: list[EventIntervals], gaps: Message) -> Message:
+    seconds = Number(float(np.median([r.median_interval for r in intervals])), unit="s")
     return say("by the clock, every {seconds}. The intervals range from {gaps}.", seconds=seconds, gaps=gaps)

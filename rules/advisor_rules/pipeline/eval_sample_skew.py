@@ -14,9 +14,9 @@ from advisor.model.message import Message, Name, Number, Objective, Percent, Pro
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats.heterogeneity import p_value_of_equal_means
-from advisor_rules.pipeline._eval_samples import Pairs, pairs
+from advisor_rules.pipeline._eval_samples import CostPairs, read_cost_pairs
 
-_ADVICE = (
+_LARGER_SAMPLE_ADVICE = (
     "Evaluate on a larger sample, drawn at random and in proportion to the classes, and compare the results again."
 )
 
@@ -62,8 +62,8 @@ class EvalSampleSkew(Rule):
     """Maximum share of studies in which results on the sample seem shifted only by chance."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        sample_pairs = pairs(study)
-        differences = _differences(sample_pairs, self.fewest)
+        sample_pairs = read_cost_pairs(study)
+        differences = _sample_differences(sample_pairs, self.fewest)
         if len(differences) < self.fewest:
             raise MissingData(
                 f"{len(differences)} evaluations on the whole set are too few to compare with the sample; log at least "
@@ -71,41 +71,45 @@ class EvalSampleSkew(Rule):
                 needs="design",
             )
         gain, shift, p = (
-            _gain(sample_pairs, self.fewest),
+            _gain_from_tuning(sample_pairs, self.fewest),
             float(differences.mean()),
             p_value_of_equal_means(differences),
         )
-        chosen, best = sample_pairs[0], min(sample_pairs, key=lambda p: (float(p.whole.min()), p.trial.index))
+        chosen, best = sample_pairs[0], min(sample_pairs, key=lambda p: (float(p.whole_set_costs.min()), p.trial.index))
         severity: Severity = "note"
-        if len(sample_pairs) >= self.fewest and float(chosen.whole.min() - best.whole.min()) > self.material * gain:
-            message, severity, confidence = _report_wrong_choice(study, chosen, best), "warning", 0.9
+        if (
+            len(sample_pairs) >= self.fewest
+            and float(chosen.whole_set_costs.min() - best.whole_set_costs.min()) > self.material * gain
+        ):
+            message, severity, confidence = _wrong_choice_message(study, chosen, best), "warning", 0.9
         elif p <= self.false_alarms and abs(shift) > self.material * gain:
-            message, confidence = _report_shift(study, shift, gain), 1 - p
+            message, confidence = _shift_message(study, shift, gain), 1 - p
         else:
             return
         yield self.finding(
             message,
-            action=_ADVICE,
+            action=_LARGER_SAMPLE_ADVICE,
             severity=severity,
             confidence=confidence,
             subject=study.spec.objective.metric,
             trials=[pair.trial for pair in ([chosen, best] if severity == "warning" else sample_pairs)],
             evidence=table(
                 ("trials with both", len(sample_pairs)),
-                ("pairs of evaluations", sum(len(f.whole) for f in sample_pairs)),
+                ("pairs of evaluations", sum(len(f.whole_set_costs) for f in sample_pairs)),
                 ("sample minus whole set, mean", study.objective_value(shift)),
                 ("p-value of the mean difference", Probability(p)),
                 ("sample minus whole set, standard deviation", float(differences.std(ddof=1))),
                 ("gain from tuning, on the whole set", gain),
                 ("limit, as a share of this gain", Percent(self.material)),
             ),
-            changes=(Advise(text=_ADVICE, new_scores=True),),
+            changes=(Advise(text=_LARGER_SAMPLE_ADVICE, new_scores=True),),
         )
 
 
-def _report_wrong_choice(study: Study, chosen: Pairs, best: Pairs) -> Message:
+def _wrong_choice_message(study: Study, chosen: CostPairs, best: CostPairs) -> Message:
     sampled, whole, other = (
-        Objective(study.objective_value(float(costs.min()))) for costs in (chosen.sampled, chosen.whole, best.whole)
+        Objective(study.objective_value(float(costs.min())))
+        for costs in (chosen.sample_costs, chosen.whole_set_costs, best.whole_set_costs)
     )
     return say(
         "On the sample, {chosen} has the best {metric}, {sampled}. On the whole set, {chosen} has {whole}, and {best} has {other}.",
@@ -118,7 +122,7 @@ def _report_wrong_choice(study: Study, chosen: Pairs, best: Pairs) -> Message:
     )
 
 
-def _report_shift(study: Study, shift: float, gain: float) -> Message:
+def _shift_message(study: Study, shift: float, gain: float) -> Message:
     return say(
         "On the sample, {metric} is {shift} {side} than on the whole set. {comparison}",
         metric=Name(study.spec.objective.metric),
@@ -130,20 +134,20 @@ def _report_shift(study: Study, shift: float, gain: float) -> Message:
     )
 
 
-def _differences(sample_pairs: Sequence[Pairs], fewest: int) -> FloatArray:
+def _sample_differences(sample_pairs: Sequence[CostPairs], fewest: int) -> FloatArray:
     """Return the differences between the costs on the sample and on the whole set, averaged over each trial, because
     evaluations of one trial are not independent.
 
     With few trials, return the difference at each evaluation instead of averages.
     """
     if len(sample_pairs) >= fewest:
-        return np.array([p.excess.mean() for p in sample_pairs])
-    return np.concatenate([p.excess for p in sample_pairs])
+        return np.array([p.excess_on_sample.mean() for p in sample_pairs])
+    return np.concatenate([p.excess_on_sample for p in sample_pairs])
 
 
-def _gain(sample_pairs: Sequence[Pairs], fewest: int) -> float:
+def _gain_from_tuning(sample_pairs: Sequence[CostPairs], fewest: int) -> float:
     """Return the gain from tuning on the whole set or, with few trials, the gain from training."""
     if len(sample_pairs) >= fewest:
-        whole = np.array([p.whole.min() for p in sample_pairs])
+        whole = np.array([p.whole_set_costs.min() for p in sample_pairs])
         return float(np.quantile(whole, 0.75) - whole.min())
-    return float(max(np.ptp(p.whole) for p in sample_pairs))
+    return float(max(np.ptp(p.whole_set_costs) for p in sample_pairs))

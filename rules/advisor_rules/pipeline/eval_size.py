@@ -14,27 +14,29 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Item, Message, Name, Number, Objective, Percent, Probability, listed, say
-from advisor.model.space import round_up
+from advisor.model.message import Message, MessagePart, Name, Number, Objective, Percent, Probability, list_message, say
+from advisor.model.space import round_up_steps
 from advisor.model.study import Study, Trial
-from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
-from advisor_rules.pipeline._tied_results import harder, tied_message
+from advisor.stats.heterogeneity import Heterogeneity, measure_heterogeneity
+from advisor_rules.pipeline._tied_results import harder_evaluation_advice, tied_settings_message
 
-_EQUAL_ADVICE = (
+_EQUAL_TRIALS_ADVICE = (
     "Treat these trials as equal and choose one of them by cost or simplicity, or repeat them with several seeds: no "
     "realistic validation set "
     "separates them."
 )
-_MIN_GROWTH_FACTOR = 2.0
+_MIN_VALIDATION_GROWTH_FACTOR = 2.0
 """Minimum factor by which the advice enlarges the validation set. With exactly the number of examples needed, half of all
 validation sets would not show the difference.
 """
-_CONFIDENCE = 0.95
+_FINDING_CONFIDENCE = 0.95
 """Confidence of a finding about perfect scores. We chose 0.95, because a perfect score needs no test."""
-_SEEDS_ADVICE = (
+_SEED_NOISE_ADVICE = (
     "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
 )
-_COUNTS_ADVICE = "Log the number of right answers for rare classes, and validate on more examples of these classes."
+_CLASS_COUNTS_ADVICE = (
+    "Log the number of right answers for rare classes, and validate on more examples of these classes."
+)
 
 
 class EvalSize(Rule):
@@ -79,7 +81,7 @@ class EvalSize(Rule):
 
     best: Count = 5
     """Number of best trials to compare. Our choice."""
-    agreement: Share = validation.AGREEMENT
+    agreement: Share = validation.ERROR_CORRELATION
     """Assumed correlation between the errors of two trials over the examples. Published disagreement rates between two training
     runs of one architecture imply a correlation of about one half."""
     blur: Share = 0.1
@@ -92,13 +94,13 @@ class EvalSize(Rule):
     """Maximum probability that trials of equal quality seem to differ."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        settings = repeats.first_trial_of_settings(study.ranked())
+        settings = repeats.first_trial_per_setting(study.ranked())
         trials = settings[: self.best]
         if len(trials) < 2:
             raise MissingData("fewer than two settings ended with a finite objective", needs="trials", at_least=2)
         costs = study.costs[[t.index for t in trials]]
         if perfect := validation.perfect_trials(study):
-            yield self._report_at_limit(study, perfect, len(settings))
+            yield self._report_perfect_scores(study, perfect, len(settings))
             return
         try:
             errors = validation.standard_errors(study, trials)
@@ -110,14 +112,14 @@ class EvalSize(Rule):
             yield from rare
             return
         error = errors * math.sqrt(1 - self.agreement)
-        test = heterogeneity(costs, error, self.false_alarms)
+        test = measure_heterogeneity(costs, error, self.false_alarms)
         gain = float(np.median(study.costs[study.feasible]) - costs[0])
-        if test.p > self.false_alarms and test.critical_range > self.blur * gain:
-            yield self._report_too_small(study, trials, test, gain)
+        if test.p_value > self.false_alarms and test.critical_range > self.blur * gain:
+            yield self._report_small_validation_set(study, trials, test, gain)
         else:
             yield from self._report_rare_classes(study, trials[0])
 
-    def _report_at_limit(self, study: Study, perfect: Sequence[Trial], settings: int) -> Finding:
+    def _report_perfect_scores(self, study: Study, perfect: Sequence[Trial], settings: int) -> Finding:
         score = Objective(study.objective_value(float(study.costs[perfect[0].index])))
         message = say(
             "{k} of {settings} settings reach a best {metric} of {score}. No result can be better, so the metric no longer tells "
@@ -128,29 +130,37 @@ class EvalSize(Rule):
             score=score,
         )
         rows = (("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)),)
-        finding = self._finding(study, message, harder(study, perfect), "critical", _CONFIDENCE, perfect, rows)
+        finding = self._build_finding(
+            study, message, harder_evaluation_advice(study, perfect), "critical", _FINDING_CONFIDENCE, perfect, rows
+        )
         return finding.model_copy(update={"goal": "pipeline"})
 
-    def _report_too_small(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
+    def _report_small_validation_set(
+        self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float
+    ) -> Finding:
         n = trials[0].fact("n_valid")
-        factor = max(test.examples_needed, _MIN_GROWTH_FACTOR)
-        by_seeds = noise.is_seed_noise_as_large(study, trials, self.false_alarms)
-        action: Message | str = _EQUAL_ADVICE
+        factor = max(test.examples_factor, _MIN_VALIDATION_GROWTH_FACTOR)
+        by_seeds = noise.seed_noise_explains_differences(study, trials, self.false_alarms)
+        action: Message | str = _EQUAL_TRIALS_ADVICE
         if by_seeds:
-            action = _SEEDS_ADVICE
-        elif not test.spread > 0:
+            action = _SEED_NOISE_ADVICE
+        elif not test.observed_range > 0:
             room = validation.distance_to_perfect_score(study)
-            action = harder(study, trials, n * (test.critical_range / room) ** 2) if room > 0 else harder(study, trials)
-        elif factor <= validation.MAX_EXAMPLES_FACTOR:
+            action = (
+                harder_evaluation_advice(study, trials, n * (test.critical_range / room) ** 2)
+                if room > 0
+                else harder_evaluation_advice(study, trials)
+            )
+        elif factor <= validation.MAX_VALIDATION_SET_GROWTH:
             action = say(
                 "Validate on about {n} examples, {factor} times as many, or treat these trials as equal.",
-                n=round_up(n * factor),
+                n=round_up_steps(n * factor),
                 factor=Number(factor, 2),
             )
-        return self._finding(
+        return self._build_finding(
             study,
-            tied_message(study, trials, test.critical_range)
-            if not test.spread > 0
+            tied_settings_message(study, trials, test.critical_range)
+            if not test.observed_range > 0
             else say(
                 "With {n} validation examples, only differences of {least} in {metric} can be detected. The {k} best trials differ "
                 "by {spread}, so any of them may be the best.",
@@ -158,35 +168,37 @@ class EvalSize(Rule):
                 least=Number(test.critical_range, 2),
                 metric=Name(study.spec.objective.metric),
                 k=len(trials),
-                spread=Number(test.spread, 2),
+                spread=Number(test.observed_range, 2),
             ),
             action,
             "warning" if test.critical_range > gain and not by_seeds else "note",
-            test.chance_within,
+            test.chance_below_critical_range,
             trials,
-            tuple(self._rows(trials, test, gain)),
+            tuple(self._evidence_rows(trials, test, gain)),
         )
 
-    def _rows(self, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Iterator[tuple[str, Item | float]]:
+    def _evidence_rows(
+        self, trials: Sequence[Trial], test: Heterogeneity, gain: float
+    ) -> Iterator[tuple[str, MessagePart | float]]:
         yield "validation examples", round(trials[0].fact("n_valid"))
         yield "standard error of one trial", float(test.error / math.sqrt(1 - self.agreement))
         yield "standard error of the difference of two trials", float(test.error)
         yield "assumed correlation of errors", self.agreement
-        yield f"range of the {len(trials)} best trials", float(test.spread)
+        yield f"range of the {len(trials)} best trials", float(test.observed_range)
         rare = Percent(self.false_alarms)
         yield (
             "detectable range",
             say("{least} (which {rare} of equal trials exceed)", least=float(test.critical_range), rare=rare),
         )
-        yield "p-value of the range if the trials are equal", Probability(test.p)
+        yield "p-value of the range if the trials are equal", Probability(test.p_value)
         yield "distance from the best to the median trial", gain
         yield "limit of the detectable range, as a share of that distance", Percent(self.blur)
-        counts = validation.class_counts(trials[0])
+        counts = validation.validation_class_counts(trials[0])
         if counts:
             yield "examples of the rarest class", min(counts)
 
     def _report_rare_classes(self, study: Study, trial: Trial) -> Iterator[Finding]:
-        counts = sorted(validation.class_counts(trial))
+        counts = sorted(validation.validation_class_counts(trial))
         rare = [n for n in counts if n < self.rare]
         if rare:
             message = say(
@@ -199,10 +211,10 @@ class EvalSize(Rule):
                 rarest=rare[0],
                 step=Percent(1 / max(rare[0], 1)),
             )
-            rows = (("examples of each class", listed([f"{n:,}" for n in counts], 20)),)
-            yield self._finding(study, message, _COUNTS_ADVICE, "note", 1.0, [trial], rows)
+            rows = (("examples of each class", list_message([f"{n:,}" for n in counts], 20)),)
+            yield self._build_finding(study, message, _CLASS_COUNTS_ADVICE, "note", 1.0, [trial], rows)
 
-    def _finding(
+    def _build_finding(
         self,
         study: Study,
         message: Message,
@@ -210,7 +222,7 @@ class EvalSize(Rule):
         severity: Severity,
         confidence: float,
         trials: Sequence[Trial],
-        rows: tuple[tuple[str, Item | float], ...],
+        rows: tuple[tuple[str, MessagePart | float], ...],
     ) -> Finding:
         return self.finding(
             message,
@@ -220,5 +232,5 @@ class EvalSize(Rule):
             subject=study.spec.objective.metric,
             trials=trials,
             evidence=table(*rows),
-            changes=(Advise(text=str(advice), new_scores=advice not in (_EQUAL_ADVICE, _SEEDS_ADVICE)),),
+            changes=(Advise(text=str(advice), new_scores=advice not in (_EQUAL_TRIALS_ADVICE, _SEED_NOISE_ADVICE)),),
         )

@@ -17,8 +17,8 @@ from advisor.model.study import Study, Trial
 
 @dataclass(frozen=True)
 class _RankFault:
-    shown_by: Callable[[Trial, Ranks], bool]
-    fact: str
+    is_shown_by: Callable[[Trial, Ranks], bool]
+    fact_name: str
     """Name of the logged fact that shows the fault; it is the subject of the finding."""
     problem: str
     """Verb phrase of the message, which follows "4 of 4 ranks" or "each rank"."""
@@ -58,27 +58,29 @@ class MultiHost(Rule):
     goal = "pipeline"
 
     def check(self, study: Study) -> Iterator[Finding]:
-        distributed = [(t, r) for t in study.trials if (r := ranks.read(t)) is not None]
-        if not distributed and not any(ranks.logged_by_adapter(t) for t in study.trials):
+        distributed = [(t, r) for t in study.trials if (r := ranks.read_ranks(t)) is not None]
+        if not distributed and not any(ranks.is_logged_by_adapter(t) for t in study.trials):
             raise MissingData("no trial logged facts of its ranks; create the hook on every rank", needs="facts")
         with_facts = [(t, r) for t, r in distributed if any(len(r.values(name)) > 1 for name in r.facts)]
         if distributed and not with_facts:
             raise MissingData("only rank 0 logged its facts; create the TuningLogger on every rank")
-        for fault in _FAULTS:
-            faulty_trials = [t for t, r in with_facts if fault.shown_by(t, r)]
+        for fault in _RANK_FAULTS:
+            faulty_trials = [t for t, r in with_facts if fault.is_shown_by(t, r)]
             if faulty_trials:
-                yield self._report(fault, faulty_trials, with_facts)
+                yield self._build_finding(fault, faulty_trials, with_facts)
 
-    def _report(self, fault: _RankFault, faulty_trials: list[Trial], with_facts: list[tuple[Trial, Ranks]]) -> Finding:
+    def _build_finding(
+        self, fault: _RankFault, faulty_trials: list[Trial], with_facts: list[tuple[Trial, Ranks]]
+    ) -> Finding:
         first = next(r for t, r in with_facts if t is faulty_trials[0])
-        affected = first.count(fault.fact)
+        affected = first.count(fault.fact_name)
         ranks_of = say("{n} of {world} ranks", n=affected, world=first.world_size)
         rows = (
             ("trials with several ranks", len(with_facts)),
             ("ranks", first.world_size),
             ("hosts", len(set(map(str, first.values("host")))) or "unknown"),
-            ("parallelism", first.parallel),
-            (f"{fault.fact} by rank", first.values_text(fault.fact)),
+            ("parallelism", first.parallelism),
+            (f"{fault.fact_name} by rank", first.values_text(fault.fact_name)),
         )
         return self.finding(
             say(
@@ -91,7 +93,7 @@ class MultiHost(Rule):
             action=fault.advice,
             severity=fault.severity,
             confidence=fault.confidence,
-            subject=fault.fact,
+            subject=fault.fact_name,
             trials=faulty_trials,
             evidence=table(*rows),
             changes=(Advise(text=fault.advice),),
@@ -99,29 +101,33 @@ class MultiHost(Rule):
 
 
 def _several_ranks_save(_: Trial, world: Ranks) -> bool:
-    return world.count("checkpoints") > 1 and world.parallel != "fsdp"
+    return world.count("checkpoints") > 1 and world.parallelism != "fsdp"
 
 
 def _several_ranks_log(_: Trial, world: Ranks) -> bool:
     return world.count("logs") > 1
 
 
-def _keeps_own_statistics(trial: Trial, world: Ranks) -> bool:
+def _keeps_rank_statistics(trial: Trial, world: Ranks) -> bool:
     layers = norms.batch_norm(trial)
-    running = layers is None or "batch_norm" not in trial.facts or (layers.layers > 0 and layers.running)
+    running = (
+        layers is None
+        or "batch_norm" not in trial.facts
+        or (layers.layer_count > 0 and layers.keeps_running_statistics)
+    )
     return running and False in world.values("sync_batch_norm")
 
 
 def _reads_all_data(trial: Trial, world: Ranks) -> bool:
-    return ranks.shares_data(trial, world) is False
+    return ranks.do_ranks_share_data(trial, world) is False
 
 
-_FAULTS = (
+_RANK_FAULTS = (
     _RankFault(
         _several_ranks_save, "checkpoints", "write checkpoints", "Write checkpoints on rank 0 only.", "warning", 0.95
     ),
     _RankFault(
-        _keeps_own_statistics,
+        _keeps_rank_statistics,
         "sync_batch_norm",
         "keeps its own batch norm statistics",
         "Combine batch norm's running statistics over ranks before each evaluation and checkpoint, or use SyncBatchNorm.",

@@ -8,10 +8,19 @@ from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Count as Quantity, Message, Name, Number, Probability, limited, listed, say
+from advisor.model.message import (
+    Count as Quantity,
+    Message,
+    Name,
+    Number,
+    Probability,
+    list_message,
+    say,
+    value_with_limit,
+)
 from advisor.model.space import is_learning_rate
 from advisor.model.study import Study
-from advisor_rules.pipeline._identical_curves import IdenticalTrials, differ_clearly, read_identical
+from advisor_rules.pipeline._identical_curves import IdenticalTrials, find_identical_curves, settings_differ_clearly
 
 
 class ParamsIgnored(Rule):
@@ -81,35 +90,39 @@ class ParamsIgnored(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """If no hyperparameter has an effect, yield a single finding. If some hyperparameters have an effect, yield at most two
         findings: one about hyperparameters without an effect, and one about copied results."""
-        curves = read_identical(study, self.false_alarms)
+        curves = find_identical_curves(study, self.false_alarms)
         if curves.settings < 2:
             raise MissingData(
                 "the rule needs two settings whose curves have more than one value; log the objective during training",
                 needs="evaluations",
                 at_least=2,
             )
-        if not curves.twins and not curves.has_shared_seeds:
+        if not curves.identical_groups and not curves.has_shared_seeds:
             raise MissingData(
                 "every trial has a different seed, which hides the effect of its setting; write `seeds: 2` into the study file, "
                 "so that trials share seeds",
                 needs="design",
             )
-        if curves.twins and curves.never_matter(curves.varied):
-            yield self._report_ineffective(study, curves.twins, curves.varied, every=True)
+        if curves.identical_groups and curves.have_no_effect(curves.varied_names):
+            yield self._report_no_effect(study, curves.identical_groups, curves.varied_names, every=True)
             return
-        without_effect = [t for t in curves.twins if curves.never_matter(t.names)]
+        without_effect = [t for t in curves.identical_groups if curves.have_no_effect(t.differing_names)]
         if without_effect:
-            yield self._report_ineffective(
-                study, without_effect, sorted({name for t in without_effect for name in t.names}), every=False
+            yield self._report_no_effect(
+                study, without_effect, sorted({name for t in without_effect for name in t.differing_names}), every=False
             )
-        copies = [t for t in curves.twins if t not in without_effect and differ_clearly(t, curves.varied)]
+        copies = [
+            t
+            for t in curves.identical_groups
+            if t not in without_effect and settings_differ_clearly(t, curves.varied_names)
+        ]
         if copies:
-            yield self._report_copied(study, copies)
+            yield self._report_copied_results(study, copies)
 
-    def _report_ineffective(
+    def _report_no_effect(
         self, study: Study, twins: Sequence[IdenticalTrials], names: Sequence[str], *, every: bool
     ) -> Finding:
-        what = listed((Name(name) for name in names), 4)
+        what = list_message((Name(name) for name in names), 4)
         critical = (every and len(names) > 1) or any(map(is_learning_rate, names))
         severity: Severity = "critical" if critical else "warning"
         if every:
@@ -122,7 +135,7 @@ class ParamsIgnored(Rule):
                 "Fix the training script: print optimizer, model and data of two trials that differ, and compare them. Then train "
                 "the same trials again, with `advisor run --retry all` if it launched them."
             )
-            return self._finding(study, twins, message, action, severity, None)
+            return self._build_finding(study, twins, message, action, severity, None)
         count = Quantity(sum(t.settings for t in twins), "trial")
         message = say(
             "Changing {names} had no effect: {trials} that differ in nothing else have identical curves.",
@@ -132,11 +145,11 @@ class ParamsIgnored(Rule):
         action = say(
             "Fix {names} in the training script. If a lack of effect is intended, stop searching {names}.", names=what
         )
-        return self._finding(study, twins, message, action, severity, " × ".join(names))
+        return self._build_finding(study, twins, message, action, severity, " × ".join(names))
 
-    def _report_copied(self, study: Study, twins: Sequence[IdenticalTrials]) -> Finding:
-        names = listed((Name(name) for name in sorted({name for t in twins for name in t.names})), 4)
-        trials, other_pairs = listed((Name(t.name) for t in twins[0].trials), 4), len(twins) - 1
+    def _report_copied_results(self, study: Study, twins: Sequence[IdenticalTrials]) -> Finding:
+        names = list_message((Name(name) for name in sorted({name for t in twins for name in t.differing_names})), 4)
+        trials, other_pairs = list_message((Name(t.name) for t in twins[0].trials), 4), len(twins) - 1
         message = say(
             "The curves of {trials} are identical, although the trials differ in {names}, which affects other trials.{more}",
             trials=trials,
@@ -148,9 +161,9 @@ class ParamsIgnored(Rule):
             "file.",
             trials=trials,
         )
-        return self._finding(study, twins, message, action, "critical", None)
+        return self._build_finding(study, twins, message, action, "critical", None)
 
-    def _finding(
+    def _build_finding(
         self,
         study: Study,
         twins: Sequence[IdenticalTrials],
@@ -159,15 +172,15 @@ class ParamsIgnored(Rule):
         severity: Severity,
         subject: str | None,
     ) -> Finding:
-        surest = min(twins, key=lambda t: t.p)
+        surest = min(twins, key=lambda t: t.p_value)
         trials = [t for group in twins for t in group.trials]
         metric = study.spec.objective.metric
-        chance = limited(Probability(surest.p), Number(self.false_alarms))
+        chance = value_with_limit(Probability(surest.p_value), Number(self.false_alarms))
         return self.finding(
             message,
             action=action,
             severity=severity,
-            confidence=min(1 - surest.p, 0.99),
+            confidence=min(1 - surest.p_value, 0.99),
             subject=subject,
             trials=trials,
             evidence=(
@@ -175,7 +188,7 @@ class ParamsIgnored(Rule):
                 table(
                     ("groups of identical curves", len(twins)),
                     ("settings in the group of curves that is least likely by chance", surest.settings),
-                    ("changes of value in the curves of this group", surest.moves),
+                    ("changes of value in the curves of this group", surest.change_count),
                     ("probability that the curves agree by chance", chance),
                 ),
             ),

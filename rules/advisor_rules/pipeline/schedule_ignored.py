@@ -10,8 +10,8 @@ from advisor.model import placeholders
 from advisor.model.change import SetSchedule
 from advisor.model.evidence import Evidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Code, joined, listed, say
-from advisor.model.space import words_of
+from advisor.model.message import Code, join_items, list_message, say
+from advisor.model.space import words_of_name
 from advisor.model.study import Study
 
 _DECAYING_SCHEDULES = ("cosine", "linear", "polynomial", "exponential")
@@ -56,46 +56,48 @@ class ScheduleIgnored(Rule):
     """Maximum share of trials whose schedule may differ from the study file without a finding. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        asked = schedules.parse_kind(str((study.spec.schedule or {}).get("kind", "other")))
+        asked = schedules.parse_schedule_kind(str((study.spec.schedule or {}).get("kind", "other")))
         if asked != "constant" and asked not in _DECAYING_SCHEDULES:
             raise MissingData("the study file asks for no schedule that the logged learning rates can be compared with")
-        if any({"schedule", "scheduler"} & set(words_of(name)) for name in study.searched):
+        if any({"schedule", "scheduler"} & set(words_of_name(name)) for name in study.searched):
             raise MissingData(
                 "the study searches the schedule, so trials may differ from the schedule of the study file"
             )
         complete = [t for t in study.trials if study.ended[t.index] and not study.cut_short(t)]
-        complete = [t for t in complete if schedules.is_known(study, t)]
-        read = [s for t in complete if (s := schedules.read(study, t)).constant is not None]
+        complete = [t for t in complete if schedules.is_schedule_known(study, t)]
+        read = [s for t in complete if (s := schedules.read_schedule(study, t)).is_constant is not None]
         if not read:
             raise MissingData(
                 "no trial that trained to its end logged its learning rate; log it at every step, as train/learning_rate (the "
                 "advisor's training hook does)",
                 needs="learning_rate",
             )
-        ignoring = [s for s in read if s.constant is (asked != "constant")]
+        ignoring = [s for s in read if s.is_constant is (asked != "constant")]
         if len(ignoring) > self.ignored * len(read):
-            yield self._finding(study, ignoring, len(read))
+            yield self._build_finding(study, ignoring, len(read))
 
-    def _finding(self, study: Study, ignoring: Sequence[schedules.Schedule], judged: int) -> Finding:
+    def _build_finding(self, study: Study, ignoring: Sequence[schedules.Schedule], judged: int) -> Finding:
         asked = dict(study.spec.schedule or {})
         named = [
-            Code(f"{{{n}}}") for n in placeholders.values(study.spec) if n.partition(".")[0] == placeholders.SCHEDULE
+            Code(f"{{{n}}}")
+            for n in placeholders.placeholder_values(study.spec)
+            if n.partition(".")[0] == placeholders.SCHEDULE
         ]
-        logged = all(len(s.rates) >= schedules.MIN_RATES for s in ignoring)
+        logged = all(len(s.rates) >= schedules.MIN_LOGGED_RATES for s in ignoring)
         return self.finding(
             say(
                 "The study file asks for the learning-rate schedule {schedule}, but {n} of {judged} trials {kept} the rate.",
-                schedule=joined([str(v) if n == "kind" else f"{n} {v}" for n, v in asked.items()]),
+                schedule=join_items([str(v) if n == "kind" else f"{n} {v}" for n, v in asked.items()]),
                 n=len(ignoring),
                 judged=judged,
-                kept="do not decay" if ignoring[0].constant else "decay",
+                kept="do not decay" if ignoring[0].is_constant else "decay",
             ),
-            action=say("Pass the study's schedule to the training in the command: {named}.", named=listed(named)),
+            action=say("Pass the study's schedule to the training in the command: {named}.", named=list_message(named)),
             severity="critical",
             confidence=(0.99 if logged else 0.95) * len(ignoring) / judged,
             subject=study.signals.get("learning_rate"),
             trials=[s.trial for s in ignoring],
-            evidence=_evidence(study, ignoring, judged),
+            evidence=_schedule_evidence(study, ignoring, judged),
             changes=(
                 SetSchedule(
                     schedule=asked, why="The study file asked for this schedule, but the trials did not have it."
@@ -104,12 +106,12 @@ class ScheduleIgnored(Rule):
         )
 
 
-def _evidence(study: Study, ignoring: Sequence[schedules.Schedule], judged: int) -> tuple[Evidence, ...]:
+def _schedule_evidence(study: Study, ignoring: Sequence[schedules.Schedule], judged: int) -> tuple[Evidence, ...]:
     figures = table(
-        ("trials judged", judged), ("noted schedules", joined(sorted({s.noted or "none" for s in ignoring})))
+        ("trials judged", judged), ("noted schedules", join_items(sorted({s.logged_kind or "none" for s in ignoring})))
     )
     metric = study.signals.get("learning_rate")
     if metric is None:
         return (figures,)
-    caption = "The learning rate never falls." if ignoring[0].constant else "The learning rate falls."
+    caption = "The learning rate never falls." if ignoring[0].is_constant else "The learning rate falls."
     return (curve_plot(metric, caption, [s.trial for s in ignoring[:5]]), figures)

@@ -11,7 +11,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Count as Quantity, Item, Message, listed, say
+from advisor.model.message import Count as Quantity, Message, MessagePart, list_message, say
 from advisor.model.study import Study, Trial
 
 
@@ -53,7 +53,7 @@ class Seeds(Rule):
         ended_trials = [t for t in study.trials if study.ended[t.index]]
         if not ended_trials:
             raise MissingData("no trial has ended yet", needs="trials", at_least=1)
-        of_ranks = list(self._check_ranks(ended_trials))
+        of_ranks = list(self._check_seeds_of_ranks(ended_trials))
         yield from of_ranks
         unknown = [t for t in ended_trials if t.seed is None]
         if len(unknown) == len(ended_trials) and not of_ranks:
@@ -65,13 +65,15 @@ class Seeds(Rule):
             message = say(
                 "{n} of {trials} logged no seed, so they cannot be repeated exactly.", n=len(unknown), trials=trials
             )
-            yield self._finding(message, "Set a seed in each trial and log it as the parameter seed.", "note", unknown)
+            yield self._build_finding(
+                message, "Set a seed in each trial and log it as the parameter seed.", "note", unknown
+            )
         if len(unknown) < len(ended_trials):
-            yield from self._check_trials(study, [t for t in ended_trials if t.seed is not None])
+            yield from self._check_seeds_of_trials(study, [t for t in ended_trials if t.seed is not None])
 
-    def _check_trials(self, study: Study, known: Sequence[Trial]) -> Iterator[Finding]:
+    def _check_seeds_of_trials(self, study: Study, known: Sequence[Trial]) -> Iterator[Finding]:
         seed, count = Counter(t.seed for t in known).most_common(1)[0]
-        groups = [g for g in settings.read(study).trials if len(g) > 1 and any(t.params for t in g)]
+        groups = [g for g in settings.read_settings(study).trials if len(g) > 1 and any(t.params for t in g)]
         if count < max(self.fewest, self.most * len(known)) or any(len({t.seed for t in g}) > 1 for g in groups):
             return
         repeats = [t for g in groups for t in g]
@@ -84,18 +86,22 @@ class Seeds(Rule):
                 shared=shared,
                 n=len(repeats),
             )
-            yield self._finding(message, "Use another seed for each repeat of a setting.", "warning", repeats)
+            yield self._build_finding(message, "Use another seed for each repeat of a setting.", "warning", repeats)
         else:
             message = say("{shared} The effect of the seed on the order of the trials is unknown.", shared=shared)
             advice = "Give each trial its own seed, or repeat the best few settings with several seeds."
-            yield self._finding(message, advice, "note", [t for t in known if t.seed == seed])
+            yield self._build_finding(message, advice, "note", [t for t in known if t.seed == seed])
 
-    def _check_ranks(self, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
-        distributed = [(t, r) for t in ended_trials if (r := ranks.read(t)) is not None]
-        shares_data = {t.id: ranks.does_sampler_split_data(t) or ranks.shares_data(t, r) for t, r in distributed}
-        same_examples = [t for t, r in distributed if r.agree("loader_seed") and not shares_data[t.id]]
-        overlapping = [t for t, r in distributed if r.differ("loader_seed") and ranks.does_sampler_split_data(t)]
-        different_weights = [t for t, r in distributed if r.differ("seed") and r.parallel != "ddp"]
+    def _check_seeds_of_ranks(self, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
+        distributed = [(t, r) for t in ended_trials if (r := ranks.read_ranks(t)) is not None]
+        shares_data = {
+            t.id: ranks.does_sampler_split_data(t) or ranks.do_ranks_share_data(t, r) for t, r in distributed
+        }
+        same_examples = [t for t, r in distributed if r.has_common_value("loader_seed") and not shares_data[t.id]]
+        overlapping = [
+            t for t, r in distributed if r.has_different_values("loader_seed") and ranks.does_sampler_split_data(t)
+        ]
+        different_weights = [t for t, r in distributed if r.has_different_values("seed") and r.parallelism != "ddp"]
         reads_same_data = bool(same_examples) and shares_data[same_examples[0].id] is False
         severities: tuple[Severity, ...] = ("warning", "warning", "note")
         confidences = (0.9 if reads_same_data else 0.6, 0.9, 0.6)
@@ -106,15 +112,15 @@ class Seeds(Rule):
                 message = say(
                     "In {n} of {worlds} trials, {problem}.", n=len(trials), worlds=len(distributed), problem=problem
                 )
-                yield self._finding(message, advice, severity, trials, confidence)
+                yield self._build_finding(message, advice, severity, trials, confidence)
 
-    def _finding(
+    def _build_finding(
         self, message: Message, advice: str, severity: Severity, trials: Sequence[Trial], confidence: float = 0.95
     ) -> Finding:
         seed_counts = Counter("none" if t.seed is None else str(t.seed) for t in trials).most_common(5)
-        seeds = listed([say("{seed} ({n} times)", seed=seed, n=n) for seed, n in seed_counts], 5)
-        rows: list[tuple[str, Item]] = [("seeds of these trials", seeds)]
-        world = ranks.read(trials[0])
+        seeds = list_message([say("{seed} ({n} times)", seed=seed, n=n) for seed, n in seed_counts], 5)
+        rows: list[tuple[str, MessagePart]] = [("seeds of these trials", seeds)]
+        world = ranks.read_ranks(trials[0])
         if world is not None:
             rows += [(f"{name} by rank, first trial", world.values_text(name)) for name in ("seed", "loader_seed")]
         return self.finding(

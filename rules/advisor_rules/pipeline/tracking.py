@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from advisor.computed.pipeline.reproduction import reproduction
+from advisor.computed.pipeline.reproduction import reproduction_facts
 from advisor.engine.rule import Rule
 from advisor.model.change import Advise
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Code, Item, Message, Name, listed, say
+from advisor.model.message import Code, Message, MessagePart, Name, list_message, say
 from advisor.model.study import Study, Trial
 
 _DEFAULT_STUDY_NAMES = {"", "0", "default", "test", "untitled", "experiment"}
@@ -64,7 +64,7 @@ class Tracking(Rule):
             advice = (
                 "Compare trials of one commit, or check that the changes between commits do not affect the training."
             )
-            yield self._report(study, message, advice, others, 0.6)
+            yield self._build_finding(study, message, advice, others, 0.6)
 
     def _report_missing_facts(self, study: Study, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
         without_code = [t for t in ended_trials if "command" in t.facts and not t.facts.get("git_commit")]
@@ -84,21 +84,21 @@ class Tracking(Rule):
             missing.append((say("a name of the study"), "Name the study."))
         if missing:
             missing += [] if study.spec.goal else [(say("a goal of the study"), "Write its goal into a study file.")]
-            what = listed([name for name, _ in missing], 4)
+            what = list_message([name for name, _ in missing], 4)
             message = say("Some information to run this study again is missing: {missing}.", missing=what)
             advice = " ".join(clipping_remedy for _, clipping_remedy in missing)
-            yield self._report(study, message, advice, without_code + without_command, 1.0)
+            yield self._build_finding(study, message, advice, without_code + without_command, 1.0)
 
-    def _report(
+    def _build_finding(
         self, study: Study, message: Message, advice: str, trials: Sequence[Trial], confidence: float
     ) -> Finding:
-        rows: list[tuple[str, Item | float]] = [
+        rows: list[tuple[str, MessagePart | float]] = [
             ("study", Name(study.name)),
             ("goal", study.spec.goal or "none"),
             ("trials", len(study.trials)),
         ]
         for best in study.ranked()[:1]:
-            rows += [(f"best trial's {kind}", Code(value)) for kind, value in reproduction(best)]
+            rows += [(f"best trial's {kind}", Code(value)) for kind, value in reproduction_facts(best)]
         return self.finding(
             message,
             action=advice,

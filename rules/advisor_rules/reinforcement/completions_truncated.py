@@ -10,20 +10,20 @@ from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding
-from advisor.model.message import Count, Message, Name, Number, Percent, Probability, limited, say
+from advisor.model.message import Count, Message, Name, Number, Percent, Probability, say, value_with_limit
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import MeanLevel, level_with_trend, mean_level
+from advisor.stats.blocks import MeanLevel, mean_level, mean_level_with_trend
 
-_LENGTH_PARAMETER = "max_completion_length"
-_NEARLY_ALL = 0.95
+_MAX_LENGTH_PARAMETER = "max_completion_length"
+_MIN_NEARLY_ALL_SHARE = 0.95
 """Share of completions that counts as nearly all of them. Our choice."""
 _GROWING_LENGTH_ADVICE = (
     "Read some of these completions. If they ramble, make the reward independent of length, or penalise length near the limit. "
     "If they reason, raise the maximum length of completions."
 )
-_RAISE_LIMIT_ADVICE = "Raise the maximum length of completions, or leave truncated completions out of the loss."
-_FIRST_REWARDS_NOTE = "Rewards may be lower at first, until the policy has learned to end its answers."
-_CONFIDENCE = 0.9
+_RAISE_LENGTH_LIMIT_ADVICE = "Raise the maximum length of completions, or leave truncated completions out of the loss."
+_LOWER_REWARDS_NOTE = "Rewards may be lower at first, until the policy has learned to end its answers."
+_FINDING_CONFIDENCE = 0.9
 """Confidence of a finding whose p-value is 0; it is below 1, because training can work although some completions are truncated."""
 _RISING_REWARD_CONFIDENCE = 0.75
 """Confidence of a finding whose p-value is 0, if the reward rises although completions never fitted into the length limit. The
@@ -35,11 +35,11 @@ class _Truncation:
     trial: Trial
     start: MeanLevel
     late: MeanLevel
-    end: float
+    final_share: float
     """Mean share of truncated completions over the last tenth of the training."""
-    grew: bool
+    share_grew: bool
     """True if the share of truncated completions rose from its level at the start by more than noise."""
-    rewards: tuple[MeanLevel, MeanLevel] | None
+    rising_rewards: tuple[MeanLevel, MeanLevel] | None
     """Rewards at the start and in the second half of the training, if the reward rose by more than noise; else None."""
 
 
@@ -90,36 +90,41 @@ class CompletionsTruncated(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         judged = [
-            self._truncation_of_trial(study, entry) for entry in policy.logged_signals(study, "completions_truncated")
+            self._completion_truncation(study, entry) for entry in policy.logged_signals(study, "completions_truncated")
         ]
-        cut = [t for t in judged if t.end > self.most and t.late.p_above(self.most) <= self.false_alarms]
-        best_is_below = judged[0].late.p_below(self.most) <= self.false_alarms
+        cut = [t for t in judged if t.final_share > self.most and t.late.p_value_above(self.most) <= self.false_alarms]
+        best_is_below = judged[0].late.p_value_below(self.most) <= self.false_alarms
         if 2 * len(cut) > len(judged) and not best_is_below:
-            yield self._finding(study, cut, len(judged))
+            yield self._build_finding(study, cut, len(judged))
 
-    def _truncation_of_trial(self, study: Study, entry: policy.LoggedSignal) -> _Truncation:
-        start, late = self._levels(entry)
+    def _completion_truncation(self, study: Study, entry: policy.LoggedSignal) -> _Truncation:
+        start, late = self._start_and_late_levels(entry)
         rewards = policy.LoggedSignal(entry.trial, study.curve(entry.trial, "policy_reward").finite)
-        before, after = self._levels(rewards) if len(rewards.curve) >= policy.MIN_POINTS else (start, start)
+        before, after = (
+            self._start_and_late_levels(rewards) if len(rewards.curve) >= policy.MIN_SIGNAL_POINTS else (start, start)
+        )
         rises = after.p_value_above_other(before) <= self.false_alarms
         grew = late.p_value_above_other(start) <= self.false_alarms
         end = float(entry.curve.values[entry.slice_of_points(0.9, 1.0)].mean())
         return _Truncation(entry.trial, start, late, end, grew, (before, after) if rises else None)
 
-    def _levels(self, entry: policy.LoggedSignal) -> tuple[MeanLevel, MeanLevel]:
+    def _start_and_late_levels(self, entry: policy.LoggedSignal) -> tuple[MeanLevel, MeanLevel]:
         """Return the mean levels of a curve at the start and in the second half of the training."""
         values = entry.curve.values
         start, late = (values[entry.slice_of_points(*ends)] for ends in ((0.0, self.start), (0.5, 1.0)))
-        return mean_level(start), level_with_trend(late)
+        return mean_level(start), mean_level_with_trend(late)
 
-    def _finding(self, study: Study, cut: Sequence[_Truncation], judged: int) -> Finding:
+    def _build_finding(self, study: Study, cut: Sequence[_Truncation], judged: int) -> Finding:
         first = cut[0]
-        p = first.late.p_above(self.most)
+        p = first.late.p_value_above(self.most)
         return self.finding(
-            _message(study, cut, judged),
+            _truncation_message(study, cut, judged),
             action=_choose_action(study, first, self.most),
             severity="warning",
-            confidence=(_CONFIDENCE if first.grew or first.rewards is None else _RISING_REWARD_CONFIDENCE) * (1 - p),
+            confidence=(
+                _FINDING_CONFIDENCE if first.share_grew or first.rising_rewards is None else _RISING_REWARD_CONFIDENCE
+            )
+            * (1 - p),
             trials=[t.trial for t in cut],
             evidence=(
                 curve_plot(
@@ -131,29 +136,32 @@ class CompletionsTruncated(Rule):
                 ),
                 table(
                     ("share truncated in the first tenth", say("{share}", share=Percent(first.start.mean))),
-                    ("share truncated in the second half", limited(Percent(first.late.mean), Percent(self.most))),
-                    ("p-value that the share exceeds the limit", limited(Probability(p), self.false_alarms)),
+                    (
+                        "share truncated in the second half",
+                        value_with_limit(Percent(first.late.mean), Percent(self.most)),
+                    ),
+                    ("p-value that the share exceeds the limit", value_with_limit(Probability(p), self.false_alarms)),
                     (
                         "p-value of the rise of the share",
-                        limited(Probability(first.late.p_value_above_other(first.start)), self.false_alarms),
+                        value_with_limit(Probability(first.late.p_value_above_other(first.start)), self.false_alarms),
                     ),
                 ),
             ),
-            changes=_build_changes(study, first),
+            changes=_length_limit_changes(study, first),
         )
 
 
-def _length_limit(study: Study) -> int:
+def _completion_length_limit(study: Study) -> int:
     """Return the maximum length of completions; 0 if it is unknown or varies."""
-    limits = {trial.params[_LENGTH_PARAMETER] for trial in study.trials if _LENGTH_PARAMETER in trial.params}
+    limits = {trial.params[_MAX_LENGTH_PARAMETER] for trial in study.trials if _MAX_LENGTH_PARAMETER in trial.params}
     limit = limits.pop() if len(limits) == 1 else 0
     return limit if isinstance(limit, int) else 0
 
 
-def _message(study: Study, cut: Sequence[_Truncation], judged: int) -> Message:
-    first, limit, of = cut[0], _length_limit(study), Count(judged, "trial")
-    reward: Message | str = "" if first.grew else say(" {reward}", reward=_reward(first))
-    if not first.grew and min(first.start.mean, first.late.mean) >= _NEARLY_ALL:
+def _truncation_message(study: Study, cut: Sequence[_Truncation], judged: int) -> Message:
+    first, limit, of = cut[0], _completion_length_limit(study), Count(judged, "trial")
+    reward: Message | str = "" if first.share_grew else say(" {reward}", reward=_reward_sentence(first))
+    if not first.share_grew and min(first.start.mean, first.late.mean) >= _MIN_NEARLY_ALL_SHARE:
         return say(
             "In {n} of {of}, nearly all completions are cut off at {limit}, from the start of the training to its end.{reward}",
             n=len(cut),
@@ -173,11 +181,11 @@ def _message(study: Study, cut: Sequence[_Truncation], judged: int) -> Message:
     )
 
 
-def _reward(first: _Truncation) -> Message:
+def _reward_sentence(first: _Truncation) -> Message:
     """Return a sentence on what the reward shows about completions that never fitted into the length limit."""
-    if first.rewards is None:
+    if first.rising_rewards is None:
         return say("A truncated completion can lack its final answer.")
-    before, after = first.rewards
+    before, after = first.rising_rewards
     return say(
         "The mean reward of {trial} still rises from {before} to {after}, so the answers may fit and only their end is cut off.",
         trial=Name(first.trial.name),
@@ -187,26 +195,26 @@ def _reward(first: _Truncation) -> Message:
 
 
 def _choose_action(study: Study, first: _Truncation, most: float) -> Message:
-    if first.grew:
+    if first.share_grew:
         return say(_GROWING_LENGTH_ADVICE)
-    limit = _length_limit(study)
+    limit = _completion_length_limit(study)
     twice = say(
         "Raise {name} from {limit} to {twice}, and raise it again if more than {most} are still cut off. Read some "
         "completions first.",
-        name=Name(_LENGTH_PARAMETER),
+        name=Name(_MAX_LENGTH_PARAMETER),
         limit=limit,
         twice=2 * limit,
         most=Percent(most),
     )
-    return twice if limit else say(_RAISE_LIMIT_ADVICE)
+    return twice if limit else say(_RAISE_LENGTH_LIMIT_ADVICE)
 
 
-def _build_changes(study: Study, first: _Truncation) -> tuple[Change, ...]:
-    limit = _length_limit(study)
-    if first.grew or not limit:
-        return (Advise(text=_GROWING_LENGTH_ADVICE if first.grew else _RAISE_LIMIT_ADVICE),)
+def _length_limit_changes(study: Study, first: _Truncation) -> tuple[Change, ...]:
+    limit = _completion_length_limit(study)
+    if first.share_grew or not limit:
+        return (Advise(text=_GROWING_LENGTH_ADVICE if first.share_grew else _RAISE_LENGTH_LIMIT_ADVICE),)
     why = f"{first.late.mean:.0%} of the completions are cut off at {limit} tokens.".replace("%", " %")
     return (
-        FixParameter(parameter=_LENGTH_PARAMETER, value=2 * limit, why=why, new_scores=True),
-        Advise(text=_FIRST_REWARDS_NOTE),
+        FixParameter(parameter=_MAX_LENGTH_PARAMETER, value=2 * limit, why=why, new_scores=True),
+        Advise(text=_LOWER_REWARDS_NOTE),
     )

@@ -9,15 +9,15 @@ from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count, Name, Number, Percent, Probability, limited, say
+from advisor.model.message import Count, Name, Number, Percent, Probability, say, value_with_limit
 from advisor.model.study import Study
-from advisor_rules.reinforcement._collapse import Collapse, Limits, read
+from advisor_rules.reinforcement._collapse import CollapsedEntropy, CollapseThresholds, find_collapses
 
-_ADVICE = (
+_KEEP_EXPLORING_ADVICE = (
     "Keep the policy exploring: lower the learning rate, raise the upper clipping bound (epsilon_high) or the entropy bonus, or "
     "add a KL penalty."
 )
-_CONFIDENCE = 0.85
+_FINDING_CONFIDENCE = 0.85
 """Confidence of a finding whose p-value is 0; it is below 1, because the best remedy depends on the task."""
 
 
@@ -49,12 +49,12 @@ class EntropyCollapse(Rule):
     the trial up to the collapse; the finding does not depend on the ceiling. DAPO (arXiv:2503.14476) raises the upper clipping
     bound against entropy collapse. We chose all limits of this rule. We measured the rule on tiny models trained with far too
     high learning rates, by hand-written GRPO and by TRL's trainer. On seeds 20 to 29, on which we developed the test of the
-    reward, the rule fires in 2 of 120 studies of hand-written GRPO with usual learning rates. In the two studies, the entropy
-    did fall to 16 % of its initial value or less. The mean reward over 14,400 completions at each evaluation still rose in the
-    second half of these two trainings, by 17 and 19 % of its range; the rewards of single batches were too noisy to show the
-    rise. In trainings three times as long, with three other seeds for each of the two settings, an entropy bonus of 0.03 raised
-    the last reward in four of six pairs (by 0.04 to 0.24) and lowered it in one (by 0.19). We count both findings as false
-    alarms.
+    reward, the rule fires in 2 of 120 studies of hand-written GRPO whose learning rates are not far too high. In the two
+    studies, the entropy did fall to 16 % of its initial value or less. The mean reward over 14,400 completions at each
+    evaluation still rose in the second half of these two trainings, by 17 and 19 % of its range; the rewards of single batches
+    were too noisy to show the rise. In trainings three times as long, with three other seeds for each of the two settings, an
+    entropy bonus of 0.03 raised the last reward in four of six pairs (by 0.04 to 0.24) and lowered it in one (by 0.19). We
+    count both findings as false alarms.
     """
 
     playbook = "Examining the training curves"
@@ -82,12 +82,12 @@ class EntropyCollapse(Rule):
         judged = [entry for entry in judged if entry.trial.index in rewards]
         if not judged:
             raise MissingData("no trial logged both its reward and its entropy at enough steps")
-        limits = Limits(self.collapsed, self.before, self.gain, self.spread, self.false_alarms)
-        found = read(study, judged, rewards, limits)
+        limits = CollapseThresholds(self.collapsed, self.before, self.gain, self.spread, self.false_alarms)
+        found = find_collapses(study, judged, rewards, limits)
         if found and (found[0].trial == judged[0].trial or 2 * len(found) >= len(judged)):
-            yield self._finding(study, found, len(judged))
+            yield self._build_finding(study, found, len(judged))
 
-    def _finding(self, study: Study, found: Sequence[Collapse], judged: int) -> Finding:
+    def _build_finding(self, study: Study, found: Sequence[CollapsedEntropy], judged: int) -> Finding:
         first = found[0]
         gain = "gain of the reward in the second half, as a share of its range"
         left = "entropy after the collapse, as a share of the start"
@@ -99,14 +99,14 @@ class EntropyCollapse(Rule):
                 trial=Name(first.trial.name),
                 share=Percent(first.share),
                 step=study.at(first.step),
-                reward=Number(first.reward),
-                room=first.room,
+                reward=Number(first.late_reward),
+                room=first.more_reward_reason,
                 n=len(found),
                 of=Count(judged, "trial"),
             ),
-            action=_ADVICE,
+            action=_KEEP_EXPLORING_ADVICE,
             severity="warning",
-            confidence=_CONFIDENCE * (1 - first.p),
+            confidence=_FINDING_CONFIDENCE * (1 - first.p_value),
             trials=[c.trial for c in found],
             evidence=(
                 curve_plot(
@@ -117,12 +117,12 @@ class EntropyCollapse(Rule):
                     lines={"collapsed": self.collapsed * first.start},
                 ),
                 table(
-                    (left, limited(Percent(first.share), Percent(self.collapsed))),
-                    (gain, limited(Percent(first.gain), Percent(self.gain))),
-                    (p, limited(Probability(first.p), self.false_alarms)),
-                    ("late reward", Number(first.reward)),
-                    ("reward at entropy 0 by the formula of Cui et al.", Number(first.ceiling)),
+                    (left, value_with_limit(Percent(first.share), Percent(self.collapsed))),
+                    (gain, value_with_limit(Percent(first.gain), Percent(self.gain))),
+                    (p, value_with_limit(Probability(first.p_value), self.false_alarms)),
+                    ("late reward", Number(first.late_reward)),
+                    ("reward at entropy 0 by the formula of Cui et al.", Number(first.reward_ceiling)),
                 ),
             ),
-            changes=(Advise(text=_ADVICE),),
+            changes=(Advise(text=_KEEP_EXPLORING_ADVICE),),
         )

@@ -12,26 +12,28 @@ from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import Evidence, curve_plot, table
 from advisor.model.finding import Finding
-from advisor.model.message import Count, Name, Percent, Probability, limited, say
+from advisor.model.message import Count, Name, Percent, Probability, say, value_with_limit
 from advisor.model.parameter_kinds import batch_size
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
 _GROUP_SIZE_PARAMETERS = ("num_generations", "group_size")
-_ADVICE = "Choose prompts that the model answers rightly sometimes but not always, or grade the reward more finely."
-_CONFIDENCE = 0.9
+_MIXED_REWARDS_ADVICE = (
+    "Choose prompts that the model answers rightly sometimes but not always, or grade the reward more finely."
+)
+_FINDING_CONFIDENCE = 0.9
 """Confidence of a finding whose p-value is 0: the logged share is an exact count, and more groups with an advantage give more
 signal per step."""
 
 
 @dataclass(frozen=True, slots=True)
-class _GroupShares:
+class _SharesWithoutAdvantage:
     trial: Trial
     start: MeanLevel
     whole: MeanLevel
 
-    def p(self, limit: float) -> float:
-        return max(self.start.p_above(limit), self.whole.p_above(limit))
+    def p_value(self, limit: float) -> float:
+        return max(self.start.p_value_above(limit), self.whole.p_value_above(limit))
 
 
 class GroupsWithoutAdvantage(Rule):
@@ -81,27 +83,31 @@ class GroupsWithoutAdvantage(Rule):
     """Maximum share of studies with a finding if the true share of groups without advantage is exactly the maximum."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = [self._shares_of_trial(entry) for entry in policy.logged_signals(study, "groups_without_advantage")]
-        wasted = [s for s in judged if s.p(self.most) <= self.false_alarms]
+        judged = [
+            self._shares_without_advantage(entry) for entry in policy.logged_signals(study, "groups_without_advantage")
+        ]
+        wasted = [s for s in judged if s.p_value(self.most) <= self.false_alarms]
         if judged[0] in wasted and 2 * len(wasted) > len(judged):
-            yield self._finding(study, wasted, len(judged))
+            yield self._build_finding(study, wasted, len(judged))
 
-    def _shares_of_trial(self, entry: policy.LoggedSignal) -> _GroupShares:
+    def _shares_without_advantage(self, entry: policy.LoggedSignal) -> _SharesWithoutAdvantage:
         values = entry.curve.values
-        return _GroupShares(entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), mean_level(values))
+        return _SharesWithoutAdvantage(
+            entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), mean_level(values)
+        )
 
-    def _is_rarely_right(self, study: Study, trial: Trial) -> bool:
+    def _has_low_rewards(self, study: Study, trial: Trial) -> bool:
         """Return True if the mean reward lies in the lower half of the study's range of rewards, by more than noise."""
         rewards = study.curve(trial, "policy_reward").finite.values
-        if len(rewards) < policy.MIN_POINTS:
+        if len(rewards) < policy.MIN_SIGNAL_POINTS:
             return False
         every = np.concatenate([study.curve(t, "policy_reward").finite.values for t in study.trials])
         middle = (min(0.0, float(every.min())) + float(every.max())) / 2
-        return mean_level(rewards).p_below(middle) <= self.false_alarms
+        return mean_level(rewards).p_value_below(middle) <= self.false_alarms
 
-    def _finding(self, study: Study, wasted: Sequence[_GroupShares], judged: int) -> Finding:
+    def _build_finding(self, study: Study, wasted: Sequence[_SharesWithoutAdvantage], judged: int) -> Finding:
         first = wasted[0]
-        size, change = _double_group_size(study) if self._is_rarely_right(study, first.trial) else (0, ())
+        size, change = _double_group_size(study) if self._has_low_rewards(study, first.trial) else (0, ())
         message = say(
             "All rewards are equal in {share} of the groups of {trial}, and in {start} of the groups at the start. The same holds "
             "for {n} of {of}.",
@@ -118,15 +124,15 @@ class GroupsWithoutAdvantage(Rule):
         )
         return self.finding(
             message,
-            action=say("{advice}{larger}", advice=_ADVICE, larger=larger if size else ""),
+            action=say("{advice}{larger}", advice=_MIXED_REWARDS_ADVICE, larger=larger if size else ""),
             severity="warning",
-            confidence=_CONFIDENCE * (1 - first.p(self.most)),
+            confidence=_FINDING_CONFIDENCE * (1 - first.p_value(self.most)),
             trials=[s.trial for s in wasted],
             evidence=self._evidence(study, wasted, judged),
-            changes=(Advise(text=_ADVICE), *change),
+            changes=(Advise(text=_MIXED_REWARDS_ADVICE), *change),
         )
 
-    def _evidence(self, study: Study, wasted: Sequence[_GroupShares], judged: int) -> tuple[Evidence, ...]:
+    def _evidence(self, study: Study, wasted: Sequence[_SharesWithoutAdvantage], judged: int) -> tuple[Evidence, ...]:
         first = wasted[0]
         return (
             curve_plot(
@@ -139,13 +145,16 @@ class GroupsWithoutAdvantage(Rule):
             table(
                 (
                     "share of groups without advantage at the start",
-                    limited(Percent(first.start.mean), Percent(self.most)),
+                    value_with_limit(Percent(first.start.mean), Percent(self.most)),
                 ),
                 (
                     "share of groups without advantage over the training",
-                    limited(Percent(first.whole.mean), Percent(self.most)),
+                    value_with_limit(Percent(first.whole.mean), Percent(self.most)),
                 ),
-                ("p-value of the larger share", limited(Probability(first.p(self.most)), self.false_alarms)),
+                (
+                    "p-value of the larger share",
+                    value_with_limit(Probability(first.p_value(self.most)), self.false_alarms),
+                ),
                 ("trials", say("{n} of {of}", n=len(wasted), of=judged)),
             ),
         )

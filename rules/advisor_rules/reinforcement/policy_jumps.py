@@ -14,20 +14,20 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding
 from advisor.model.learning_rate import rate_name
-from advisor.model.message import Count, Message, Name, Number, Probability, limited, say
+from advisor.model.message import Count, Message, Name, Number, Probability, say, value_with_limit
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
-from advisor.stats.spikes import outliers
-from advisor_rules.reinforcement._departure import PolicyDeparture, find_departures
+from advisor.stats.spikes import find_outliers
+from advisor_rules.reinforcement._departure import PolicyDeparture, find_policy_departures
 
-_ADVICE = "Lower the learning rate, or make fewer optimizer steps on each batch of completions."
-_MIN_STEPS = 3
+_SMALLER_UPDATES_ADVICE = "Lower the learning rate, or make fewer optimizer steps on each batch of completions."
+_MIN_JUMP_STEPS = 3
 """Minimum number of steps at which the policy is far from its reference; more than one, because the estimate at one step can
 depend on a single token.
 """
-_CONFIDENCE = 0.9
+_FINDING_CONFIDENCE = 0.9
 """Confidence of a finding whose p-value is 0; it is below 1, because a jump can also come from a single odd batch of prompts."""
-_UNTESTED_CONFIDENCE = 0.7
+_UNTESTED_JUMP_CONFIDENCE = 0.7
 """Confidence of a finding about a curve that jumps so often that no test can distinguish its jumps from its other points. Our
 choice."""
 
@@ -35,11 +35,11 @@ choice."""
 @dataclass(frozen=True, slots=True)
 class _JumpsOfTrial:
     trial: Trial
-    p: float | None
+    p_value: float | None
     """p-value of the test for outliers; None if jumps are too frequent to be outliers."""
     step: int
     """Step of the largest jump."""
-    ratio: float
+    kl_ratio: float
     """Ratio of the KL divergence at the largest jump to its running median."""
 
 
@@ -103,46 +103,48 @@ class PolicyJumps(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         judged = policy.logged_signals(study, "policy_kl")
-        jumps = [j for entry in judged if (j := self._jumps_of_trial(entry, len(judged))) is not None]
-        departed = find_departures(study, judged, self.far, self.false_alarms)
+        jumps = [j for entry in judged if (j := self._policy_jumps_of_trial(entry, len(judged))) is not None]
+        departed = find_policy_departures(study, judged, self.far, self.false_alarms)
         if jumps and (jumps[0].trial == judged[0].trial or 2 * len(jumps) > len(judged)):
-            yield self._finding(study, jumps, len(judged))
+            yield self._build_finding(study, jumps, len(judged))
         # Noise seldom makes most trials significant at once, so a majority needs no correction for the number of trials.
         elif 2 * len(departed) > len(judged):
-            yield self._report_departure(study, departed, len(judged), self.false_alarms)
-        elif departed and departed[0].trial == judged[0].trial and departed[0].p <= self.false_alarms / len(judged):
-            yield self._report_departure(study, departed, len(judged), self.false_alarms / len(judged))
+            yield self._report_policy_departure(study, departed, len(judged), self.false_alarms)
+        elif (
+            departed and departed[0].trial == judged[0].trial and departed[0].p_value <= self.false_alarms / len(judged)
+        ):
+            yield self._report_policy_departure(study, departed, len(judged), self.false_alarms / len(judged))
 
-    def _jumps_of_trial(self, entry: policy.LoggedSignal, trials: int) -> _JumpsOfTrial | None:
+    def _policy_jumps_of_trial(self, entry: policy.LoggedSignal, trials: int) -> _JumpsOfTrial | None:
         positive = entry.curve.values > 0
         values, steps = entry.curve.values[positive], entry.curve.steps[positive]
-        found = outliers(values, self.false_alarms / trials, self.factor)
-        if found is None or not (len(found.indices) or found.largest >= self.wild):
+        found = find_outliers(values, self.false_alarms / trials, self.factor)
+        if found is None or not (len(found.indices) or found.largest_ratio >= self.wild):
             return None
-        wild = (found.ratios >= self.factor) & (values >= self.far)
-        if wild.sum() < _MIN_STEPS:
+        wild = (found.ratios_to_median >= self.factor) & (values >= self.far)
+        if wild.sum() < _MIN_JUMP_STEPS:
             return None
-        largest = int(np.argmax(found.ratios * wild))
-        p = found.p if len(found.indices) else None
-        return _JumpsOfTrial(entry.trial, p, int(steps[largest]), float(found.ratios[largest]))
+        largest = int(np.argmax(found.ratios_to_median * wild))
+        p = found.p_value if len(found.indices) else None
+        return _JumpsOfTrial(entry.trial, p, int(steps[largest]), float(found.ratios_to_median[largest]))
 
-    def _finding(self, study: Study, jumps: Sequence[_JumpsOfTrial], judged: int) -> Finding:
-        worst = max(jumps, key=lambda j: j.ratio)
-        p, limit = worst.p, self.false_alarms / judged
-        changes, action = _search_lower_jump_rates(study)
+    def _build_finding(self, study: Study, jumps: Sequence[_JumpsOfTrial], judged: int) -> Finding:
+        worst = max(jumps, key=lambda j: j.kl_ratio)
+        p, limit = worst.p_value, self.false_alarms / judged
+        changes, action = _search_lower_rates(study)
         return self.finding(
             say(
                 "The KL divergence of {trial} jumps to {ratio} times its running level at {step}. The divergence jumps in {n} "
                 "of {of}.",
                 trial=Name(worst.trial.name),
-                ratio=Number(min(worst.ratio, 1e6), 2),
+                ratio=Number(min(worst.kl_ratio, 1e6), 2),
                 step=study.at(worst.step),
                 n=len(jumps),
                 of=Count(judged, "trial"),
             ),
             action=action,
             severity="warning",
-            confidence=_UNTESTED_CONFIDENCE if p is None else _CONFIDENCE * (1 - p),
+            confidence=_UNTESTED_JUMP_CONFIDENCE if p is None else _FINDING_CONFIDENCE * (1 - p),
             trials=[j.trial for j in jumps],
             evidence=(
                 curve_plot(
@@ -153,30 +155,35 @@ class PolicyJumps(Rule):
                 ),
                 table(
                     ("trials that jump", say("{n} of {of}", n=len(jumps), of=judged)),
-                    ("largest ratio to the running median", limited(Number(worst.ratio), Number(self.factor))),
-                    ("p-value", "not tested" if p is None else limited(Probability(p), limit)),
+                    (
+                        "largest ratio to the running median",
+                        value_with_limit(Number(worst.kl_ratio), Number(self.factor)),
+                    ),
+                    ("p-value", "not tested" if p is None else value_with_limit(Probability(p), limit)),
                 ),
             ),
             changes=changes,
         )
 
-    def _report_departure(self, study: Study, found: Sequence[PolicyDeparture], judged: int, limit: float) -> Finding:
+    def _report_policy_departure(
+        self, study: Study, found: Sequence[PolicyDeparture], judged: int, limit: float
+    ) -> Finding:
         first = found[0]
-        changes, action = _search_lower_jump_rates(study)
+        changes, action = _search_lower_rates(study)
         return self.finding(
             say(
                 "{trial} trains at {kl} nats per token from its reference, and its mean reward falls from {before} to "
                 "{after}. The same happens in {n} of {of}.",
                 trial=Name(first.trial.name),
-                kl=Number(first.kl, 2),
-                before=Number(first.before),
-                after=Number(first.after),
+                kl=Number(first.late_kl, 2),
+                before=Number(first.first_reward),
+                after=Number(first.late_reward),
                 n=len(found),
                 of=Count(judged, "trial"),
             ),
             action=action,
             severity="warning",
-            confidence=_CONFIDENCE * (1 - first.p),
+            confidence=_FINDING_CONFIDENCE * (1 - first.p_value),
             trials=[d.trial for d in found],
             evidence=(
                 curve_plot(
@@ -186,21 +193,24 @@ class PolicyJumps(Rule):
                     marks=tuple(Mark(trial=d.trial.id, step=d.step, label="far away") for d in found[:5]),
                 ),
                 table(
-                    ("KL divergence in the second half", limited(Number(first.kl), Number(self.far))),
-                    ("mean reward in the second half", limited(Number(first.after), Number(first.before))),
-                    ("p-value", limited(Probability(first.p), limit)),
+                    ("KL divergence in the second half", value_with_limit(Number(first.late_kl), Number(self.far))),
+                    (
+                        "mean reward in the second half",
+                        value_with_limit(Number(first.late_reward), Number(first.first_reward)),
+                    ),
+                    ("p-value", value_with_limit(Probability(first.p_value), limit)),
                 ),
             ),
             changes=changes,
         )
 
 
-def _search_lower_jump_rates(study: Study) -> tuple[tuple[Change, ...], Message]:
+def _search_lower_rates(study: Study) -> tuple[tuple[Change, ...], Message]:
     """Return (changes, advice as text). The changes search lower learning rates if the study searches the learning rate."""
     name = rate_name(study)
     domain = study.searched.get(name) if name is not None else None
     if name is None or domain is None or domain.low is None or domain.high is None or domain.low <= 0:
-        return (Advise(text=_ADVICE),), say(_ADVICE)
+        return (Advise(text=_SMALLER_UPDATES_ADVICE),), say(_SMALLER_UPDATES_ADVICE)
     low, high = round_significant(domain.low / 10), round_significant(math.sqrt(domain.low * domain.high))
     why = "The policy jumps at these learning rates, so we search down to a tenth of the lowest rate."
     action = say("Search a {name} of {low} to {high}.", name=Name(name), low=Number(low), high=Number(high))

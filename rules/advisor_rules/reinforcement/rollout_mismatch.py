@@ -11,34 +11,37 @@ from advisor.engine.rule import Factor, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding
-from advisor.model.message import Count, Name, Number, Probability, limited, say
+from advisor.model.message import Count, Name, Number, Probability, say, value_with_limit
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import MeanLevel, level_with_trend, mean_level
+from advisor.stats.blocks import MeanLevel, mean_level, mean_level_with_trend
 
 _SYNC_WEIGHTS_ADVICE = (
     "Check that the sampling engine gets the trainer's weights after each update, because the difference grows."
 )
-_SAME = "Sample with the temperature and precision of the trainer, without limits such as top-p, and copy the weights more often."
-_CONFIDENCE = 0.75
+_MATCH_SAMPLING_ADVICE = (
+    "Sample with the temperature and precision of the trainer, without limits such as "
+    "top-p, and copy the weights more often."
+)
+_FINDING_CONFIDENCE = 0.75
 """Confidence of a finding whose p-value is 0. It is the share of trainings with a mismatch and importance ratios that reach a
 higher reward without the mismatch, measured on the seeds on which we chose the limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Mismatch:
+class _RolloutDifference:
     trial: Trial
     start: MeanLevel
-    halves: tuple[MeanLevel, MeanLevel]
+    half_levels: tuple[MeanLevel, MeanLevel]
     """Levels of the log-probability difference in the first and in the second half of the training."""
 
     @property
-    def larger(self) -> MeanLevel:
+    def larger_half(self) -> MeanLevel:
         """Level of the log-probability difference in the half of the training with the larger mean."""
-        return max(self.halves, key=lambda level: level.mean)
+        return max(self.half_levels, key=lambda level: level.mean)
 
     def p_above(self, limit: float) -> float:
         """Return the p-value of a mean above `limit` in the half with the larger mean, corrected for the choice of the half."""
-        return min(2 * self.larger.p_above(limit), 1.0)
+        return min(2 * self.larger_half.p_value_above(limit), 1.0)
 
 
 class RolloutMismatch(Rule):
@@ -96,28 +99,32 @@ class RolloutMismatch(Rule):
     """Maximum share of studies with a finding if the true difference is exactly the maximum acceptable difference."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = [self._mismatch_of_trial(entry) for entry in policy.logged_signals(study, "rollout_mismatch")]
+        judged = [self._rollout_difference(entry) for entry in policy.logged_signals(study, "rollout_mismatch")]
         apart = [m for m in judged if m.p_above(self.most) <= self.false_alarms]
         if judged[0] in apart and 2 * len(apart) > len(judged):
-            yield self._finding(study, apart, len(judged))
+            yield self._build_finding(study, apart, len(judged))
 
-    def _mismatch_of_trial(self, entry: policy.LoggedSignal) -> _Mismatch:
+    def _rollout_difference(self, entry: policy.LoggedSignal) -> _RolloutDifference:
         values = entry.curve.values
-        early, late = (level_with_trend(values[entry.slice_of_points(*ends)]) for ends in ((0.0, 0.5), (0.5, 1.0)))
-        return _Mismatch(entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), (early, late))
+        early, late = (mean_level_with_trend(values[entry.slice_of_points(*ends)]) for ends in ((0.0, 0.5), (0.5, 1.0)))
+        return _RolloutDifference(
+            entry.trial, mean_level(values[entry.slice_of_points(0.0, self.start)]), (early, late)
+        )
 
-    def _finding(self, study: Study, apart: Sequence[_Mismatch], judged: int) -> Finding:
+    def _build_finding(self, study: Study, apart: Sequence[_RolloutDifference], judged: int) -> Finding:
         first = apart[0]
-        larger = first.larger
+        larger = first.larger_half
         action = (
-            _SYNC_WEIGHTS_ADVICE if first.halves[1].p_value_above_other(first.start) <= self.false_alarms else _SAME
+            _SYNC_WEIGHTS_ADVICE
+            if first.half_levels[1].p_value_above_other(first.start) <= self.false_alarms
+            else _MATCH_SAMPLING_ADVICE
         )
         return self.finding(
             say(
                 "In the {half} half of the training of {trial}, the probability of a sampled token differs by a factor of {factor} "
                 "between the engine that samples and the trainer ({mean} nats, after {start} at the start). The difference "
                 "exceeds {limit} nats in {n} of {of}.",
-                half="first" if larger is first.halves[0] else "second",
+                half="first" if larger is first.half_levels[0] else "second",
                 trial=Name(first.trial.name),
                 mean=Number(larger.mean),
                 factor=Number(math.exp(min(larger.mean, 100.0))),
@@ -128,15 +135,17 @@ class RolloutMismatch(Rule):
             ),
             action=say(action),
             severity="warning",
-            confidence=_CONFIDENCE * (1 - first.p_above(self.most)),
+            confidence=_FINDING_CONFIDENCE * (1 - first.p_above(self.most)),
             trials=[m.trial for m in apart],
-            evidence=self._evidence(study, apart),
+            evidence=self._build_evidence(study, apart),
             changes=(Advise(text=action),),
         )
 
-    def _evidence(self, study: Study, apart: Sequence[_Mismatch]) -> tuple[CurveEvidence, FigureEvidence]:
+    def _build_evidence(
+        self, study: Study, apart: Sequence[_RolloutDifference]
+    ) -> tuple[CurveEvidence, FigureEvidence]:
         first = apart[0]
-        early, late = first.halves
+        early, late = first.half_levels
         return (
             curve_plot(
                 study.signals["rollout_mismatch"],
@@ -146,15 +155,17 @@ class RolloutMismatch(Rule):
             ),
             table(
                 ("difference in the first tenth, nats", Number(first.start.mean)),
-                ("difference in the first half, nats", limited(Number(early.mean), Number(self.most))),
-                ("difference in the second half, nats", limited(Number(late.mean), Number(self.most))),
+                ("difference in the first half, nats", value_with_limit(Number(early.mean), Number(self.most))),
+                ("difference in the second half, nats", value_with_limit(Number(late.mean), Number(self.most))),
                 (
                     "p-value that the difference exceeds the limit",
-                    limited(Probability(first.p_above(self.most)), self.false_alarms),
+                    value_with_limit(Probability(first.p_above(self.most)), self.false_alarms),
                 ),
                 (
                     "p-value of the rise of the difference",
-                    limited(Probability(first.larger.p_value_above_other(first.start)), self.false_alarms),
+                    value_with_limit(
+                        Probability(first.larger_half.p_value_above_other(first.start)), self.false_alarms
+                    ),
                 ),
             ),
         )

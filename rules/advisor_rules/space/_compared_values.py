@@ -9,10 +9,10 @@ import numpy as np
 from advisor.computed.space.settings import Settings
 from advisor.model import parameter_kinds
 from advisor.model.message import Message, Name, Setting, say
-from advisor.model.space import FloatArray, IntArray, Value, counts_training
+from advisor.model.space import FloatArray, HyperparameterValue, IntArray, is_training_length
 from advisor.model.study import Study, Trial
 
-MAX_VALUES = 6
+MAX_COMPARED_VALUES = 6
 """Maximum number of distinct values of a hyperparameter that a study compares; a hyperparameter with more values is tuned. Our
 choice."""
 
@@ -22,28 +22,28 @@ class ComparedValues:
     """The n settings that have a value of the compared hyperparameter, grouped by this value."""
 
     name: str
-    values: tuple[Value, ...]
+    values: tuple[HyperparameterValue, ...]
     groups: IntArray
     """Index of the compared value of each setting, shape (n,)."""
     costs: FloatArray
     """Cost of each setting, shape (n,), as in `Settings`."""
-    numeric: dict[str, FloatArray]
+    numeric_positions: dict[str, FloatArray]
     """Positions of the other searched numeric hyperparameters, shape (n,) each."""
-    choices: dict[str, FloatArray]
+    choice_indices: dict[str, FloatArray]
     """Values of the other searched categorical hyperparameters as indices, shape (n,) each."""
     trials: tuple[tuple[Trial, ...], ...]
 
-    def label(self, group: int) -> Message:
+    def value_label(self, group: int) -> Message:
         return say("{name} = {value}", name=Name(self.name), value=Setting(self.values[group]))
 
-    def size(self, group: int) -> int:
+    def group_size(self, group: int) -> int:
         return int(np.sum(self.groups == group))
 
-    def with_value(self, group: int) -> list[Trial]:
+    def trials_with_value(self, group: int) -> list[Trial]:
         return [t for i in np.flatnonzero(self.groups == group) for t in self.trials[i]]
 
 
-def compared(study: Study, tried: Settings, *, levels: int) -> list[ComparedValues]:
+def find_compared_values(study: Study, tried: Settings, *, levels: int) -> list[ComparedValues]:
     """Return the compared hyperparameters: categorical ones, switches, and scientific or integer hyperparameters with at most
     `levels` distinct values.
 
@@ -51,13 +51,13 @@ def compared(study: Study, tried: Settings, *, levels: int) -> list[ComparedValu
     length of training.
     """
     return [
-        _settings(tried, name)
+        _group_settings_by_value(tried, name)
         for name in study.searched
-        if name not in tried.left_out and _is_compared(study, tried, name, levels)
+        if name not in tried.unexamined_positions and _is_parameter_compared(study, tried, name, levels)
     ]
 
 
-def _is_compared(study: Study, tried: Settings, name: str, levels: int) -> bool:
+def _is_parameter_compared(study: Study, tried: Settings, name: str, levels: int) -> bool:
     used = {t.params[name] for group in tried.trials for t in group if name in t.params}
     if name in tried.choices:
         return len(used) > 1
@@ -68,12 +68,12 @@ def _is_compared(study: Study, tried: Settings, name: str, levels: int) -> bool:
         parameter_kinds.belongs_to_optimizer(name)
         or parameter_kinds.is_regulariser(name)
         or parameter_kinds.is_batch_size(name)
-        or counts_training(name)
+        or is_training_length(name)
     )
     return study.searched[name].role == "scientific" or (whole and not tuned)
 
 
-def _settings(tried: Settings, name: str) -> ComparedValues:
+def _group_settings_by_value(tried: Settings, name: str) -> ComparedValues:
     having = [i for i, group in enumerate(tried.trials) if name in group[0].params]
     used = [tried.trials[i][0].params[name] for i in having]
     values = tuple(sorted(set(used), key=lambda v: (str(type(v)), v)))
@@ -82,12 +82,12 @@ def _settings(tried: Settings, name: str) -> ComparedValues:
         values=values,
         groups=np.array([values.index(v) for v in used], dtype=np.int64),
         costs=tried.costs[having],
-        numeric={n: u[having] for n, u in tried.numeric.items() if n != name},
-        choices={n: u[having] for n, u in tried.choices.items() if n != name},
+        numeric_positions={n: u[having] for n, u in tried.numeric.items() if n != name},
+        choice_indices={n: u[having] for n, u in tried.choices.items() if n != name},
         trials=tuple(tried.trials[i] for i in having),
     )
 
 
-def varied(positions: FloatArray) -> bool:
+def has_distinct_values(positions: FloatArray) -> bool:
     """Return True if the positions (n,) have several distinct values; NaN counts as missing."""
     return len(np.unique(positions[np.isfinite(positions)])) > 1

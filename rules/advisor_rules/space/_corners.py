@@ -7,40 +7,42 @@ from itertools import combinations, product
 
 import numpy as np
 
-from advisor.model.space import BoolArray, FloatArray, IntArray, Side
+from advisor.model.space import BoolArray, FloatArray, IntArray, RangeSide
 
 SEED = 0
-PERMUTATIONS = 999
-_MAX_STEPS = 10
+N_PERMUTATIONS = 999
+_MAX_THRESHOLDS = 10
 """Maximum number of thresholds to try per axis and side; the thresholds are evenly spaced among the positions of the trials."""
-_MAX_AXES = 12
+_MAX_PAIRED_AXES = 12
 """Maximum number of axes whose pairs are examined; the work grows with the square of this number."""
-_SIDES: tuple[Side, ...] = ("low", "high")
+_RANGE_SIDES: tuple[RangeSide, ...] = ("low", "high")
 
 
 @dataclass(frozen=True)
-class Corner:
+class FailureCorner:
     """The part of the space beyond a threshold of each of two axes."""
 
     axes: tuple[int, int]
-    sides: tuple[Side, Side]
-    edges: tuple[float, float]
+    sides: tuple[RangeSide, RangeSide]
+    edge_positions: tuple[float, float]
     """Positions, on both axes, of the corner's failed trials that are nearest to the trials outside the corner."""
     inside: BoolArray
     """Mask of the trials in the corner, shape (n,)."""
-    score: float
+    corner_score: float
     """Log-likelihood ratio between a separate failure rate in the corner and one failure rate everywhere."""
     p: float
     """p-value of the score, corrected for the number of pairs of hyperparameters, sides and thresholds that were tried."""
 
 
-def likelihood_ratio(inside: BoolArray, failed: BoolArray) -> float:
+def log_likelihood_ratio(inside: BoolArray, failed: BoolArray) -> float:
     """Return the log-likelihood ratio of two models of failures: a separate failure rate in the region, and one rate
     everywhere; 0 if the observed rates are equal."""
-    return float(_scores(inside[None, :], failed[None, :])[0, 0])
+    return float(_log_likelihood_ratios(inside[None, :], failed[None, :])[0, 0])
 
 
-def find_corner(positions: FloatArray, failed: BoolArray, outside: IntArray | None = None) -> Corner | None:
+def find_failure_corner(
+    positions: FloatArray, failed: BoolArray, outside: IntArray | None = None
+) -> FailureCorner | None:
     """Return the corner that best separates failed trials from others; None if there are fewer than two axes, or if none or all
     of the trials failed.
 
@@ -52,18 +54,21 @@ def find_corner(positions: FloatArray, failed: BoolArray, outside: IntArray | No
     if d < 2 or failed.all() or not failed.any():
         return None
     rng = np.random.default_rng(SEED)
-    labels = np.vstack([failed, rng.permuted(np.tile(failed, (PERMUTATIONS, 1)), axis=1)])
-    halves = [[(side, m) for side in _SIDES for m in _beyond(positions[:, axis], side)] for axis in range(d)]
-    examined = _choose_axes(halves, labels)
+    labels = np.vstack([failed, rng.permuted(np.tile(failed, (N_PERMUTATIONS, 1)), axis=1)])
+    halves = [
+        [(side, m) for side in _RANGE_SIDES for m in _masks_beyond_thresholds(positions[:, axis], side)]
+        for axis in range(d)
+    ]
+    examined = _choose_axes_to_pair(halves, labels)
     highest, best = np.zeros(len(labels)), 0.0
-    found: tuple[tuple[int, int], tuple[Side, Side], BoolArray] | None = None
+    found: tuple[tuple[int, int], tuple[RangeSide, RangeSide], BoolArray] | None = None
     for axes in combinations(range(d), 2):
         rows = np.flatnonzero(examined[:, list(axes)].all(axis=1))
         pairs = list(product(*(halves[axis] for axis in axes)))
         if not len(rows) or not pairs:
             continue
         inside = np.array([first & second for (_, first), (_, second) in pairs])
-        scores = _scores(inside, labels[rows])
+        scores = _log_likelihood_ratios(inside, labels[rows])
         if rows[0] == 0 and outside is not None:
             scores[inside[:, outside].any(axis=1), 0] = 0
         highest[rows] = np.maximum(highest[rows], scores.max(axis=0))
@@ -79,36 +84,36 @@ def find_corner(positions: FloatArray, failed: BoolArray, outside: IntArray | No
         for a, s in zip(axes, sides, strict=True)
     ]
     p = float(np.mean(highest >= best - 1e-9))
-    return Corner(axes, sides, (float(edges[0]), float(edges[1])), mask, best, p)
+    return FailureCorner(axes, sides, (float(edges[0]), float(edges[1])), mask, best, p)
 
 
-def _choose_axes(halves: list[list[tuple[Side, BoolArray]]], labels: BoolArray) -> BoolArray:
+def _choose_axes_to_pair(halves: list[list[tuple[RangeSide, BoolArray]]], labels: BoolArray) -> BoolArray:
     """Return a mask (k, axes) of the axes whose pairs are examined, for each row of labels (k, n).
 
     If there are many axes, the mask contains those that, each on its own, separate failed trials best at the thresholds in
     `halves`. The choice of axes is repeated for each row of permuted labels, so the choice does not distort the p-value.
     """
-    if len(halves) <= _MAX_AXES:
+    if len(halves) <= _MAX_PAIRED_AXES:
         return np.ones((len(labels), len(halves)), dtype=np.bool_)
     alone = np.zeros((len(labels), len(halves)))
     for axis, half in enumerate(halves):
         if half:
-            alone[:, axis] = _scores(np.array([mask for _, mask in half]), labels).max(axis=0)
+            alone[:, axis] = _log_likelihood_ratios(np.array([mask for _, mask in half]), labels).max(axis=0)
     rank = np.argsort(np.argsort(-alone, axis=1, kind="stable"), axis=1)
-    return np.asarray(rank < _MAX_AXES, dtype=np.bool_)
+    return np.asarray(rank < _MAX_PAIRED_AXES, dtype=np.bool_)
 
 
-def _beyond(at: FloatArray, side: Side) -> list[BoolArray]:
+def _masks_beyond_thresholds(at: FloatArray, side: RangeSide) -> list[BoolArray]:
     """Return, for each threshold of an axis, a mask of the trials beyond the threshold. `at` holds the positions of the trials,
     shape (n,)."""
     known = np.unique(at[np.isfinite(at)])
     if len(known) < 2:
         return []
-    chosen = known[np.unique(np.linspace(0, len(known) - 1, _MAX_STEPS + 2).round().astype(int))[1:-1]]
+    chosen = known[np.unique(np.linspace(0, len(known) - 1, _MAX_THRESHOLDS + 2).round().astype(int))[1:-1]]
     return [(at >= t if side == "high" else at <= t) for t in chosen]
 
 
-def _scores(inside: BoolArray, failed: BoolArray) -> FloatArray:
+def _log_likelihood_ratios(inside: BoolArray, failed: BoolArray) -> FloatArray:
     """Return the log-likelihood ratio for each region (r, n) and each row of labels (k, n), shape (r, k); 0 if fewer than half
     of the trials in the region failed."""
     total = inside.sum(1, keepdims=True).astype(float)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.computed.space import extension, promising, settings
-from advisor.model.space import Side, as_number, round_outwards
+from advisor.model.space import RangeSide, as_number, round_outwards
 from advisor.model.study import Study
 from advisor.model.words import plain_number, setting
 from advisor.stats import boundaries
@@ -18,12 +18,12 @@ from advisor_rules.space import _regularisers
 MIN_POOR_SETTINGS = 3
 """Minimum number of poor settings at the far side of a range at which this side is left out of the new range. Our choice."""
 
-_INSIDE = 10.0
+_USUAL_RATES_MARGIN = 10.0
 """Factor by which the new end of a range of learning rates lies inside the usual rates, if the old range lay entirely outside
 them."""
 
 
-class MovedRange(NamedTuple):
+class ExtendedRange(NamedTuple):
     """A new range and the reason for the change."""
 
     low: float
@@ -31,12 +31,12 @@ class MovedRange(NamedTuple):
     why: str
 
 
-def move_end(
-    study: Study, tried: settings.Settings, name: str, side: Side, response: boundaries.Response
-) -> MovedRange | None:
+def extend_range_end(
+    study: Study, tried: settings.Settings, name: str, side: RangeSide, response: boundaries.Response
+) -> ExtendedRange | None:
     """Return the range with one end moved outwards; None if the range cannot be extended at this end."""
     domain = study.spec.parameters[name]
-    step = response.step_low if side == "low" else response.step_high
+    step = response.low_turn_distance if side == "low" else response.high_turn_distance
     best = float(tried.numeric[name][int(np.nanargmin(tried.costs))])
     if math.isfinite(best):  # The best trial may lie outside the declared range.
         step = max(step, -best if side == "low" else best - 1)
@@ -44,41 +44,47 @@ def move_end(
     if found is None:
         return None
     (low, high), limit = found
-    if limit is None and (usual := _end_of_usual_rates(study, name, side)) is not None:
+    if limit is None and (usual := _limit_from_usual_rates(study, name, side)) is not None:
         low, high = (min(low, usual.value), high) if side == "low" else (low, max(high, usual.value))
         limit = usual if usual.value in (low, high) else None
     if side == "low" and (none := _regularisers.off_value_below(name, domain)) is not None:
-        low, limit = none, extension.Limit(none, f"a study without {name} shows the benefit of {name}")
+        low, limit = none, extension.ExtensionLimit(none, f"a study without {name} shows the benefit of {name}")
     end, to = (domain.high, high) if side == "high" else (domain.low, low)
-    turn = math.inf if not math.isfinite(step) else as_number(domain.from_unit(1 + step if side == "high" else -step))
+    turn = (
+        math.inf
+        if not math.isfinite(step)
+        else as_number(domain.value_at_position(1 + step if side == "high" else -step))
+    )
     where = "upper" if side == "high" else "lower"
     why = f"Better trials lie towards the {where} end, {setting(end)}. {_why_range_moves(as_number(end), to, turn, side, limit)}"
-    inner = _move_other_end(study, tried, name, (low, high), side)
+    inner = _move_opposite_end(study, tried, name, (low, high), side)
     if inner is None:
-        return MovedRange(low, high, why)
+        return ExtendedRange(low, high, why)
     why += f". Values {'below' if side == 'high' else 'above'} {setting(inner)} are very likely worse, so they are left out"
-    return MovedRange(inner, high, why) if side == "high" else MovedRange(low, inner, why)
+    return ExtendedRange(inner, high, why) if side == "high" else ExtendedRange(low, inner, why)
 
 
-def _end_of_usual_rates(study: Study, name: str, side: Side) -> extension.Limit | None:
+def _limit_from_usual_rates(study: Study, name: str, side: RangeSide) -> extension.ExtensionLimit | None:
     """Return a learning rate inside the range of usual rates if the searched range lies entirely outside it; else None."""
     rates, domain = extension.usual_rates(study, name), study.spec.parameters[name]
     if rates is None or domain.low is None or domain.high is None:
         return None
     if side == "low" and domain.low > rates.high:
-        value, where, end = rates.high / _INSIDE, "above", rates.high
+        value, where, end = rates.high / _USUAL_RATES_MARGIN, "above", rates.high
     elif side == "high" and domain.high < rates.low:
-        value, where, end = rates.low * _INSIDE, "below", rates.low
+        value, where, end = rates.low * _USUAL_RATES_MARGIN, "below", rates.low
     else:
         return None
-    if not domain.reach[0] <= value <= domain.reach[1]:
+    if not domain.declared_limits[0] <= value <= domain.declared_limits[1]:
         return None
-    return extension.Limit(
+    return extension.ExtensionLimit(
         value, f"all rates that were tried lie {where} {setting(end)}, where rates are unusual for {rates.training}"
     )
 
 
-def _why_range_moves(end: float, to: float, turn: float, side: Side, limit: extension.Limit | None) -> str:
+def _why_range_moves(
+    end: float, to: float, turn: float, side: RangeSide, limit: extension.ExtensionLimit | None
+) -> str:
     """Return the reason why the range now ends at `to` instead of `end`. `turn` is the value at which results would get worse
     again if the trend continued."""
     if limit is not None:
@@ -90,21 +96,21 @@ def _why_range_moves(end: float, to: float, turn: float, side: Side, limit: exte
     return f"We extend to {setting(to)}; the optimum may lie further"
 
 
-def _move_other_end(
-    study: Study, tried: settings.Settings, name: str, new: tuple[float, float], side: Side
+def _move_opposite_end(
+    study: Study, tried: settings.Settings, name: str, new: tuple[float, float], side: RangeSide
 ) -> float | None:
     """Return the new value of the opposite end of a range if one end is extended to `new`; None if the opposite end does not
     move."""
     low, high = new
-    if len(study.searched) == 1 and promising.fit_model(study) is None:
-        return _end_of_poor_results(study, tried, name, side)
+    if len(study.searched) == 1 and promising.fit_response_model(study) is None:
+        return _nearest_poor_value(study, tried, name, side)
     wider = study.spec.parameters[name].model_copy(update={"low": low, "high": high})
     found = promising.narrower_ranges(study, study.spec.with_parameter(name, wider)).get(name, new)
     inner, end = (found[0], low) if side == "high" else (found[1], high)
     return inner if inner != end else None
 
 
-def _end_of_poor_results(study: Study, tried: settings.Settings, name: str, side: Side) -> float | None:
+def _nearest_poor_value(study: Study, tried: settings.Settings, name: str, side: RangeSide) -> float | None:
     """Return the value of the poor trial nearest to the best trials; all trials further away from the best ones are poor as
     well. Poor trials failed or have results nearer to the worst result than to the best.
 
@@ -112,7 +118,7 @@ def _end_of_poor_results(study: Study, tried: settings.Settings, name: str, side
     value itself stays in the range.
     """
     domain, positions = study.spec.parameters[name], tried.numeric[name]
-    if domain.scale != "log" or tried.successes < 2:
+    if domain.scale != "log" or tried.result_count < 2:
         return None
     places, done = positions if side == "high" else 1 - positions, np.isfinite(tried.costs)
     costs = compress_costs(tried.costs[done])
@@ -120,5 +126,5 @@ def _end_of_poor_results(study: Study, tried: settings.Settings, name: str, side
     poor = places[places < np.nanmin(good)]
     if len(poor) < MIN_POOR_SETTINGS:
         return None
-    end = as_number(domain.from_unit(float(poor.max() if side == "high" else 1 - poor.max())))
+    end = as_number(domain.value_at_position(float(poor.max() if side == "high" else 1 - poor.max())))
     return round_outwards(end, "low" if side == "high" else "high")

@@ -10,32 +10,32 @@ import numpy as np
 from advisor.computed.space import settings
 from advisor.model.change import Advise, Change, FixParameter, Forbid, Reparametrise, SetRange
 from advisor.model.evidence import AxisEvidence, Line
-from advisor.model.learning_rate import learning_rates
-from advisor.model.message import Item, Message, Name, Number, Setting, lower_bound, say, upper_bound
-from advisor.model.space import BoolArray, FloatArray, IntArray, Side, as_number, is_learning_rate, words_of
+from advisor.model.learning_rate import searched_learning_rates
+from advisor.model.message import Message, MessagePart, Name, Number, Setting, lower_bound, say, upper_bound
+from advisor.model.space import BoolArray, FloatArray, IntArray, RangeSide, as_number, is_learning_rate, words_of_name
 from advisor.model.spec import Bounds, Region
 from advisor.model.study import Study
 from advisor.model.words import capitalise
 from advisor.stats import outliers, widening
 from advisor_rules.space import _corners, _good_region, _rows
 
-RATE = 0.4
+HIGH_RATE_ALPHA_SHARE = 0.4
 """Share of the significance level for the hypothesis that a too high learning rate causes the failures."""
-JOINT_TEST_SHARE = 0.15
+JOINT_TEST_ALPHA_SHARE = 0.15
 """Share of the significance level for each of two tests: of corners, and of lr / (1 - momentum). Tests of single thresholds get
 the remaining share of the significance level."""
-FORBIDDEN = 0.8
+MIN_CORNER_FAILURE_SHARE = 0.8
 """Minimum share of failed trials in a corner of the space at which the next study excludes the corner; below this share, the
 rule only gives advice. Our choice."""
-BEST = 5
-"""Minimum number of best settings that a region of failures must not contain; in a large study, 2 % of all settings are
-protected instead. Our choice."""
-BEST_SHARE = 0.02
-MAX_PROTECTED_SHARE = 0.25
+MIN_BEST_SETTINGS = 5
+"""Number of best settings that a region of failures must not contain; in a large study, 2 % of all settings are protected
+instead. Our choice."""
+MIN_BEST_SETTINGS_SHARE = 0.02
+MAX_BEST_SETTINGS_SHARE = 0.25
 """Maximum number of best settings that a region of failures must not contain, as a share of the successful settings. In a small
 study, not all of the best five settings are good."""
 
-GOOD, MISSED = 0.1, 0.2
+GOOD_SETTINGS_SHARE, MISSED_GOOD_PROBABILITY = 0.1, 0.2
 """Share of the settings that count as good, and probability that further good settings lie below the new range; `space-shrink`
 uses the same values."""
 
@@ -45,17 +45,17 @@ class FailureCut:
     """A region where trials fail, and the changes that exclude it from the next study."""
 
     subject: str
-    which: Message
+    failed_settings_phrase: Message
     """The failed trials in the region, as a phrase: "8 of the 9 settings with lr of 0.1 or more"."""
     action: Message
     changes: tuple[Change, ...]
-    p: float
+    p_value: float
     """p-value: probability that some region separates randomly failed trials at least as clearly."""
-    side: Side | None = None
+    side: RangeSide | None = None
     evidence: tuple[AxisEvidence, ...] = ()
 
 
-def cut(study: Study, false_alarms: float) -> FailureCut | None:
+def find_failure_cut(study: Study, false_alarms: float) -> FailureCut | None:
     """Return the region of failures, and the changes that exclude it, that best separates failed from other trials; None if
     chance can explain every region of failures.
 
@@ -65,18 +65,21 @@ def cut(study: Study, false_alarms: float) -> FailureCut | None:
     tried = settings.settings_of_all_lengths(study)
     if tried.failed.all():
         return None
-    false_alarms = tried.level(false_alarms)
-    single = _significant_regions(tried, false_alarms)
-    one = _cut_between(study, single) if single else _cut_around_successes(study, tried)
-    joint = _clearest_joint_region(
-        study, tried, max((_threshold_ratio_to_next(tried, *found) for found in single), default=0.0), false_alarms
+    false_alarms = tried.corrected_level(false_alarms)
+    single = _find_significant_regions(tried, false_alarms)
+    one = _cut_at_threshold(study, single) if single else _keep_around_successes(study, tried)
+    joint = _find_joint_failure_region(
+        study,
+        tried,
+        max((_threshold_log_likelihood_ratio(tried, *found) for found in single), default=0.0),
+        false_alarms,
     )
     return one if joint is None else replace(joint, evidence=one.evidence if one is not None else ())
 
 
-def lower_rates(study: Study, unstable: bool) -> tuple[Change, ...]:
+def search_lower_rates(study: Study, unstable: bool) -> tuple[Change, ...]:
     """Return the change to search the two decades below all tried learning rates, if every trial failed by instability."""
-    rates = learning_rates(study)
+    rates = searched_learning_rates(study)
     if rates is None or not unstable or not np.isfinite(rates[1]).any():
         return ()
     lowest = float(np.nanmin(rates[1]))
@@ -84,19 +87,22 @@ def lower_rates(study: Study, unstable: bool) -> tuple[Change, ...]:
     return (SetRange(parameter=rates[0], low=lowest / 100, high=lowest, scale="log", why=why),)
 
 
-def _failing_trials_text(failed: int, total: int, place: Item) -> Message:
+def _failing_trials_text(failed: int, total: int, place: MessagePart) -> Message:
     if failed < total:
         return say("{failed} of the {total} settings with {place}", failed=failed, total=total, place=place)
     settings_there = "the only setting" if total == 1 else say("all {total} settings", total=total)
     return say("{settings} with {place}", settings=settings_there, place=place)
 
 
-def _best(tried: settings.Settings) -> IntArray:
-    number = min(max(BEST, math.ceil(BEST_SHARE * len(tried))), int(MAX_PROTECTED_SHARE * tried.successes))
+def _best_settings(tried: settings.Settings) -> IntArray:
+    number = min(
+        max(MIN_BEST_SETTINGS, math.ceil(MIN_BEST_SETTINGS_SHARE * len(tried))),
+        int(MAX_BEST_SETTINGS_SHARE * tried.result_count),
+    )
     return np.argsort(tried.costs, kind="stable")[: max(number, 1)]
 
 
-def _beyond(name: str, edge: float, side: Side) -> Message:
+def _beyond_threshold_text(name: str, edge: float, side: RangeSide) -> Message:
     bound = lower_bound(edge) if side == "high" else upper_bound(edge)
     return say(f"{{name}} of {{edge}} or {'more' if side == 'high' else 'less'}", name=Name(name), edge=bound)
 
@@ -104,24 +110,30 @@ def _beyond(name: str, edge: float, side: Side) -> Message:
 # --- one threshold ----------------------------------------------------------------------------------------------------------------
 
 
-def _significant_regions(tried: settings.Settings, false_alarms: float) -> list[tuple[str, outliers.FailureRegion]]:
+def _find_significant_regions(
+    tried: settings.Settings, false_alarms: float
+) -> list[tuple[str, outliers.FailureRegion]]:
     """Return the regions of failures that chance does not explain, one per hyperparameter, clearest first."""
     if not tried.numeric:
         return []
-    names, best = list(tried.numeric), _best(tried)
-    level = false_alarms * (1 if len(names) == 1 else 1 - 2 * JOINT_TEST_SHARE)
+    names, best = list(tried.numeric), _best_settings(tried)
+    level = false_alarms * (1 if len(names) == 1 else 1 - 2 * JOINT_TEST_ALPHA_SHARE)
     positions = np.stack(list(tried.numeric.values()), axis=1)
     clearest: dict[str, outliers.FailureRegion] = {}
-    for region in _all_regions(names, positions, tried.failed):
+    for region in _find_all_regions(names, positions, tried.failed):
         u = positions[best, region.axis]
-        holds_best = bool((u >= region.edge if region.side == "high" else u <= region.edge).any())
-        clear = region.p <= level and 2 * region.failed >= region.total and math.isfinite(region.inside)
+        holds_best = bool((u >= region.edge_position if region.side == "high" else u <= region.edge_position).any())
+        clear = (
+            region.p_value <= level
+            and 2 * region.failed_count >= region.trial_count
+            and math.isfinite(region.nearest_outside_position)
+        )
         if clear and not holds_best:
             clearest.setdefault(names[region.axis], region)
     return list(clearest.items())
 
 
-def _all_regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list[outliers.FailureRegion]:
+def _find_all_regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list[outliers.FailureRegion]:
     """Return all regions of failures, smallest p-value first. A share of the significance level is reserved for high learning
     rates, which are the usual reason for failures. The p-values of high learning rates are divided by the reserved share, and
     all other p-values by one minus this share.
@@ -131,11 +143,14 @@ def _all_regions(names: list[str], positions: FloatArray, failed: BoolArray) -> 
     if len(names) == 1 or not rates:
         return everywhere
     high = outliers.find_failure_regions(positions[:, rates], failed, sides=(("high",),))
-    first = [replace(r, axis=rates[0], p=min(r.p / RATE, 1.0)) for r in high]
-    return sorted([*first, *(replace(r, p=min(r.p / (1 - RATE), 1.0)) for r in everywhere)], key=lambda r: r.p)
+    first = [replace(r, axis=rates[0], p_value=min(r.p_value / HIGH_RATE_ALPHA_SHARE, 1.0)) for r in high]
+    return sorted(
+        [*first, *(replace(r, p_value=min(r.p_value / (1 - HIGH_RATE_ALPHA_SHARE), 1.0)) for r in everywhere)],
+        key=lambda r: r.p_value,
+    )
 
 
-def _cut_around_successes(study: Study, tried: settings.Settings) -> FailureCut | None:
+def _keep_around_successes(study: Study, tried: settings.Settings) -> FailureCut | None:
     """Return the range around the successful settings as a change, if only one numeric hyperparameter is searched and most
     settings failed, some below and some above the successful settings."""
     if len(study.searched) != 1 or len(tried.numeric) != 1 or 2 * tried.failed.sum() < len(tried):
@@ -146,7 +161,9 @@ def _cut_around_successes(study: Study, tried: settings.Settings) -> FailureCut 
     if not (len(below) and len(above)) or len(below) + len(above) < tried.failed.sum():
         return None
     domain = study.spec.parameters[name]
-    low, high = (widening.round_range_end(float(domain.from_unit(x)), domain) for x in (below.max(), above.min()))
+    low, high = (
+        widening.round_range_end(float(domain.value_at_position(x)), domain) for x in (below.max(), above.min())
+    )
     count = len(below) + len(above)
     place = say("{name} of {low} or less, or {high} or more", name=Name(name), low=Number(low), high=Number(high))
     which = _failing_trials_text(count, count, place)
@@ -159,31 +176,37 @@ def _cut_around_successes(study: Study, tried: settings.Settings) -> FailureCut 
     return FailureCut(name, which, action, (change,), min(p, 1.0), None, (shown,))
 
 
-def _threshold_ratio_to_next(tried: settings.Settings, name: str, region: outliers.FailureRegion) -> float:
+def _threshold_log_likelihood_ratio(tried: settings.Settings, name: str, region: outliers.FailureRegion) -> float:
     at = tried.numeric[name]
-    return _corners.likelihood_ratio(at >= region.edge if region.side == "high" else at <= region.edge, tried.failed)
+    return _corners.log_likelihood_ratio(
+        at >= region.edge_position if region.side == "high" else at <= region.edge_position, tried.failed
+    )
 
 
-def _cut_between(study: Study, found: list[tuple[str, outliers.FailureRegion]]) -> FailureCut:
+def _cut_at_threshold(study: Study, found: list[tuple[str, outliers.FailureRegion]]) -> FailureCut:
     """Return the change that ends the range between the last good and the first failed trial of the clearest region."""
     name, region = found[0]
     domain = study.spec.parameters[name]
     assert domain.low is not None
     assert domain.high is not None
-    edge = float(domain.from_unit(region.edge))
-    bound = widening.round_range_end(float(domain.from_unit((region.edge + region.inside) / 2)), domain)
+    edge = float(domain.value_at_position(region.edge_position))
+    bound = widening.round_range_end(
+        float(domain.value_at_position((region.edge_position + region.nearest_outside_position) / 2)), domain
+    )
     if domain.type == "int":
-        bound = float(domain.from_unit(region.inside))
+        bound = float(domain.value_at_position(region.nearest_outside_position))
     low, high = (domain.low, bound) if region.side == "high" else (bound, domain.high)
-    which = _failing_trials_text(region.failed, region.total, _beyond(name, edge, region.side))
+    which = _failing_trials_text(
+        region.failed_count, region.trial_count, _beyond_threshold_text(name, edge, region.side)
+    )
     why = capitalise(f"{which} failed")
     change: Change
-    lacking = region.side == "high" and _lacks_memory(study, name, region)
+    lacking = region.side == "high" and _ran_out_of_memory(study, name, region)
     if low < high:
         change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why, limited=lacking)
         action = _rows.range_advice("Narrow the range of {name}", name, low, high)
     else:
-        value = domain.from_unit(region.inside)
+        value = domain.value_at_position(region.nearest_outside_position)
         change = FixParameter(parameter=name, value=value, why=why)
         action = say("Fix {name} at {value}.", name=Name(name), value=Setting(value))
     if lacking:
@@ -197,25 +220,25 @@ def _cut_between(study: Study, found: list[tuple[str, outliers.FailureRegion]]) 
         next_low=low if low < high else None,
         next_high=high if low < high else None,
     )
-    more = [Advise(text=_combination_text(name, other)) for other, _ in found[1:2]]
-    return FailureCut(name, which, action, (change, *more), region.p, region.side, (shown,))
+    more = [Advise(text=_search_combination_advice(name, other)) for other, _ in found[1:2]]
+    return FailureCut(name, which, action, (change, *more), region.p_value, region.side, (shown,))
 
 
-def _lacks_memory(study: Study, name: str, region: outliers.FailureRegion) -> bool:
+def _ran_out_of_memory(study: Study, name: str, region: outliers.FailureRegion) -> bool:
     """Return True if all settings that failed above the region's edge ran out of memory."""
     tried = settings.settings_of_all_lengths(study)
-    failed = tried.failed & (tried.numeric[name] >= region.edge)
+    failed = tried.failed & (tried.numeric[name] >= region.edge_position)
     return bool(failed.any() and settings.out_of_memory_settings(study, tried)[failed].all())
 
 
-def _combination_text(one: str, other: str) -> str:
+def _search_combination_advice(one: str, other: str) -> str:
     return f"Consider searching a combination of {Name(one)} and {Name(other)} instead of one, because failures depend on both."
 
 
 # --- two hyperparameters together -------------------------------------------------------------------------------------------------
 
 
-def _clearest_joint_region(study: Study, tried: settings.Settings, alone: float, level: float) -> FailureCut | None:
+def _find_joint_failure_region(study: Study, tried: settings.Settings, alone: float, level: float) -> FailureCut | None:
     """Return the region in two hyperparameters that separates failed trials better than the best single threshold does.
 
     For a threshold of lr / (1 - momentum), it suffices to separate failed trials equally well, because training diverges if
@@ -224,7 +247,7 @@ def _clearest_joint_region(study: Study, tried: settings.Settings, alone: float,
     """
     if len(tried.numeric) < 2 or not tried.failed.any():
         return None
-    found = [_rate_and_momentum(tried, level), _clearest_corner(study, tried, level)]
+    found = [_find_high_effective_rate(tried, level), _find_clearest_corner(study, tried, level)]
     least = alone - math.log(len(tried))
     better = [f for f in found if f is not None and f[0] >= least]
     if not better:
@@ -236,10 +259,10 @@ def _clearest_joint_region(study: Study, tried: settings.Settings, alone: float,
     return joint if rate is None or score > least else replace(joint, subject=rate, side="high")
 
 
-def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, FailureCut] | None:
+def _find_high_effective_rate(tried: settings.Settings, level: float) -> tuple[float, FailureCut] | None:
     """Return (score, cut) for a high effective learning rate, lr / (1 - momentum): the step length at full momentum."""
     rate = next((n for n in tried.numeric if is_learning_rate(n)), None)
-    momentum = next((n for n in tried.numeric if "momentum" in words_of(n)), None)
+    momentum = next((n for n in tried.numeric if "momentum" in words_of_name(n)), None)
     if rate is None or momentum is None:
         return None
     first = [group[0].params for group in tried.trials]
@@ -249,19 +272,25 @@ def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, F
     logs = np.log(steps)
     regions = outliers.find_failure_regions(logs[:, None], tried.failed, sides=(("high",),))
     region = next(
-        (r for r in regions if r.p <= JOINT_TEST_SHARE * level and math.isfinite(r.inside) and 2 * r.failed >= r.total),
+        (
+            r
+            for r in regions
+            if r.p_value <= JOINT_TEST_ALPHA_SHARE * level
+            and math.isfinite(r.nearest_outside_position)
+            and 2 * r.failed_count >= r.trial_count
+        ),
         None,
     )
-    if region is None or (logs[_best(tried)] >= region.edge).any():
+    if region is None or (logs[_best_settings(tried)] >= region.edge_position).any():
         return None
-    score = _corners.likelihood_ratio(logs >= region.edge, tried.failed) - math.log(len(tried))
-    high = float(f"{math.exp((region.edge + region.inside) / 2):.3g}")
+    score = _corners.log_likelihood_ratio(logs >= region.edge_position, tried.failed) - math.log(len(tried))
+    high = float(f"{math.exp((region.edge_position + region.nearest_outside_position) / 2):.3g}")
     lowest = _lowest_good_position(logs[~tried.failed], tried.costs[~tried.failed], level)
     low = float(f"{math.exp(lowest):.3g}")
     if not low < high:
         return None
     worse_below = lowest > float(logs[~tried.failed].min())
-    return score, _search_combination(rate, momentum, region, (low, high), worse_below)
+    return score, _search_effective_rate(rate, momentum, region, (low, high), worse_below)
 
 
 def _lowest_good_position(positions: FloatArray, costs: FloatArray, level: float) -> float:
@@ -270,22 +299,26 @@ def _lowest_good_position(positions: FloatArray, costs: FloatArray, level: float
     `positions` and `costs` have shape (n,), with one entry for each successful setting.
     """
     lowest = float(positions.min())
-    if len(positions) < _good_region.MIN_POINTS or _good_region.matters(positions, costs, level) > level:
+    if len(positions) < _good_region.MIN_POINTS or _good_region.p_of_unrelated_costs(positions, costs, level) > level:
         return lowest
-    part = _good_region.region(positions, costs, _good_region.good(costs, GOOD, 0.0), MISSED)
+    part = _good_region.find_good_region(
+        positions, costs, _good_region.mask_good_points(costs, GOOD_SETTINGS_SHARE, 0.0), MISSED_GOOD_PROBABILITY
+    )
     return lowest if part is None else max(part.low - part.margin, lowest)
 
 
-def _search_combination(
+def _search_effective_rate(
     rate: str, momentum: str, region: outliers.FailureRegion, span: tuple[float, float], worse_below: bool
 ) -> FailureCut:
     low, high = span
-    over, name = f"{_format_in_formula(rate)} / (1 - {_format_in_formula(momentum)})", f"effective_{rate}"
-    which = _failing_trials_text(region.failed, region.total, _beyond(over, math.exp(region.edge), "high"))
+    over, name = f"{_name_in_formula(rate)} / (1 - {_name_in_formula(momentum)})", f"effective_{rate}"
+    which = _failing_trials_text(
+        region.failed_count, region.trial_count, _beyond_threshold_text(over, math.exp(region.edge_position), "high")
+    )
     change = Reparametrise(
         parameter=rate,
         by=name,
-        formula=f"{_format_in_formula(name)} * (1 - {_format_in_formula(momentum)})",
+        formula=f"{_name_in_formula(name)} * (1 - {_name_in_formula(momentum)})",
         equals=over,
         low=low,
         high=high,
@@ -294,30 +327,32 @@ def _search_combination(
         + (f"; below {Setting(low)}, results are worse" if worse_below else ""),
     )
     action = say("Search {over} instead of {rate}, up to {high}.", over=Name(over), rate=Name(rate), high=Setting(high))
-    return FailureCut(f"{rate} × {momentum}", which, action, (change,), region.p)
+    return FailureCut(f"{rate} × {momentum}", which, action, (change,), region.p_value)
 
 
-def _format_in_formula(name: str) -> str:
+def _name_in_formula(name: str) -> str:
     return name if name.isidentifier() else f"{{{name}}}"
 
 
-def _clearest_corner(study: Study, tried: settings.Settings, level: float) -> tuple[float, FailureCut] | None:
+def _find_clearest_corner(study: Study, tried: settings.Settings, level: float) -> tuple[float, FailureCut] | None:
     """Return (score, cut) of the corner in two hyperparameters that separates failed trials best."""
     names = list(tried.numeric)
-    found = _corners.find_corner(np.stack(list(tried.numeric.values()), axis=1), tried.failed, _best(tried))
-    if found is None or found.p > JOINT_TEST_SHARE * level:
+    found = _corners.find_failure_corner(
+        np.stack(list(tried.numeric.values()), axis=1), tried.failed, _best_settings(tried)
+    )
+    if found is None or found.p > JOINT_TEST_ALPHA_SHARE * level:
         return None
     where, places = {}, []
-    for axis, side, position in zip(found.axes, found.sides, found.edges, strict=True):
+    for axis, side, position in zip(found.axes, found.sides, found.edge_positions, strict=True):
         domain = study.spec.parameters[names[axis]]
-        edge = widening.round_range_end(as_number(domain.from_unit(position)), domain)
+        edge = widening.round_range_end(as_number(domain.value_at_position(position)), domain)
         where[names[axis]] = Bounds(low=edge) if side == "high" else Bounds(high=edge)
-        places.append(_beyond(names[axis], edge, side))
+        places.append(_beyond_threshold_text(names[axis], edge, side))
     place = say("{first} and {second}", first=places[0], second=places[1])
     failed, total = int((found.inside & tried.failed).sum()), int(found.inside.sum())
     which = _failing_trials_text(failed, total, place)
     change: Change
-    if failed >= FORBIDDEN * total:
+    if failed >= MIN_CORNER_FAILURE_SHARE * total:
         change = Forbid(region=Region(where=where, why=capitalise(f"{which} failed")))
         action = say("Draw no trials with {place}.", place=place)
     else:
@@ -325,4 +360,6 @@ def _clearest_corner(study: Study, tried: settings.Settings, level: float) -> tu
         change = Advise(text=str(action))
     if failed < total:
         which = say("{which} (the other {rest} ended with a result)", which=which, rest=total - failed)
-    return found.score - 2 * math.log(len(tried)), FailureCut(" × ".join(where), which, action, (change,), found.p)
+    return found.corner_score - 2 * math.log(len(tried)), FailureCut(
+        " × ".join(where), which, action, (change,), found.p
+    )

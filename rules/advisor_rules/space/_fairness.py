@@ -8,23 +8,23 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from advisor.model.space import BoolArray, FloatArray, IntArray, Side
+from advisor.model.space import BoolArray, FloatArray, IntArray, RangeSide
 from advisor.stats import best_of, boundaries, ranks
-from advisor_rules.space._compared_values import varied
+from advisor_rules.space._compared_values import has_distinct_values
 
-MAX_P_RULED_OUT = 0.1
+MAX_UNLIKELY_END_PROBABILITY = 0.1
 """Maximum probability of a best value at the end of a range at which this case is ruled out."""
 SEED = 0
 _N_PERMUTATIONS = 999
-_MIN_POINTS = 5
+_MIN_CLUSTER_POINTS = 5
 """Minimum number of points with a result to test whether a group's good points cluster at an end."""
-_MATERIAL = 0.2
+_MIN_SHARE_BEYOND_END = 0.2
 """Minimum share of the other groups' points beyond the end of a group's range at which the group's range counts as too small."""
-_NEARLY_ALL = 0.8
+_NEARLY_ALL_SHARE = 0.8
 """Minimum share of nearly equal results at which a group of trials counts as having learned nothing."""
 _MIN_EQUAL_RESULTS = 4
 """Minimum number of nearly equal results at which a group of trials may count as having learned nothing."""
-_MAX_EQUAL_RANGE = 0.05
+_MAX_EQUAL_RESULTS_RANGE = 0.05
 """Maximum range of results that count as nearly equal, in standard deviations of the other groups' results."""
 
 
@@ -33,17 +33,17 @@ class PartlyTriedGroup(NamedTuple):
 
     group: int
     axis: int
-    side: Side
+    side: RangeSide
     """The end of the group's own range (low or high) beyond which the group may have better results."""
-    end: float
+    end_position: float
     """Position of the end of the group's own range."""
-    beyond: int
+    points_beyond_end: int
     """Number of the other groups' points beyond the end of the group's own range."""
-    span: float
+    range_share: float
     """Length of the group's own range, as a share of the axis."""
     probability: float
     """Probability that the group's best value lies at the end of its own range, computed only from the group's points."""
-    p: float
+    p_value: float
     """p-value of the hypothesis that all groups were sampled equally, corrected for all groups and axes."""
 
 
@@ -72,65 +72,67 @@ def find_partly_tried_groups(
     best = int(np.nanargmin(costs)) if np.isfinite(costs).any() else 0
     for group in labels:
         in_group = groups == group
-        ends = [end for end in _find_early_ends(numeric, in_group) if end.p * looks <= level]
+        ends = [end for end in _find_inner_range_ends(numeric, in_group) if end.p_value * looks <= level]
         if not ends or np.isfinite(costs[in_group]).sum() < 2:
             continue
         own = _fit_responses_in_own_range([u[in_group] for u in numeric], costs[in_group], edge)
         for axis, side, at, beyond, end_p in ends:
             u, low = numeric[axis], side == "low"
-            probability = own[axis].low if low else own[axis].high
+            probability = own[axis].chance_of_low_end if low else own[axis].chance_of_high_end
             lost = comparable and (u[best] < at if low else u[best] > at)
             # At most one end of a range contains the best value with probability `certainty`. If neither end does, both ends
             # are tested.
             p = end_p * looks * (1 if probability >= certainty else 2)
-            if p <= level and probability >= (MAX_P_RULED_OUT if lost else certainty):
+            if p <= level and probability >= (MAX_UNLIKELY_END_PROBABILITY if lost else certainty):
                 span = float(np.nanmax(u[in_group]) - np.nanmin(u[in_group]))
                 found.append(PartlyTriedGroup(group, axis, side, at, beyond, span, probability, p))
-    return sorted(found, key=lambda e: (e.p, -e.probability, e.group, e.axis))
+    return sorted(found, key=lambda e: (e.p_value, -e.probability, e.group, e.axis))
 
 
 class _RangeEnd(NamedTuple):
     axis: int
-    side: Side
-    at: float
-    beyond: int
-    p: float
+    side: RangeSide
+    end_position: float
+    points_beyond_end: int
+    p_value: float
 
 
-def _find_early_ends(numeric: list[FloatArray], in_group: BoolArray) -> list[_RangeEnd]:
+def _find_inner_range_ends(numeric: list[FloatArray], in_group: BoolArray) -> list[_RangeEnd]:
     """Return the ends of a group's own range beyond which a material share of the other groups' points lies, with p-values."""
-    return [end for axis, u in enumerate(numeric) for end in _find_ends_on_axis(axis, u[in_group], u[~in_group])]
+    return [end for axis, u in enumerate(numeric) for end in _find_inner_ends_on_axis(axis, u[in_group], u[~in_group])]
 
 
-def _find_ends_on_axis(axis: int, own: FloatArray, rest: FloatArray) -> list[_RangeEnd]:
+def _find_inner_ends_on_axis(axis: int, own: FloatArray, rest: FloatArray) -> list[_RangeEnd]:
     """Return the ends on one axis. own: positions (m,) of the group's points; rest: positions (k,) of all other points."""
     own, rest = own[np.isfinite(own)], rest[np.isfinite(rest)]
     if len(np.unique(own)) < 2:
         return []
-    sides: tuple[tuple[Side, float, int], ...] = (
+    sides: tuple[tuple[RangeSide, float, int], ...] = (
         ("low", float(own.min()), int(np.sum(rest < own.min()))),
         ("high", float(own.max()), int(np.sum(rest > own.max()))),
     )
     return [
         _RangeEnd(axis, side, at, beyond, best_of.chance_of_no_target(len(own) + len(rest), len(own), beyond))
         for side, at, beyond in sides
-        if beyond >= max(1.0, _MATERIAL * len(rest))
+        if beyond >= max(1.0, _MIN_SHARE_BEYOND_END * len(rest))
     ]
 
 
 def _fit_responses_in_own_range(numeric: list[FloatArray], costs: FloatArray, edge: float) -> list[boundaries.Response]:
     """Return the response of a group's costs (n,) along each axis, with the group's own range as the range of the axis."""
-    return boundaries.fit_responses([_stretch_range(u) for u in numeric], [], ranks.log_rank_scores(costs), edge)
+    return boundaries.fit_responses(
+        [_stretch_to_unit_range(u) for u in numeric], [], ranks.log_rank_scores(costs), edge
+    )
 
 
-def _stretch_range(positions: FloatArray) -> FloatArray:
+def _stretch_to_unit_range(positions: FloatArray) -> FloatArray:
     known = positions[np.isfinite(positions)]
     if not len(known) or np.ptp(known) == 0:
         return np.full(len(positions), np.nan)
     return np.asarray((positions - known.min()) / np.ptp(known), dtype=np.float64)
 
 
-def find_groups_cut_short(
+def find_groups_with_narrow_range(
     groups: IntArray, numeric: list[FloatArray], costs: FloatArray, *, edge: float, certainty: float, level: float
 ) -> list[tuple[int, boundaries.EndWithCluster]]:
     """Return the losing groups whose good points cluster at an end of an axis, most significant first; the arguments are the
@@ -144,29 +146,35 @@ def find_groups_cut_short(
     if len(labels) < 2 or not is_finite.any():
         return []
     won = groups == groups[np.nanargmin(costs)]
-    own = [np.where(varied(u[won]), u[won], np.nan) for u in numeric]
-    if not any(varied(u) for u in own):
+    own = [np.where(has_distinct_values(u[won]), u[won], np.nan) for u in numeric]
+    if not any(has_distinct_values(u) for u in own):
         return []
     theirs = boundaries.fit_responses(own, [], ranks.log_rank_scores(costs[won]), edge)
-    lost = [g for g in labels if not won[groups == g].any() and is_finite[groups == g].sum() >= _MIN_POINTS]
+    lost = [g for g in labels if not won[groups == g].any() and is_finite[groups == g].sum() >= _MIN_CLUSTER_POINTS]
     found = []
     for group in lost:
         in_group = groups == group
-        own = [np.where(varied(u[in_group]), u[in_group], np.nan) for u in numeric]
+        own = [np.where(has_distinct_values(u[in_group]), u[in_group], np.nan) for u in numeric]
         ends = (
             boundaries.ends_with_clusters(own, [], costs[in_group], edge, certainty, level / len(lost))
-            if any(map(varied, own))
+            if any(map(has_distinct_values, own))
             else []
         )
         for end in ends:
-            if getattr(theirs[end.axis], end.side) <= MAX_P_RULED_OUT:
-                p = len(lost) * max(end.p, _p_of_leaning_more(numeric[end.axis], costs, in_group, won, end.side))
+            response = theirs[end.axis]
+            chance = response.chance_of_low_end if end.side == "low" else response.chance_of_high_end
+            if chance <= MAX_UNLIKELY_END_PROBABILITY:
+                p = len(lost) * max(
+                    end.p_value, _p_of_equal_clustering(numeric[end.axis], costs, in_group, won, end.side)
+                )
                 if p <= level:
-                    found.append((group, end._replace(p=p)))
-    return sorted(found, key=lambda f: (f[1].p, -f[1].probability, f[0], f[1].axis))
+                    found.append((group, end._replace(p_value=p)))
+    return sorted(found, key=lambda f: (f[1].p_value, -f[1].probability, f[0], f[1].axis))
 
 
-def _p_of_leaning_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
+def _p_of_equal_clustering(
+    positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: RangeSide
+) -> float:
     """Return the permutation p-value of the hypothesis that the good points of one group lie no closer to the given end than
     the good points of the other group.
 
@@ -188,15 +196,15 @@ class SmallGroup(NamedTuple):
     """A group with so few trials that the winning group may lead only because the winning group had more trials."""
 
     group: int
-    best: int
+    best_group: int
     """Index of the group that contains the best trial."""
-    few: int
+    smaller_group_size: int
     """Number of successful trials of the smaller group."""
-    many: int
+    best_group_size: int
     """Number of successful trials of the best group."""
-    chance: float
+    lead_probability: float
     """Probability that the best group would still lead if it had only as many trials as the smaller group."""
-    p: float
+    p_value: float
     """p-value of the hypothesis that both groups are tried equally often, corrected for all groups."""
 
 
@@ -217,7 +225,7 @@ def find_small_groups(groups: IntArray, costs: FloatArray, *, certainty: float, 
         chance = best_of.chance_of_better_trial(theirs, len(own), float(own.min())) if len(own) else 0.0
         if chance < certainty:
             found.append(SmallGroup(group, best, len(own), len(theirs), chance, p))
-    return sorted(found, key=lambda o: (o.chance, o.p, o.group))
+    return sorted(found, key=lambda o: (o.lead_probability, o.p_value, o.group))
 
 
 class StuckGroup(NamedTuple):
@@ -225,11 +233,11 @@ class StuckGroup(NamedTuple):
     hyperparameters."""
 
     group: int
-    results: int
+    equal_result_count: int
     """Number of the group's results at the common level."""
-    level: float
+    common_cost: float
     """Cost of the common level: the median of the nearly equal results."""
-    p: float
+    p_value: float
     """p-value: probability that the same number of random results lie at least as close together, corrected for the number of
     groups.
     """
@@ -242,13 +250,13 @@ def find_stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> l
     found = []
     for group in labels:
         own, rest = np.sort(costs[is_finite & (groups == group)]), costs[is_finite & (groups != group)]
-        count = math.ceil(_NEARLY_ALL * len(own))
+        count = math.ceil(_NEARLY_ALL_SHARE * len(own))
         if count < _MIN_EQUAL_RESULTS or len(rest) < _MIN_EQUAL_RESULTS:
             continue
         widths = own[count - 1 :] - own[: len(own) - count + 1]
         start = int(widths.argmin())
         low, high = float(own[start]), float(own[start + count - 1])
-        if not (high - low <= _MAX_EQUAL_RANGE * float(np.std(rest)) and low > float(np.median(rest))):
+        if not (high - low <= _MAX_EQUAL_RESULTS_RANGE * float(np.std(rest)) and low > float(np.median(rest))):
             continue
         every = np.concatenate([own, rest])
         close = int(np.sum((every >= low) & (every <= high)))
@@ -257,15 +265,15 @@ def find_stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> l
         p = len(every) * len(labels) * math.comb(close, count) / math.comb(len(every), count)
         if p <= level:
             found.append(StuckGroup(group, count, float(np.median(own[start : start + count])), p))
-    return sorted(found, key=lambda s: (s.p, s.group))
+    return sorted(found, key=lambda s: (s.p_value, s.group))
 
 
 class FailingGroup(NamedTuple):
     """A group in which nearly all points failed, whereas fewer points failed in the other groups."""
 
     group: int
-    failed: int
-    p: float
+    failed_count: int
+    p_value: float
     """p-value of the hypothesis that all groups fail equally often (Fisher's exact test), corrected for all groups."""
 
 
@@ -277,6 +285,6 @@ def find_failing_groups(groups: IntArray, costs: FloatArray, *, level: float) ->
         in_group = groups == group
         failed_count = int(np.sum(bad & in_group))
         p = len(labels) * float(stats.hypergeom.sf(failed_count - 1, len(costs), int(bad.sum()), int(in_group.sum())))
-        if failed_count >= _NEARLY_ALL * in_group.sum() and p <= level:
+        if failed_count >= _NEARLY_ALL_SHARE * in_group.sum() and p <= level:
             found.append(FailingGroup(group, failed_count, p))
-    return sorted(found, key=lambda f: (f.p, f.group))
+    return sorted(found, key=lambda f: (f.p_value, f.group))

@@ -10,7 +10,7 @@ from scipy.special import gammaln, logsumexp
 
 from advisor.computed.space.settings import Settings
 from advisor.model import parameter_kinds
-from advisor.model.space import BoolArray, FloatArray, IntArray, counts_training
+from advisor.model.space import BoolArray, FloatArray, IntArray, is_training_length
 from advisor.model.study import Study
 from advisor.stats.ranks import choose_evenly_by_rank, normal_scores
 
@@ -19,52 +19,52 @@ MIN_GOOD_POINTS = 4
 MIN_POINTS = 9
 """Minimum number of points on an axis; with fewer, no result can be significant at 5 %."""
 SEED = 0
-_BAD_QUANTILE = 0.9
+_BAD_COST_QUANTILE = 0.9
 """Quantile of the costs that represents a bad result."""
-_MAX_STRAY_SHARE = 0.05
+_MAX_GOOD_OUTSIDE_SHARE = 0.05
 """Maximum share of the good points that may lie outside the region at each end."""
 _N_PERMUTATIONS = 999
-_FIRST_PERMUTATIONS = 99
+_FIRST_BATCH_PERMUTATIONS = 99
 """Number of permutations in the first batch if there are many hyperparameters; most hyperparameters need no further batches."""
-_MAX_BATCHES = 21
+_MAX_PERMUTATION_BATCHES = 21
 """Maximum number of batches of permutations: with 1,000 hyperparameters, a significance level of 5 % needs 20,000
 permutations."""
 _MAX_PERMUTED_POINTS = 300
 """Maximum number of points to permute; the permuted points are evenly spaced in rank. A hyperparameter whose effect shows only
 with more points hardly matters."""
-_WINDOWS = np.linspace(0.1, 0.9, 9)
-_MIN_CUT_SHARE = 0.1
+_RUN_LENGTH_SHARES = np.linspace(0.1, 0.9, 9)
+_MIN_CUT_AXIS_SHARE = 0.1
 """Minimum share of the axis that is worth cutting off at one end."""
-_END_SHARE = 0.2
+_AXIS_END_SHARE = 0.2
 """Share of the axis that counts as its end."""
 
 
 @dataclass(frozen=True)
-class Region:
+class GoodRegion:
     """The part of one axis that contains the good points, except up to 5 % of them at each end (strays)."""
 
     low: float
     """Position of the lower end of the region."""
     high: float
     """Position of the upper end of the region."""
-    good: int
+    good_count: int
     """Number of good points."""
-    strays: int
+    good_outside_count: int
     """Number of good points outside the region."""
     inside: int
     """Number of points inside the region, good or not."""
     margin: float
     """Distance beyond each end of the region within which further good points are expected."""
-    p: float
+    p_value: float
     """p-value: probability that the same number of random points lie at least as close together."""
 
 
-def axes(study: Study, tried: Settings, *, levels: int) -> list[str]:
+def narrowable_parameters(study: Study, tried: Settings, *, levels: int) -> list[str]:
     return [
         name
         for name, u in tried.numeric.items()
         if len(np.unique(u[np.isfinite(u)])) >= levels
-        and not counts_training(name)
+        and not is_training_length(name)
         and not parameter_kinds.is_batch_size(name)
         and not parameter_kinds.searches_architecture(study, name)
     ]
@@ -80,12 +80,12 @@ def tolerance(study: Study, tried: Settings, share: float, of_training: float) -
     curves = [study.cost_curve(group[0]).finite for group in tried.trials]
     starts = [float(c.values[0]) for c in curves if len(c) > 1]
     with np.errstate(over="ignore", invalid="ignore"):
-        way = share * float(np.quantile(successful_costs, _BAD_QUANTILE) - successful_costs.min())
+        way = share * float(np.quantile(successful_costs, _BAD_COST_QUANTILE) - successful_costs.min())
         gain = of_training * float(np.median(starts) - successful_costs.min()) if 2 * len(starts) > len(curves) else 0.0
     return max((x for x in (way, gain) if math.isfinite(x)), default=0.0)
 
 
-def good(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
+def mask_good_points(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
     """Return a mask (n,) of the good points: the best `share` of the points, at least 4, and all points within `tolerance` of
     the best.
 
@@ -99,7 +99,7 @@ def good(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
         return np.asarray(costs <= max(float(ordered[count - 1]), float(ordered[0] + tolerance)), dtype=np.bool_)
 
 
-def region(positions: FloatArray, costs: FloatArray, is_good: BoolArray, missed: float) -> Region | None:
+def find_good_region(positions: FloatArray, costs: FloatArray, is_good: BoolArray, missed: float) -> GoodRegion | None:
     """Return the region of the good points from positions and costs, (n,) each; None for fewer than 4 good points.
 
     The region contains the best three points. The margin of the region is t times its length. If k good points are spread
@@ -110,18 +110,18 @@ def region(positions: FloatArray, costs: FloatArray, is_good: BoolArray, missed:
     if count < MIN_GOOD_POINTS:
         return None
     at = np.sort(positions[is_good])
-    strays = int(_MAX_STRAY_SHARE * count)
+    strays = int(_MAX_GOOD_OUTSIDE_SHARE * count)
     best = positions[np.argsort(costs, kind="stable")[:3]]
     low, high = min(float(at[strays]), best.min()), max(float(at[count - 1 - strays]), best.max())
     inside = int(np.sum((positions >= low) & (positions <= high)))
     gaps = count - 1 - 2 * strays
     margin = (high - low) * (missed ** (-1 / gaps) - 1)
     left_out = int(np.sum((at < low) | (at > high)))
-    chance = chance_of_span(n, count, gaps, inside)
-    return Region(float(low), float(high), count, left_out, inside, float(margin), chance)
+    chance = chance_of_rank_span(n, count, gaps, inside)
+    return GoodRegion(float(low), float(high), count, left_out, inside, float(margin), chance)
 
 
-def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> float:
+def p_of_unrelated_costs(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> float:
     """Return the p-value of the hypothesis that costs (n,) are unrelated to positions (n,); NaN costs tie as the worst.
 
     The test permutes the ranks of the costs. The statistic is the largest contrast between a run of neighbouring points along
@@ -134,14 +134,14 @@ def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> flo
     order, sizes = np.argsort(at, kind="stable"), np.cumsum(np.bincount(at))
     scores, n = normal_scores(costs[some]), len(some)
     borders = np.concatenate([[0], sizes])
-    starts, ends = _runs(borders, n)
+    starts, ends = _runs_of_positions(borders, n)
     if not len(starts):
         return 1.0
     rng = np.random.default_rng(SEED)
     observed = _compute_best_contrasts(scores[None, order], borders, starts, ends)[0]
     as_good = total = 1
-    first = [_FIRST_PERMUTATIONS] if 10 * level * _FIRST_PERMUTATIONS < 1 else []
-    for size in [*first, *[_N_PERMUTATIONS] * _MAX_BATCHES]:
+    first = [_FIRST_BATCH_PERMUTATIONS] if 10 * level * _FIRST_BATCH_PERMUTATIONS < 1 else []
+    for size in [*first, *[_N_PERMUTATIONS] * _MAX_PERMUTATION_BATCHES]:
         shuffled = rng.permuted(np.tile(scores, (size, 1)), axis=1)
         as_good += int(np.sum(_compute_best_contrasts(shuffled[:, order], borders, starts, ends) >= observed - 1e-9))
         total += size
@@ -160,10 +160,10 @@ def _compute_best_contrasts(scores: FloatArray, borders: IntArray, starts: IntAr
     return np.asarray(((sums[:, starts] - sums[:, ends]) / np.sqrt(length * (n - length) / n)).max(1), dtype=np.float64)
 
 
-def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
+def _runs_of_positions(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
     """Return (starts, ends) of runs of neighbouring positions that contain at least 10 %, 20 %, … of the n points, but not all."""
-    starts = np.tile(np.arange(len(borders) - 1), len(_WINDOWS))
-    wanted = borders[starts] + np.repeat(np.ceil(_WINDOWS * n), len(borders) - 1)
+    starts = np.tile(np.arange(len(borders) - 1), len(_RUN_LENGTH_SHARES))
+    wanted = borders[starts] + np.repeat(np.ceil(_RUN_LENGTH_SHARES * n), len(borders) - 1)
     ends = np.searchsorted(borders, wanted)
     fits = ends < len(borders)
     starts, ends = starts[fits], ends[fits]
@@ -171,7 +171,7 @@ def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
     return starts[fits], ends[fits]
 
 
-def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tuple[float, float]:
+def range_to_keep(part: GoodRegion, positions: FloatArray, failed: BoolArray) -> tuple[float, float]:
     """Return the interval (low, high), in 0..1, of the axis that is worth searching: the region of good settings with a margin
     at each end.
 
@@ -179,15 +179,19 @@ def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tup
     tenth of the axis would be cut off, or if most points beyond the region failed.
     """
     low, high = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
-    if part.low < _END_SHARE or low < _MIN_CUT_SHARE or _mostly_failed(failed[positions < part.low]):
+    if part.low < _AXIS_END_SHARE or low < _MIN_CUT_AXIS_SHARE or _did_most_fail(failed[positions < part.low]):
         low = 0.0
-    if part.high > 1 - _END_SHARE or high > 1 - _MIN_CUT_SHARE or _mostly_failed(failed[positions > part.high]):
+    if (
+        part.high > 1 - _AXIS_END_SHARE
+        or high > 1 - _MIN_CUT_AXIS_SHARE
+        or _did_most_fail(failed[positions > part.high])
+    ):
         high = 1.0
     return low, high
 
 
 def range_with_optimum(
-    part: Region, optimum: tuple[float, float], positions: FloatArray, failed: BoolArray
+    part: GoodRegion, optimum: tuple[float, float], positions: FloatArray, failed: BoolArray
 ) -> tuple[float, float]:
     """Return the part of the axis to keep; it contains both the good points and the interval in which the fitted response is
     probably best."""
@@ -195,7 +199,7 @@ def range_with_optimum(
     return range_to_keep(wider, positions, failed)
 
 
-def extend_to_leaders(kept: tuple[float, float], positions: FloatArray, costs: FloatArray) -> tuple[float, float]:
+def extend_to_best_points(kept: tuple[float, float], positions: FloatArray, costs: FloatArray) -> tuple[float, float]:
     """If one of the best two points lies at an end of the part of the range to keep, extend the part halfway to the next
     point."""
     (low, high), best = kept, positions[np.argsort(costs, kind="stable")[:2]]
@@ -207,7 +211,7 @@ def extend_to_leaders(kept: tuple[float, float], positions: FloatArray, costs: F
     return low, high
 
 
-def find_outstanding_region(positions: FloatArray, costs: FloatArray, tolerance: float) -> Region | None:
+def find_outstanding_region(positions: FloatArray, costs: FloatArray, tolerance: float) -> GoodRegion | None:
     """Return the region around a few neighbouring points that are far better than all other points; None if no points are.
 
     The rank test needs four good points. If there are fewer good points, the size of the difference between results counts
@@ -227,14 +231,14 @@ def find_outstanding_region(positions: FloatArray, costs: FloatArray, tolerance:
         return None
     margin = max(low - float(below.max()), float(above.min()) - high)
     count = int(is_good.sum())
-    return Region(low, high, count, 0, count, margin, 1 / len(costs))
+    return GoodRegion(low, high, count, 0, count, margin, 1 / len(costs))
 
 
-def _mostly_failed(has_failed: BoolArray) -> bool:
+def _did_most_fail(has_failed: BoolArray) -> bool:
     return bool(2 * has_failed.sum() > len(has_failed))
 
 
-def chance_of_span(n: int, count: int, gaps: int, span: int) -> float:
+def chance_of_rank_span(n: int, count: int, gaps: int, span: int) -> float:
     """Return the exact probability that `gaps` + 1 consecutive ranks, of `count` random ranks among `n`, span at most `span`.
 
     The probability is the same for every group of consecutive ranks, because the gaps between random ranks are exchangeable.
@@ -243,9 +247,9 @@ def chance_of_span(n: int, count: int, gaps: int, span: int) -> float:
     h = h[n - h + 1 >= count - gaps]
     if not len(h):
         return 0.0 if span < gaps + 1 else 1.0
-    ways = _log_choose(h - 2, gaps - 1) + _log_choose(n - h + 1, count - gaps)
-    return float(min(1.0, np.exp(logsumexp(ways) - _log_choose(np.array(float(n)), count))))
+    ways = _log_binomial_coefficient(h - 2, gaps - 1) + _log_binomial_coefficient(n - h + 1, count - gaps)
+    return float(min(1.0, np.exp(logsumexp(ways) - _log_binomial_coefficient(np.array(float(n)), count))))
 
 
-def _log_choose(n: FloatArray, k: int) -> FloatArray:
+def _log_binomial_coefficient(n: FloatArray, k: int) -> FloatArray:
     return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1), dtype=np.float64)

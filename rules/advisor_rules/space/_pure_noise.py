@@ -9,13 +9,13 @@ from advisor.computed.space.settings import Settings
 from advisor.model.space import FloatArray
 from advisor.stats import boundaries, ranks
 
-_MAX_RESULTS = 1000
+_MAX_NORMALITY_TEST_RESULTS = 1000
 """Maximum number of results in the test of normality."""
-_MAX_P_WITHOUT_AXES = 0.01
+_CONCLUSIVE_P_VALUE = 0.01
 """Maximum p-value of the other tests at which dependence on the hyperparameters need not be tested."""
 
 
-def p_of_noise(tried: Settings, max_sd: float) -> float:
+def p_of_pure_noise(tried: Settings, max_sd: float) -> float:
     """Return the p-value of the hypothesis that 3 or more results differ only by normal noise, whatever the hyperparameters.
 
     The result is twice the smaller p-value of two tests:
@@ -29,22 +29,24 @@ def p_of_noise(tried: Settings, max_sd: float) -> float:
         if not np.isfinite(np.ptp(costs)) or not np.ptp(costs) > 0:
             return float(not np.ptp(costs) > 0)
     sample = (
-        costs if len(costs) <= _MAX_RESULTS else costs[np.linspace(0, len(costs) - 1, _MAX_RESULTS).astype(np.int64)]
+        costs
+        if len(costs) <= _MAX_NORMALITY_TEST_RESULTS
+        else costs[np.linspace(0, len(costs) - 1, _MAX_NORMALITY_TEST_RESULTS).astype(np.int64)]
     )
     p_normal = float(stats.shapiro(_undo_rounding((sample - sample.mean()) / np.ptp(sample))).pvalue)
     p_scatter, typical = 1.0, abs(float(np.median(costs)))
     if typical > 0 and (costs.min() > 0 or costs.max() < 0):
         squares = float(np.sum(((costs - costs.mean()) / typical) ** 2)) / max_sd**2
         p_scatter = float(stats.chi2.sf(squares, len(costs) - 1))
-    bound = 2 * min(_combined_p(p_normal, 1.0), p_scatter)
+    bound = 2 * min(_combine_p_values(p_normal, 1.0), p_scatter)
     axes = [*tried.numeric.values(), *tried.choices.values()]
-    if bound <= _MAX_P_WITHOUT_AXES or not axes:
+    if bound <= _CONCLUSIVE_P_VALUE or not axes:
         return min(1.0, bound)
     p_axes = float(boundaries.p_values_of_clusters(np.stack(axes, axis=1), ranks.log_rank_scores(tried.costs)).min())
-    return min(1.0, 2 * min(_combined_p(p_normal, p_axes), p_scatter))
+    return min(1.0, 2 * min(_combine_p_values(p_normal, p_axes), p_scatter))
 
 
-def _combined_p(one: float, other: float) -> float:
+def _combine_p_values(one: float, other: float) -> float:
     """Combine two independent positive p-values by Fisher's method."""
     return float(stats.chi2.sf(-2 * (np.log(max(one, 1e-12)) + np.log(min(other, 1.0))), 4))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from advisor.model.message import Message, Name, Percent, Probability, Setting, limited, say
+from advisor.model.message import Message, Name, Percent, Probability, Setting, say, value_with_limit
 from advisor.model.study import Study
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ def tried_settings_row(tried: Settings) -> tuple[str, Message]:
     """Return the evidence row with the numbers of settings tried and failed."""
     failed = int(tried.failed.sum())
     examined = len(tried.numeric) + len(tried.choices)
-    if tried.left_out:
+    if tried.unexamined_positions:
         return "settings tried", say(
             "{count}, {failed} of them failed; {examined} of {varied} hyperparameters examined",
             count=len(tried),
             failed=failed,
             examined=examined,
-            varied=examined + len(tried.left_out),
+            varied=examined + len(tried.unexamined_positions),
         )
     return "settings tried", say("{count}, {failed} of them failed", count=len(tried), failed=failed)
 
@@ -32,12 +32,12 @@ def range_row(study: Study, name: str) -> tuple[str, Message]:
     return "range", say(f"{{span}}, {source}", span=range_text(study, name))
 
 
-def probability(what: str, value: float, limit: float) -> tuple[str, Message]:
-    return what, limited(Probability(value), Probability(limit))
+def probability_row(what: str, value: float, limit: float) -> tuple[str, Message]:
+    return what, value_with_limit(Probability(value), Probability(limit))
 
 
-def share(what: str, value: float, limit: float) -> tuple[str, Message]:
-    return what, limited(Percent(value), Percent(limit))
+def share_row(what: str, value: float, limit: float) -> tuple[str, Message]:
+    return what, value_with_limit(Percent(value), Percent(limit))
 
 
 def range_text(study: Study, name: str) -> Message:

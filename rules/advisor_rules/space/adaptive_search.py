@@ -49,7 +49,7 @@ class AdaptiveSearch(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         if study.spec.sampler.kind == "adaptive":
             raise MissingData("the study file declares an adaptive sampler", needs="design")
-        p = sampler.p_value(study)
+        p = sampler.p_value_of_adaptivity(study)
         if p is None:
             raise MissingData(
                 "at least 10 ended trials and a varied hyperparameter are needed to see how trials were drawn",
@@ -66,7 +66,7 @@ class AdaptiveSearch(Rule):
                 severity="note",
                 confidence=1 - p,
                 evidence=table(
-                    _rows.probability(
+                    _rows.probability_row(
                         "probability that trials lie so close to good ones by chance", p, self.false_alarms
                     )
                 ),

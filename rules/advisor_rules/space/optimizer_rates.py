@@ -9,7 +9,7 @@ from advisor.model import optimizers, parameter_kinds
 from advisor.model.change import RunPlan
 from advisor.model.evidence import AxisEvidence
 from advisor.model.finding import Finding, MissingData, require_searched_hyperparameters
-from advisor.model.message import Name, Setting, listed, say
+from advisor.model.message import Name, Setting, list_message, say
 from advisor.model.study import Study
 
 
@@ -60,11 +60,11 @@ class OptimizerRates(Rule):
         require_searched_hyperparameters(study)
         if not any(parameter_kinds.chooses_optimizer(name) for name in study.spec.parameters):
             raise MissingData("no hyperparameter chooses the optimizer", needs="design")
-        shared = optimizers.shared_rate(study.spec)
+        shared = optimizers.shared_learning_rate(study.spec)
         if shared is None or study.probe is not None:
             return
         chooser, rate = shared
-        values = listed([say("{value}", value=Setting(v)) for v in study.spec.parameters[chooser].options])
+        values = list_message([say("{value}", value=Setting(v)) for v in study.spec.parameters[chooser].options])
         why = say("{values} share one range of {rate}", values=values, rate=Name(rate))
         yield self.finding(
             say("{why}, although their usual learning rates differ.", why=why),

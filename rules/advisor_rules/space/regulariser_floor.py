@@ -22,7 +22,7 @@ _MIN_SETTINGS = 10
 """Minimum number of settings with a result to test whether high values improve results; with 10, a strong trend (rank
 correlation 0.6) is significant.
 """
-_CONFIDENCE = 0.5
+_FINDING_CONFIDENCE = 0.5
 """The confidence of the finding is one half, because no trial was run with weak regularisation."""
 
 
@@ -49,12 +49,12 @@ class RegulariserFloor(Rule):
 
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
     goal = "boundary"
-    strong: Share = _regularisers.STRONG
+    strong: Share = _regularisers.MIN_STRONG_DROPOUT
     """Minimum share of dropped units or smoothed labels at the low end of a linear range at which the regularisation counts as
     strong."""
-    strong_decay: Share = _regularisers.MIN_STRONG_DECAY
+    strong_decay: Share = _regularisers.MIN_STRONG_WEIGHT_DECAY
     """Minimum weight decay or penalty at the low end of a range that counts as strong, unless all trials use SGD."""
-    strong_decay_sgd: Share = _regularisers.MIN_STRONG_DECAY_SGD
+    strong_decay_sgd: Share = _regularisers.MIN_STRONG_SGD_DECAY
     """Minimum weight decay or penalty at the low end of a range that counts as strong if all trials are known to use SGD."""
     false_alarms: Share = 0.05
     """Maximum p-value at which an improvement towards the high end shows that strong regularisation helps."""
@@ -68,7 +68,7 @@ class RegulariserFloor(Rule):
         strong = {
             n: p for n, p in study.searched.items() if _regularisers.has_only_strong_values(n, p, self.strong, decay)
         }
-        count = settings.read(study).successes if strong else 0
+        count = settings.read_settings(study).result_count if strong else 0
         if strong and count < _MIN_SETTINGS:
             raise MissingData(
                 f"{count} settings have a result; to test whether high values of {next(iter(strong))} help needs {_MIN_SETTINGS}",
@@ -76,12 +76,15 @@ class RegulariserFloor(Rule):
                 at_least=_MIN_SETTINGS,
             )
         for name, parameter in strong.items():
-            p = _chance_of_gain(study, name)
+            p = _p_of_improving_trend(study, name)
             if p > self.false_alarms:
                 yield self._finding(study, name, parameter, p)
 
     def _finding(self, study: Study, name: str, parameter: Parameter, p: float) -> Finding:
-        (low, high), floor = _regularisers.ends(parameter), _regularisers.floor(parameter)
+        (low, high), floor = (
+            _regularisers.lowest_and_highest(parameter),
+            _regularisers.weakest_searchable_value(parameter),
+        )
         none = say("{low}, which switches it off", low=Number(floor)) if floor == 0 else say("{low}", low=Number(floor))
         why = say(
             "{name} is searched only from {low} upwards, so no trial shows its benefit.",
@@ -92,12 +95,12 @@ class RegulariserFloor(Rule):
             say(
                 "{why} {count} do not show whether high values help (p = {p}).",
                 why=why,
-                count=Count(settings.read(study).successes, "setting"),
+                count=Count(settings.read_settings(study).result_count, "setting"),
                 p=Probability(p),
             ),
             action=say("Start the range of {name} at {none}.", name=Name(name), none=none),
             severity="warning" if floor == 0 and name not in study.inferred else "note",
-            confidence=_CONFIDENCE,
+            confidence=_FINDING_CONFIDENCE,
             subject=name,
             side="low",
             evidence=(
@@ -121,7 +124,7 @@ class RegulariserFloor(Rule):
 
 
 def _build_changes(name: str, parameter: Parameter, why: str) -> tuple[Change, ...]:
-    (low, high), floor = _regularisers.ends(parameter), _regularisers.floor(parameter)
+    (low, high), floor = _regularisers.lowest_and_highest(parameter), _regularisers.weakest_searchable_value(parameter)
     if floor >= low:
         return ()
     lower = SetRange(parameter=name, low=floor, high=high, scale="log" if floor > 0 else "linear", why=why)
@@ -132,7 +135,7 @@ def _build_changes(name: str, parameter: Parameter, why: str) -> tuple[Change, .
     )
 
 
-def _chance_of_gain(study: Study, name: str) -> float:
+def _p_of_improving_trend(study: Study, name: str) -> float:
     trials = [t for t in study.ranked() if name in t.params]
     positions, costs = study.positions(name, trials), study.costs[[t.index for t in trials]]
     fine = np.isfinite(positions)

@@ -14,14 +14,24 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, DropValues, FixParameter
 from advisor.model.evidence import AxisEvidence, FigureEvidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Percent, Setting, listed, say
-from advisor.model.space import counts_training
+from advisor.model.message import (
+    Count as CountOf,
+    Message,
+    Name,
+    Number,
+    Objective,
+    Percent,
+    Setting,
+    list_message,
+    say,
+)
+from advisor.model.space import is_training_length
 from advisor.model.study import Study
 from advisor.stats import difference, group_effect, ranks
 from advisor_rules.space import _compared_values
-from advisor_rules.space._compared_values import varied
+from advisor_rules.space._compared_values import has_distinct_values
 
-_ValueGap: TypeAlias = tuple[float, float, float]
+_ResultGap: TypeAlias = tuple[float, float, float]
 """Difference between the best result of a value and that of the best value: (estimate, low, high)."""
 
 
@@ -62,7 +72,7 @@ class ScientificEffect(Rule):
     needs_order = True
     needs_learning = True
 
-    levels: Count = _compared_values.MAX_VALUES
+    levels: Count = _compared_values.MAX_COMPARED_VALUES
     """Maximum number of values that a study compares; a hyperparameter with more values is tuned."""
     each: Count = group_effect.MIN_GROUP_SIZE
     """Minimum number of settings with a result for each value; with fewer settings, the best result of the value is unknown."""
@@ -79,12 +89,12 @@ class ScientificEffect(Rule):
         """Yield one finding per scientific hyperparameter: the difference between its values, or the largest possible
         difference.
         """
-        tried = settings.read(study)
+        tried = settings.read_settings(study)
         repeated = _compare_repeats(study, tried, self.levels)
         if repeated is not None:
             # The leader is selected as the best of all means, so intervals are corrected for all pairs of values, not only for
             # pairs with the leader.
-            yield self._answer(study, repeated, 2 * self.false_alarms / len(repeated.groups))
+            yield self._build_answer_finding(study, repeated, 2 * self.false_alarms / len(repeated.groups))
             return
         questions, lacking = self._collect_comparisons(study, tried)
         if not questions:
@@ -94,13 +104,15 @@ class ScientificEffect(Rule):
             raise MissingData("the study compares no values of a scientific hyperparameter", needs="design")
         learned = sampler.did_sampler_use_results(study)
         for question in questions:
-            finding = self._answer(study, question, tried.level(self.false_alarms) / question.asked)
+            finding = self._build_answer_finding(
+                study, question, tried.corrected_level(self.false_alarms) / question.comparable_parameter_count
+            )
             yield sampler.weaken_finding(finding) if learned else finding
 
     def _collect_comparisons(self, study: Study, tried: settings.Settings) -> tuple[list[_ValueComparison], list[str]]:
         """Return the comparisons of values, and messages about missing data for comparisons that could not be made."""
         found, lacking = [], []
-        for comparison in _compared_values.compared(study, tried, levels=self.levels):
+        for comparison in _compared_values.find_compared_values(study, tried, levels=self.levels):
             if study.searched[comparison.name].role != "scientific" or len(comparison.values) > self.levels:
                 continue
             settings.require_unpruned(study)
@@ -119,13 +131,13 @@ class ScientificEffect(Rule):
         asked = [(comparison, groups) for comparison, groups in found if comparison.name in chosen]
         return [_compare_values(*a, asked=len(found), others=self.others) for a in asked], lacking
 
-    def _answer(self, study: Study, question: _ValueComparison, false_alarms: float) -> Finding:
+    def _build_answer_finding(self, study: Study, question: _ValueComparison, false_alarms: float) -> Finding:
         effect, comparison = question.effect, question.comparison
         level = 1 - false_alarms / (len(question.groups) - 1)
-        lead = effect.leader
-        gaps = {g: effect.behind(g, level) for g in range(len(question.groups)) if g != lead}
+        lead = effect.leading_group
+        gaps = {g: effect.gap_to_leader(g, level) for g in range(len(question.groups)) if g != lead}
         worse = sorted((g for g, (_, low, _) in gaps.items() if low > 0), key=lambda g: -gaps[g][0])
-        chance = min((float(np.mean(effect.best[:, g] > effect.best[:, lead])) for g in worse), default=0.0)
+        chance = min((float(np.mean(effect.best_costs[:, g] > effect.best_costs[:, lead])) for g in worse), default=0.0)
         share = Percent(1 - self.false_alarms)
         text = (
             _lead_message(question, lead, [(g, gaps[g]) for g in worse], share)
@@ -133,36 +145,39 @@ class ScientificEffect(Rule):
             else _no_difference_text(question, gaps, share)
         )
         return self.finding(
-            say("{text} {noise}", text=text, noise=_noise(study, effect)),
+            say("{text} {noise}", text=text, noise=_seed_variation_text(study, effect)),
             action=_choose_action(question, lead, differ=bool(worse)),
             severity="note",
             confidence=chance if worse else 1 - self.false_alarms,
             subject=comparison.name,
-            trials=[t for g in worse for t in comparison.with_value(question.groups[g])],
+            trials=[t for g in worse for t in comparison.trials_with_value(question.groups[g])],
             evidence=self._evidence(study, question, gaps, share),
             changes=_build_changes(study, question, lead, worse, str(text)),
         )
 
     def _evidence(
-        self, study: Study, question: _ValueComparison, gaps: dict[int, _ValueGap], share: Percent
+        self, study: Study, question: _ValueComparison, gaps: dict[int, _ResultGap], share: Percent
     ) -> tuple[AxisEvidence, FigureEvidence]:
         effect, comparison = question.effect, question.comparison
         bests = [
             (
-                f"fitted best result with {comparison.label(group)}",
+                f"fitted best result with {comparison.value_label(group)}",
                 say(
                     "{value}, from {results}",
-                    value=Objective(study.objective_value(float(np.median(effect.best[:, g])))),
-                    results=question.results(group),
+                    value=Objective(study.objective_value(float(np.median(effect.best_costs[:, g])))),
+                    results=question.count_results(group),
                 ),
             )
             for g, group in enumerate(question.groups)
         ]
         distance_rows = [
-            (f"distance of {question.value(g)} from the best", _interval(gap, share)) for g, gap in gaps.items()
+            (f"distance of {question.value_text(g)} from the best", _gap_interval_text(gap, share))
+            for g, gap in gaps.items()
         ]
-        if question.asked > self.most:
-            weaker = say("{count} hyperparameters with weaker effects", count=question.asked - self.most)
+        if question.comparable_parameter_count > self.most:
+            weaker = say(
+                "{count} hyperparameters with weaker effects", count=question.comparable_parameter_count - self.most
+            )
             distance_rows.append(("not compared", weaker))
         caption = say(
             "The best trials of each value of {name} show the result that the value can reach.",
@@ -179,21 +194,21 @@ class _ValueComparison:
     groups: tuple[int, ...]
     """Indices, in `comparison.values`, of the values that have enough results."""
     effect: group_effect.GroupEffect
-    asked: int
+    comparable_parameter_count: int
     """Number of hyperparameters whose values could be compared."""
 
     @property
-    def alone(self) -> bool:
+    def is_only_tuned_parameter(self) -> bool:
         """True if no other hyperparameter was tuned, so that each value is one repeated setting."""
-        return all(self.comparison.size(group) == 1 for group in self.groups)
+        return all(self.comparison.group_size(group) == 1 for group in self.groups)
 
-    def results(self, group: int) -> CountOf:
+    def count_results(self, group: int) -> CountOf:
         """Return the number of results with the value at index `group` of `comparison.values`."""
-        if self.alone:
-            return CountOf(len(self.comparison.with_value(group)), "run")
+        if self.is_only_tuned_parameter:
+            return CountOf(len(self.comparison.trials_with_value(group)), "run")
         return CountOf(int(np.sum(np.isfinite(self.comparison.costs) & (self.comparison.groups == group))), "setting")
 
-    def value(self, group: int) -> Message:
+    def value_text(self, group: int) -> Message:
         return say("{value}", value=Setting(self.comparison.values[self.groups[group]]))
 
 
@@ -206,7 +221,7 @@ def _comparison_sort_key(
 
     def key(answerable: tuple[_compared_values.ComparedValues, list[int]]) -> tuple[bool, float]:
         comparison, _ = answerable
-        (log_p,) = ranks.log_p_values([], [comparison.groups.astype(np.float64)], comparison.costs)
+        (log_p,) = ranks.log_p_values_of_axes([], [comparison.groups.astype(np.float64)], comparison.costs)
         return comparison.name in study.inferred, float(log_p)
 
     return key
@@ -220,13 +235,19 @@ def _compare_values(
     mine = np.isfinite(comparison.costs) & np.isin(comparison.groups, groups)
     index = np.searchsorted(groups, comparison.groups[mine]).astype(np.int64)
     costs = comparison.costs[mine]
-    numeric = [u[mine] for n, u in comparison.numeric.items() if varied(u[mine]) and not counts_training(n)]
-    choices = [u[mine] for u in comparison.choices.values() if varied(u[mine])]
+    numeric = [
+        u[mine]
+        for n, u in comparison.numeric_positions.items()
+        if has_distinct_values(u[mine]) and not is_training_length(n)
+    ]
+    choices = [u[mine] for u in comparison.choice_indices.values() if has_distinct_values(u[mine])]
     if len(numeric) + len(choices) > others:
-        strongest = np.argsort(ranks.log_p_values(numeric, choices, costs), kind="stable")[:others]
+        strongest = np.argsort(ranks.log_p_values_of_axes(numeric, choices, costs), kind="stable")[:others]
         choices = [u for i, u in enumerate(choices, len(numeric)) if i in strongest]
         numeric = [u for i, u in enumerate(numeric) if i in strongest]
-    return _ValueComparison(comparison, tuple(groups), group_effect.compare(index, numeric, choices, costs), asked)
+    return _ValueComparison(
+        comparison, tuple(groups), group_effect.compare_groups(index, numeric, choices, costs), asked
+    )
 
 
 def _compare_repeats(study: Study, tried: settings.Settings, levels: int) -> _ValueComparison | None:
@@ -234,34 +255,34 @@ def _compare_repeats(study: Study, tried: settings.Settings, levels: int) -> _Va
 
     If settings differ in several hyperparameters, the effects of these hyperparameters cannot be separated.
     """
-    compared = repeats.compared(study)
-    variance = difference.pooled([s.fresh for s in compared])
+    compared = repeats.compared_settings(study)
+    variance = difference.pooled_deviation([s.costs_after_selection for s in compared])
     names = {n for s in compared for n in s.params}
     differ = [n for n in names if len({s.params.get(n) for s in compared}) > 1]
     if variance is None or not variance[0] > 0 or len(differ) != 1:
         return None
-    for comparison in _compared_values.compared(study, tried, levels=levels):
-        costs = {s.params[comparison.name]: s.fresh for s in compared if comparison.name in s.params}
+    for comparison in _compared_values.find_compared_values(study, tried, levels=levels):
+        costs = {s.params[comparison.name]: s.costs_after_selection for s in compared if comparison.name in s.params}
         if len(costs) == len(compared) and study.searched[comparison.name].role == "scientific":
             groups = [g for g, value in enumerate(comparison.values) if value in costs]
-            effect = group_effect.compare_repeats([costs[comparison.values[g]] for g in groups])
-            return _ValueComparison(comparison, tuple(groups), effect, asked=1)
+            effect = group_effect.compare_repeated_settings([costs[comparison.values[g]] for g in groups])
+            return _ValueComparison(comparison, tuple(groups), effect, comparable_parameter_count=1)
     return None
 
 
 def _lead_message(
-    question: _ValueComparison, lead: int, behind: list[tuple[int, _ValueGap]], share: Percent
+    question: _ValueComparison, lead: int, behind: list[tuple[int, _ResultGap]], share: Percent
 ) -> Message:
     """Return a sentence that states by how much the best value leads the other values, with intervals."""
     values = [
-        say("{value} by {interval}", value=question.value(group), interval=_interval(gap, share))
+        say("{value} by {interval}", value=question.value_text(group), interval=_gap_interval_text(gap, share))
         for group, gap in behind
     ]
-    best = question.comparison.label(question.groups[lead])
-    return say("{best} is better than {values}.", best=best, values=listed(values, limit=len(values)))
+    best = question.comparison.value_label(question.groups[lead])
+    return say("{best} is better than {values}.", best=best, values=list_message(values, limit=len(values)))
 
 
-def _no_difference_text(question: _ValueComparison, gaps: dict[int, _ValueGap], share: Percent) -> Message:
+def _no_difference_text(question: _ValueComparison, gaps: dict[int, _ResultGap], share: Percent) -> Message:
     """Return a sentence that says that no difference was found, with the largest difference that is still possible."""
     largest = max(max(high, -low) for _, low, high in gaps.values())
     return say(
@@ -269,33 +290,34 @@ def _no_difference_text(question: _ValueComparison, gaps: dict[int, _ValueGap], 
         name=Name(question.comparison.name),
         largest=Number(largest),
         share=share,
-        others="" if question.alone else ", with the other hyperparameters tuned",
+        others="" if question.is_only_tuned_parameter else ", with the other hyperparameters tuned",
     )
 
 
 def _choose_action(question: _ValueComparison, lead: int, *, differ: bool) -> Message:
     if differ:
         return say(
-            "Use {best} if the difference is worth its cost.", best=question.comparison.label(question.groups[lead])
+            "Use {best} if the difference is worth its cost.",
+            best=question.comparison.value_label(question.groups[lead]),
         )
     text = "Take the simpler or cheaper value of {name}, or run more trials to see smaller differences."
     return say(text, name=Name(question.comparison.name))
 
 
-def _interval(gap: _ValueGap, share: Percent) -> Message:
+def _gap_interval_text(gap: _ResultGap, share: Percent) -> Message:
     middle, low, high = map(Number, gap)
     return say("{middle} ({share} interval {low} to {high})", middle=middle, share=share, low=low, high=high)
 
 
-def _noise(study: Study, effect: group_effect.GroupEffect) -> Message:
+def _seed_variation_text(study: Study, effect: group_effect.GroupEffect) -> Message:
     """Return a sentence about the variation between trials, estimated from repeats or else from the fitted response."""
-    tried = repeats.settings(study)
-    known = repeats.trial_variance(tried)
+    tried = repeats.full_length_settings(study)
+    known = repeats.variance_between_seeds(tried)
     if known is not None:
         return say(f"The standard deviation between {repeats.noun(tried)}s is {{sd}}.", sd=Number(known[0], 2))
     return say(
         "No setting was repeated; the fit estimates the standard deviation between seeds as {sd}.",
-        sd=Number(effect.noise, 2),
+        sd=Number(effect.noise_sd, 2),
     )
 
 
@@ -315,6 +337,6 @@ def _build_changes(
     text = say(
         "Leave out {name} = {values} in the next comparison.",
         name=Name(name),
-        values=listed(map(Setting, lost), len(lost)),
+        values=list_message(map(Setting, lost), len(lost)),
     )
     return (Advise(text=str(text)),)

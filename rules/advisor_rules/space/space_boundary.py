@@ -15,7 +15,14 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Setting, say
-from advisor.model.space import IntArray, Side, counts_training, is_learning_rate, scale_of_new_range, words_of
+from advisor.model.space import (
+    IntArray,
+    RangeSide,
+    is_learning_rate,
+    is_training_length,
+    scale_of_new_range,
+    words_of_name,
+)
 from advisor.model.study import Study
 from advisor.stats import boundaries, ranks
 from advisor_rules.space import _boundary_text, _extension, _rows
@@ -114,26 +121,32 @@ class SpaceBoundary(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per end at which good trials cluster."""
-        tried = settings.read(study)
-        axes = [n for n, p in tried.numeric.items() if not counts_training(n) and len(np.unique(p[np.isfinite(p)])) > 1]
+        tried = settings.read_settings(study)
+        axes = [
+            n for n, p in tried.numeric.items() if not is_training_length(n) and len(np.unique(p[np.isfinite(p)])) > 1
+        ]
         if not axes:
             raise MissingData(
                 "no numeric hyperparameter was varied; log the hyperparameters that the study searches",
                 needs="searched",
             )
-        tried.require(max(5, _min_significant_trials(len(axes), tried.level(self.false_alarms))), 3)
+        tried.require_settings(max(5, _min_significant_trials(len(axes), tried.corrected_level(self.false_alarms))), 3)
         numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
-        level = tried.level(self.false_alarms)
+        level = tried.corrected_level(self.false_alarms)
         found = boundaries.ends_with_clusters(numeric, choices, tried.costs, self.edge, self.likely, level)
         if not found:
             return
-        shape = boundaries.fit_responses(numeric, choices, boundaries.truncated_costs(tried.costs), self.edge)
+        shape = boundaries.fit_responses(numeric, choices, boundaries.truncate_at_median(tried.costs), self.edge)
         for end in found:
             name, response = axes[end.axis], shape[end.axis]
             doubted = end.p_value_among_successful_trials > level and end.probability < self.certainty
-            if doubted or _fails_beyond(tried, name, end.side) or _turns_inside(study, tried, name, end.side):
+            if (
+                doubted
+                or _trials_fail_beyond_best(tried, name, end.side)
+                or _optimum_lies_inside(study, tried, name, end.side)
+            ):
                 continue
-            moved = _extension.move_end(study, tried, name, end.side, response)
+            moved = _extension.extend_range_end(study, tried, name, end.side, response)
             if moved is not None:
                 yield self._finding(study, tried, name, end, moved)
 
@@ -143,18 +156,20 @@ class SpaceBoundary(Rule):
         tried: settings.Settings,
         name: str,
         crowded: boundaries.EndWithCluster,
-        moved: _extension.MovedRange,
+        moved: _extension.ExtendedRange,
     ) -> Finding:
         side = crowded.side
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         action, change = _build_advice(study, name, side, moved)
-        sure = crowded.probability >= self.certainty and _cluster_without_best_two(tried, name, side, self.false_alarms)
+        sure = crowded.probability >= self.certainty and _clusters_without_best_two(
+            tried, name, side, self.false_alarms
+        )
         return self.finding(
-            _boundary_text.message(study, tried, name, side, good),
+            _boundary_text.good_end_message(study, tried, name, side, good),
             action=action,
             severity="warning" if sure and isinstance(change, SetRange) else "note",
-            confidence=(1 - crowded.p) * crowded.probability * (0.9 if name in study.inferred else 1),
+            confidence=(1 - crowded.p_value) * crowded.probability * (0.9 if name in study.inferred else 1),
             subject=name,
             side=side,
             trials=best,
@@ -178,8 +193,8 @@ class SpaceBoundary(Rule):
         return table(
             _rows.tried_settings_row(tried),
             _boundary_text.outer_fifth_row(tried, name, crowded.side, good),
-            _rows.probability(f"{chance} (permutation test of all settings)", crowded.p, self.false_alarms),
-            _rows.share("simulated fits whose best value lies at this end", crowded.probability, self.likely),
+            _rows.probability_row(f"{chance} (permutation test of all settings)", crowded.p_value, self.false_alarms),
+            _rows.share_row("simulated fits whose best value lies at this end", crowded.probability, self.likely),
             _rows.range_row(study, name),
         )
 
@@ -190,7 +205,7 @@ def _min_significant_trials(axes: int, level: float) -> int:
     return next(n for n in itertools.count(1) if 2 * axes <= level * math.factorial(n))
 
 
-def _build_advice(study: Study, name: str, side: Side, moved: _extension.MovedRange) -> tuple[Message, Change]:
+def _build_advice(study: Study, name: str, side: RangeSide, moved: _extension.ExtendedRange) -> tuple[Message, Change]:
     """Return (action, change), in which the change is a new range. For batch size and architecture, which depend on
     computational cost, return only advice.
     """
@@ -213,7 +228,7 @@ def _build_advice(study: Study, name: str, side: Side, moved: _extension.MovedRa
     return action, SetRange(parameter=name, low=moved.low, high=moved.high, scale=scale, why=moved.why)
 
 
-def _turns_inside(study: Study, tried: settings.Settings, name: str, side: Side) -> bool:
+def _optimum_lies_inside(study: Study, tried: settings.Settings, name: str, side: RangeSide) -> bool:
     """Return True if only one hyperparameter is searched and results show that its optimum lies inside its range."""
     fine = np.isfinite(tried.costs) & np.isfinite(tried.numeric[name])
     return len(study.searched) == 1 and boundaries.response_turns_inside(
@@ -221,7 +236,7 @@ def _turns_inside(study: Study, tried: settings.Settings, name: str, side: Side)
     )
 
 
-def _cluster_without_best_two(tried: settings.Settings, name: str, side: Side, level: float) -> bool:
+def _clusters_without_best_two(tried: settings.Settings, name: str, side: RangeSide, level: float) -> bool:
     """Return True if good trials other than the best two also cluster at the given end of the range, at the given significance
     level."""
     rest = np.argsort(tried.costs, kind="stable")[2:]
@@ -232,14 +247,14 @@ def _cluster_without_best_two(tried: settings.Settings, name: str, side: Side, l
     return bool(p[0, 0 if side == "low" else 1] <= level)
 
 
-def _fails_beyond(tried: settings.Settings, name: str, side: Side) -> bool:
+def _trials_fail_beyond_best(tried: settings.Settings, name: str, side: RangeSide) -> bool:
     """Return True if at least half of the trials between the best trial and the end of the range failed.
 
     A higher momentum lengthens updates, as a higher learning rate does. For a momentum, failures at higher learning rates
     therefore count as well.
     """
     out = [tried.numeric[name] if side == "high" else -tried.numeric[name]]
-    if side == "high" and "momentum" in words_of(name):
+    if side == "high" and "momentum" in words_of_name(name):
         out += [u for n, u in tried.numeric.items() if is_learning_rate(n)]
     beyond = [u > u[int(np.nanargmin(tried.costs))] for u in out]
     return any(b.any() and 2 * tried.failed[b].sum() >= b.sum() for b in beyond)

@@ -12,9 +12,9 @@ from advisor.engine.rule import Factor, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, Line, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.learning_rate import learning_rates
+from advisor.model.learning_rate import searched_learning_rates
 from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
-from advisor.model.space import Domain, Side
+from advisor.model.space import Domain, RangeSide
 from advisor.model.study import Study, Trial
 from advisor.stats import outliers
 from advisor_rules.space import _rows
@@ -72,11 +72,11 @@ class SpaceBoundaryInfeasible(Rule):
         lacking = settings.out_of_memory_settings(study, tried)
         if not (tried.failed & ~lacking).any():
             return
-        rates = learning_rates(study)
-        sides: tuple[tuple[Side, ...], ...] = tuple(
+        rates = searched_learning_rates(study)
+        sides: tuple[tuple[RangeSide, ...], ...] = tuple(
             ("high",) if rates and n == rates[0] else ("low", "high") for n in names
         )
-        near = np.array([self._near(study.spec.parameters[n]) for n in names])
+        near = np.array([self._max_threshold_distances(study.spec.parameters[n]) for n in names])
         best = int(np.nanargmin(tried.costs[~lacking]))
         positions = np.stack(list(tried.numeric.values()), axis=1)[~lacking]
         reported: set[str] = set()
@@ -84,11 +84,11 @@ class SpaceBoundaryInfeasible(Rule):
             positions, tried.failed[~lacking], purity=self.purity, best=best, near=near, sides=sides
         ):
             name = names[region.axis]
-            if region.p <= tried.level(self.false_alarms) and name not in reported:
+            if region.p_value <= tried.corrected_level(self.false_alarms) and name not in reported:
                 reported.add(name)
                 yield self._finding(study, tried, name, region, rates is not None and name == rates[0])
 
-    def _near(self, domain: Domain) -> tuple[float, float]:
+    def _max_threshold_distances(self, domain: Domain) -> tuple[float, float]:
         """Return the maximum distances of the best trial from the threshold, in the unit range: in general, and if no other
         trial lies between the best trial and the threshold."""
         if domain.scale == "linear" or domain.low is None or domain.high is None:
@@ -102,8 +102,11 @@ class SpaceBoundaryInfeasible(Rule):
         assert domain.low is not None
         assert domain.high is not None
         best = tried.trials[int(np.nanargmin(tried.costs))][0]
-        edge, end = float(domain.from_unit(region.edge)), float(domain.from_unit(region.inside))
-        failures, value = _failure_text(name, region, edge), Setting(best.params[name])
+        edge, end = (
+            float(domain.value_at_position(region.edge_position)),
+            float(domain.value_at_position(region.nearest_outside_position)),
+        )
+        failures, value = _failures_beyond_threshold_text(name, region, edge), Setting(best.params[name])
         action = say(
             "Do not search higher learning rates until training is stable there; the rule stability-edge says if stable "
             "training would help."
@@ -126,7 +129,7 @@ class SpaceBoundaryInfeasible(Rule):
             ),
             action=action,
             severity="note" if is_rate else "warning",
-            confidence=1 - region.p,
+            confidence=1 - region.p_value,
             subject=name,
             side=region.side,
             trials=[best],
@@ -147,18 +150,18 @@ class SpaceBoundaryInfeasible(Rule):
             AxisEvidence(parameter=name, caption=failures, trials=(best.id,), lines=(line,)),
             table(
                 _rows.tried_settings_row(tried),
-                _rows.share("failed beyond the threshold", region.failed / region.total, self.purity),
-                _rows.probability("probability of such a threshold by chance", region.p, self.false_alarms),
+                _rows.share_row("failed beyond the threshold", region.failed_count / region.trial_count, self.purity),
+                _rows.probability_row("probability of such a threshold by chance", region.p_value, self.false_alarms),
             ),
         )
 
 
-def _failure_text(name: str, region: outliers.FailureRegion, edge: float) -> Message:
+def _failures_beyond_threshold_text(name: str, region: outliers.FailureRegion, edge: float) -> Message:
     bound = lower_bound(edge) if region.side == "high" else upper_bound(edge)
     return say(
         f"Of {{total}} with {{name}} of {{edge}} or {'more' if region.side == 'high' else 'less'}, {{failed}} failed.",
-        total=Count(region.total, "setting"),
+        total=Count(region.trial_count, "setting"),
         name=Name(name),
         edge=bound,
-        failed=region.failed,
+        failed=region.failed_count,
     )

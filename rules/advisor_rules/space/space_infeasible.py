@@ -12,16 +12,18 @@ from advisor.engine.rule import Count as CountOf, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import Evidence, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.learning_rate import learning_rates
-from advisor.model.message import Count, Item, Message, Probability, limited, listed, say
+from advisor.model.learning_rate import searched_learning_rates
+from advisor.model.message import Count, Message, MessagePart, Probability, list_message, say, value_with_limit
 from advisor.model.space import BoolArray
 from advisor.model.study import Study
 from advisor.stats import outliers
 from advisor_rules.space import _failed_settings, _failure_regions, _rows
 
 BUG_ADVICE = "Look for a bug in the training code or the data: trials fail in every part of the search space."
-MEMORY = "Free memory first: use smaller batches (with gradient accumulation), a smaller model or lower precision."
-NO_REGION_ADVICE = (
+FREE_MEMORY_ADVICE = (
+    "Free memory first: use smaller batches (with gradient accumulation), a smaller model or lower precision."
+)
+UNEXPLAINED_FAILURES_ADVICE = (
     "Look at why the failed trials failed: no single hyperparameter clearly separates them from the others."
 )
 
@@ -114,18 +116,18 @@ class SpaceInfeasible(Rule):
             raise MissingData(
                 "no trial has ended with a result; wait for the first results", needs="trials", at_least=1
             )
-        failed = failures.failures(study)
+        failed = failures.failure_masks(study)
         count = int(failed.any.sum())
         if count < self.share * ended_count:
             return
-        cut = _failure_regions.cut(study, self.false_alarms) if count < ended_count else None
-        evidence = _SettingCounts.of(study, failed)
-        changes = cut.changes if cut is not None else self._advise_without_region(study, failed, evidence)
+        cut = _failure_regions.find_failure_cut(study, self.false_alarms) if count < ended_count else None
+        evidence = _SettingCounts.from_ended_trials(study, failed)
+        changes = cut.changes if cut is not None else self._advise_on_unexplained_failures(study, failed, evidence)
         yield self.finding(
             _message(study, failed, cut),
             action=_choose_action(changes[0], cut),
             severity="note"
-            if cut is None and _advise_higher_rates(study, failed)
+            if cut is None and _advise_higher_learning_rates(study, failed)
             else self._choose_severity(cut is not None, evidence),
             confidence=outliers.chance_of_failed_share(evidence.failed, evidence.settings, self.share),
             subject=cut.subject if cut is not None else None,
@@ -135,16 +137,22 @@ class SpaceInfeasible(Rule):
             changes=changes,
         )
 
-    def _figures(self, study: Study, failed: failures.Failures, cut: _failure_regions.FailureCut | None) -> Evidence:
+    def _figures(
+        self, study: Study, failed: failures.FailureMasks, cut: _failure_regions.FailureCut | None
+    ) -> Evidence:
         ended_count = int(study.ended.sum())
         if cut is None:
-            clear: Item = "no region"
+            clear: MessagePart = "no region"
         else:
-            clear = limited(Probability(cut.p), Probability(self.false_alarms)) if cut.p < 1 else "no test"
+            clear = (
+                value_with_limit(Probability(cut.p_value), Probability(self.false_alarms))
+                if cut.p_value < 1
+                else "no test"
+            )
         return table(
             ("trials that ended", say("{ended}", ended=ended_count)),
-            *((what, say("{count}", count=int(mask.sum()))) for what, mask in _failure_kinds_text(study, failed)),
-            _rows.share("share that failed", int(failed.any.sum()) / ended_count, self.share),
+            *((what, say("{count}", count=int(mask.sum()))) for what, mask in _masks_by_failure_kind(study, failed)),
+            _rows.share_row("share that failed", int(failed.any.sum()) / ended_count, self.share),
             ("probability of a region this clear by chance", clear),
         )
 
@@ -153,17 +161,23 @@ class SpaceInfeasible(Rule):
             return "critical"
         return "note" if not explained and evidence.failed <= self.few else "warning"
 
-    def _advise_without_region(
-        self, study: Study, failed: failures.Failures, evidence: _SettingCounts
+    def _advise_on_unexplained_failures(
+        self, study: Study, failed: failures.FailureMasks, evidence: _SettingCounts
     ) -> tuple[Change, ...]:
         """Return the advice if no region of the search space explains the failures."""
         count = failed.any.sum()
         if 2 * failed.out_of_memory.sum() > count:
-            return (Advise(text=MEMORY),)
-        if evidence.failed >= self.everywhere * evidence.settings and not _advise_higher_rates(study, failed):
+            return (Advise(text=FREE_MEMORY_ADVICE),)
+        if evidence.failed >= self.everywhere * evidence.settings and not _advise_higher_learning_rates(study, failed):
             unstable = failed.any[study.ended].all() and 2 * failed.crashed.sum() < count
-            return (*_failure_regions.lower_rates(study, bool(unstable)), Advise(text=BUG_ADVICE))
-        return (Advise(text=_failed_settings.advice(study) or _advise_higher_rates(study, failed) or NO_REGION_ADVICE),)
+            return (*_failure_regions.search_lower_rates(study, bool(unstable)), Advise(text=BUG_ADVICE))
+        return (
+            Advise(
+                text=_failed_settings.failed_settings_advice(study)
+                or _advise_higher_learning_rates(study, failed)
+                or UNEXPLAINED_FAILURES_ADVICE
+            ),
+        )
 
 
 class _SettingCounts(NamedTuple):
@@ -174,16 +188,16 @@ class _SettingCounts(NamedTuple):
     settings: int
 
     @classmethod
-    def of(cls, study: Study, failed: failures.Failures) -> _SettingCounts:
+    def from_ended_trials(cls, study: Study, failed: failures.FailureMasks) -> _SettingCounts:
         """Return the numbers of settings, computed from the ended trials of a study."""
-        weights = settings.weights(study)
+        weights = settings.trial_weights(study)
         return cls(round(float(weights[failed.any].sum()), 9), round(float(weights.sum())))
 
 
-def _advise_higher_rates(study: Study, failed: failures.Failures) -> str:
+def _advise_higher_learning_rates(study: Study, failed: failures.FailureMasks) -> str:
     """Return advice if all failed trials learned nothing, and their learning rates are below the best trial's and mostly below
     those of the other successful trials."""
-    found, best = learning_rates(study), study.ranked()[:1]
+    found, best = searched_learning_rates(study), study.ranked()[:1]
     if found is None or not best or (failed.any & ~failed.stuck).any():
         return ""
     rates = found[1]
@@ -193,7 +207,7 @@ def _advise_higher_rates(study: Study, failed: failures.Failures) -> str:
     return f"Search higher values of {found[0]}, or train longer: the trials that learned nothing have lower ones than the best."
 
 
-def _failure_kinds_text(study: Study, failed: failures.Failures) -> tuple[tuple[str, BoolArray], ...]:
+def _masks_by_failure_kind(study: Study, failed: failures.FailureMasks) -> tuple[tuple[str, BoolArray], ...]:
     # The report counts only trials on a plateau as trials that learned nothing.
     on_plateau = all(t.status == "not_learned" for t in study.trials if failed.stuck[t.index])
     return (
@@ -204,17 +218,19 @@ def _failure_kinds_text(study: Study, failed: failures.Failures) -> tuple[tuple[
     )
 
 
-def _message(study: Study, failed: failures.Failures, cut: _failure_regions.FailureCut | None) -> Message:
-    kinds = [(what, int(mask.sum())) for what, mask in _failure_kinds_text(study, failed) if mask.any()]
+def _message(study: Study, failed: failures.FailureMasks, cut: _failure_regions.FailureCut | None) -> Message:
+    kinds = [(what, int(mask.sum())) for what, mask in _masks_by_failure_kind(study, failed) if mask.any()]
     # If all failures are of one kind, name this kind: "failed" would be misleading for a trial that learned nothing but ended with
     # a result.
-    how = listed([say(f"{{n}} {what}", n=n) for what, n in kinds], limit=len(kinds))
+    how = list_message([say(f"{{n}} {what}", n=n) for what, n in kinds], limit=len(kinds))
     return say(
         "{count} of {ended} {how}{where}.",
         count=int(failed.any.sum()),
         ended=Count(int(study.ended.sum()), "trial"),
         how=kinds[0][0] if len(kinds) == 1 else say("failed ({kinds})", kinds=how),
-        where=say(", among them {which}", which=cut.which) if cut is not None else _failed_settings.where(study),
+        where=say(", among them {which}", which=cut.failed_settings_phrase)
+        if cut is not None
+        else _failed_settings.repeated_failures_clause(study),
     )
 
 

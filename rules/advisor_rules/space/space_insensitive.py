@@ -12,15 +12,17 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, FixParameter
 from advisor.model.evidence import AxisEvidence, Evidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Percent, Probability, Setting, listed, say
-from advisor.model.space import BoolArray, Domain, Value, is_learning_rate
+from advisor.model.message import Message, Name, Percent, Probability, Setting, list_message, say
+from advisor.model.space import BoolArray, Domain, HyperparameterValue, is_learning_rate
 from advisor.model.study import Study
 from advisor.model.words import count
 from advisor_rules.space import _regularisers, _rows
 
-NOISE = " All of the variation may be noise: random results show as much structure with probability {p}."
-FEW = " With only {few} settings for {value}, an effect of {name} that occurs only there may be missed."
-FIX_ADVICE = "Fix {name}{value}. Search this hyperparameter again if you change the model or the optimizer."
+MAYBE_NOISE_WARNING = " All of the variation may be noise: random results show as much structure with probability {p}."
+FEW_SETTINGS_WARNING = (
+    " With only {few} settings for {value}, an effect of {name} that occurs only there may be missed."
+)
+KEEP_CONSTANT_ADVICE = "Fix {name}{value}. Search this hyperparameter again if you change the model or the optimizer."
 
 
 class SpaceInsensitive(Rule):
@@ -94,26 +96,27 @@ class SpaceInsensitive(Rule):
                 needs="searched",
             )
         needed = max(self.fewest, self.each * len(found.names))
-        if len(found.tried) < needed:
+        if len(found.tried_settings) < needed:
             raise MissingData(
-                f"{count(len(found.tried), 'distinct setting')} ended; at least {needed} are needed to judge {len(found.names)} "
+                f"{count(len(found.tried_settings), 'distinct setting')} ended; at least {needed} are needed to "
+                f"judge {len(found.names)} "
                 "hyperparameters",
                 needs="trials",
                 at_least=needed,
             )
-        greatest = found.total.max(axis=1)
-        top = int(found.total.mean(axis=0).argmax())
-        small = (found.total < self.share * greatest[:, None]).mean(axis=0)
-        bounded = np.quantile(found.total, 0.95, axis=0) <= self.largest
+        greatest = found.total_shares.max(axis=1)
+        top = int(found.total_shares.mean(axis=0).argmax())
+        small = (found.total_shares < self.share * greatest[:, None]).mean(axis=0)
+        bounded = np.quantile(found.total_shares, 0.95, axis=0) <= self.largest
         learned = sampler.did_sampler_use_results(study)
         for axis in np.argsort(-small, kind="stable"):
             if (
                 small[axis] >= self.certainty
                 and bounded[axis]
                 and axis != top
-                and not self._is_never_fixed(study, found.names[axis])
+                and not self._must_stay_searched(study, found.names[axis])
             ):
-                levels = self._levels(found, int(axis))
+                levels = self._choices_with_effect(found, int(axis))
                 finding = (
                     self._report_dependence_on_choice(found, int(axis), levels, float(small[axis]))
                     if levels
@@ -121,11 +124,11 @@ class SpaceInsensitive(Rule):
                 )
                 yield sampler.weaken_finding(finding) if learned else finding
 
-    def _levels(self, found: importance.Importances, axis: int) -> list[tuple[str, Value]]:
+    def _choices_with_effect(self, found: importance.Importances, axis: int) -> list[tuple[str, HyperparameterValue]]:
         """Return the categorical values, as (name, value), with which results depend on a hyperparameter that hardly matters on
         average.
         """
-        choices = _values_of_choices(found, axis)
+        choices = _masks_by_choice(found, axis)
         limit = self.false_alarms / max(len(choices), 1)
         return [(n, value) for n, value, among in choices if found.response.p_value_within(axis, among) <= limit]
 
@@ -133,19 +136,19 @@ class SpaceInsensitive(Rule):
         """Return a sentence about the categorical value with the fewest settings, if these are too few to show an effect with
         this value.
         """
-        sizes = [(int(among.sum()), str(n), value) for n, value, among in _values_of_choices(found, axis)]
+        sizes = [(int(among.sum()), str(n), value) for n, value, among in _masks_by_choice(found, axis)]
         few, name, value = min(sizes, key=lambda size: size[:2], default=(self.fewest, "", ""))
         if few >= self.fewest:
             return ""
         choice = say("{name} = {value}", name=Name(name), value=Setting(value))
-        return say(FEW, few=few, value=choice, name=Name(found.names[axis]))
+        return say(FEW_SETTINGS_WARNING, few=few, value=choice, name=Name(found.names[axis]))
 
     def _report_dependence_on_choice(
-        self, found: importance.Importances, axis: int, levels: list[tuple[str, Value]], small: float
+        self, found: importance.Importances, axis: int, levels: list[tuple[str, HyperparameterValue]], small: float
     ) -> Finding:
         """Return the finding about a hyperparameter that matters only with some values of a categorical hyperparameter."""
         name = Name(found.names[axis])
-        values = listed([say("{name} = {value}", name=Name(n), value=Setting(v)) for n, v in levels], 9)
+        values = list_message([say("{name} = {value}", name=Name(n), value=Setting(v)) for n, v in levels], 9)
         advice = say("Search {name} only with {values}. Fix it elsewhere.", name=name, values=values)
         return self.finding(
             say(
@@ -153,8 +156,8 @@ class SpaceInsensitive(Rule):
                 "variation.",
                 name=name,
                 values=values,
-                count=len(found.tried),
-                share=found.share(axis),
+                count=len(found.tried_settings),
+                share=found.share_text(axis),
             ),
             action=advice,
             severity="note",
@@ -170,13 +173,13 @@ class SpaceInsensitive(Rule):
     def _fit_importances(self, study: Study) -> importance.Importances:
         """Return the importances. Raise MissingData with the number of settings that `space-insensitive` needs."""
         try:
-            return importance.read(study)
+            return importance.compute_importances(study)
         except MissingData as missing:
             if missing.needs.lack != "trials":
                 raise
             raise MissingData(str(missing), needs="trials", at_least=self.fewest) from None
 
-    def _is_never_fixed(self, study: Study, name: str) -> bool:
+    def _must_stay_searched(self, study: Study, name: str) -> bool:
         """Return True for learning rates, scientific hyperparameters, the batch size, and regularisers that every trial used;
         the rule never advises to fix these."""
         parameter = study.spec.parameters[name]
@@ -188,27 +191,29 @@ class SpaceInsensitive(Rule):
     def _finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
         name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]
         value = next((t.params[name] for t in study.ranked() if name in t.params), None)
-        clear = found.p <= self.false_alarms
+        clear = found.p_value <= self.false_alarms
         explains = say(
             "It explains, alone or with others, {share} of the variation between {count} settings; {leader} explains {most}.",
-            share=found.share(axis),
-            count=len(found.tried),
+            share=found.share_text(axis),
+            count=len(found.tried_settings),
             leader=Name(leader),
-            most=Percent(min(float(found.total[:, top].mean()), 1.0)),
+            most=Percent(min(float(found.total_shares[:, top].mean()), 1.0)),
         )
         why = f"{explains} It may matter beyond its range or for another model"
         return self.finding(
             say(
                 "{name} hardly matters {where}. {explains}{few}{noise}",
                 name=Name(name),
-                where=_where_text(domain),
+                where=_searched_range_text(domain),
                 explains=explains,
                 few=self._untested_choice_text(found, axis),
-                noise="" if clear else say(NOISE, p=Probability(found.p)),
+                noise="" if clear else say(MAYBE_NOISE_WARNING, p=Probability(found.p_value)),
             ),
-            action=say(FIX_ADVICE, name=Name(name), value="" if value is None else say(" at {at}", at=Setting(value))),
+            action=say(
+                KEEP_CONSTANT_ADVICE, name=Name(name), value="" if value is None else say(" at {at}", at=Setting(value))
+            ),
             severity="note",
-            confidence=small * (1 if clear else sampler.WEAKENED_CONFIDENCE_FACTOR),
+            confidence=small * (1 if clear else sampler.ADAPTIVE_CONFIDENCE_FACTOR),
             subject=name,
             evidence=self._evidence(name, small, found),
             changes=() if value is None else (FixParameter(parameter=name, value=value, why=why, for_now=True),),
@@ -221,23 +226,25 @@ class SpaceInsensitive(Rule):
                 caption=say("Good and bad trials lie in every part of the range of {name}.", name=Name(name)),
             ),
             table(
-                *((f"importance of {Name(n)}", found.share(i)) for i, n in enumerate(found.names)),
-                _rows.probability(
+                *((f"importance of {Name(n)}", found.share_text(i)) for i, n in enumerate(found.names)),
+                _rows.probability_row(
                     f"probability of less than {Percent(self.share)} of the greatest importance", small, self.certainty
                 ),
-                _rows.probability("probability of as much structure in random results", found.p, self.false_alarms),
+                _rows.probability_row(
+                    "probability of as much structure in random results", found.p_value, self.false_alarms
+                ),
             ),
         )
 
 
-def _values_of_choices(found: importance.Importances, axis: int) -> list[tuple[str, Value, BoolArray]]:
+def _masks_by_choice(found: importance.Importances, axis: int) -> list[tuple[str, HyperparameterValue, BoolArray]]:
     """Return (name, value, mask of the settings with this value) for each value of each other categorical hyperparameter."""
-    others = {n: u for n, u in found.tried.choices.items() if n in found.names and n != found.names[axis]}
+    others = {n: u for n, u in found.tried_settings.choices.items() if n in found.names and n != found.names[axis]}
     places = [(n, u == level) for n, u in others.items() for level in np.unique(u[np.isfinite(u)])]
-    return [(n, found.tried.trials[int(among.argmax())][0].params[n], among) for n, among in places]
+    return [(n, found.tried_settings.trials[int(among.argmax())][0].params[n], among) for n, among in places]
 
 
-def _where_text(domain: Domain) -> Message:
+def _searched_range_text(domain: Domain) -> Message:
     if not domain.numeric:
         return say("among {choices} choices", choices=len(domain.options))
     return say("between {low} and {high}", low=Setting(domain.low), high=Setting(domain.high))

@@ -12,7 +12,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise
 from advisor.model.evidence import AxisEvidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Percent, Probability, limited, say
+from advisor.model.message import Message, Name, Percent, Probability, say, value_with_limit
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import interaction
@@ -21,7 +21,7 @@ from advisor_rules.space import _rows
 TUNE_TOGETHER_ADVICE = (
     "Tune {little} and {great} together: fix both or neither, and tune both again if you change either."
 )
-AGAIN = "Tune {other} again if you change {batch}: the best value depends on it."
+TUNE_AGAIN_ADVICE = "Tune {other} again if you change {batch}: the best value depends on it."
 
 
 class SpaceInteraction(Rule):
@@ -79,15 +79,16 @@ class SpaceInteraction(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per pair, most certain first."""
-        found = importance.read(study)
+        found = importance.compute_importances(study)
         if len(found.names) < 2:
             raise MissingData("only one hyperparameter was varied, so there is no pair", needs="searched")
-        if found.p > self.noise:
+        if found.p_value > self.noise:
             raise MissingData(
-                f"all differences between {len(found.tried)} settings may be noise: random results show as much structure with "
-                f"probability {Probability(found.p)}"
+                f"all differences between {len(found.tried_settings)} settings may be noise: random results "
+                f"show as much structure with "
+                f"probability {Probability(found.p_value)}"
             )
-        varied = len(found.names) + len(found.tried.left_out)
+        varied = len(found.names) + len(found.tried_settings.unexamined_positions)
         number = varied * (varied - 1) // 2
         draws = interaction.draws_needed(self.false_alarms / number)
         if draws is None:
@@ -95,15 +96,18 @@ class SpaceInteraction(Rule):
                 f"{varied} hyperparameters make {number:,} pairs, too many to tell an interaction from chance; "
                 "fix the hyperparameters that hardly matter"
             )
-        some = [axis for axis, share in enumerate(found.total.mean(axis=0)) if share >= self.material]
-        pairs = found.response.pairs(some)
-        lesser = {pair: np.minimum(*(found.total[:, axis] for axis in pair)) for pair in pairs}
+        some = [axis for axis, share in enumerate(found.total_shares.mean(axis=0)) if share >= self.material]
+        pairs = found.response.interaction_effects(some)
+        lesser = {pair: np.minimum(*(found.total_shares[:, axis] for axis in pair)) for pair in pairs}
         strong = [
             pair
             for pair, both in pairs.items()
             if both.mean() >= self.material and np.median(both / np.maximum(lesser[pair], 1e-9)) >= self.dependent
         ]
-        p = {pair: min(1.0, q * number) for pair, q in interaction.p_values(found.response, strong, draws).items()}
+        p = {
+            pair: min(1.0, q * number)
+            for pair, q in interaction.interaction_p_values(found.response, strong, draws).items()
+        }
         learned = bool(strong) and sampler.did_sampler_use_results(study)
         sure = sorted((q, pair) for pair, q in p.items() if q <= self.false_alarms)
         for q, pair in sure[: self.most]:
@@ -113,7 +117,7 @@ class SpaceInteraction(Rule):
     def _finding(
         self, found: importance.Importances, pair: tuple[int, int], both: FloatArray, lesser: FloatArray, p: float
     ) -> Finding:
-        first, second = sorted(pair, key=lambda axis: float(found.total[:, axis].mean()))
+        first, second = sorted(pair, key=lambda axis: float(found.total_shares[:, axis].mean()))
         little, great = (Name(found.names[axis]) for axis in (first, second))
         ratio = min(float(np.median(both / np.maximum(lesser, 1e-9))), 1.0)
         share, low, high = (Percent(float(min(x, 1))) for x in (both.mean(), *np.quantile(both, [0.05, 0.95])))
@@ -126,7 +130,7 @@ class SpaceInteraction(Rule):
                 little=little,
                 great=great,
                 interval=interval,
-                count=len(found.tried),
+                count=len(found.tried_settings),
                 of_effect=Percent(ratio),
             ),
             action=advice,
@@ -141,9 +145,12 @@ class SpaceInteraction(Rule):
                     for one, other in ((little, great), (great, little))
                 ),
                 table(
-                    ("share of the variation that the interaction explains", limited(interval, Percent(self.material))),
-                    _rows.share(f"interaction as a share of the effect of {little}", ratio, self.dependent),
-                    _rows.probability("probability of such strength without interaction", p, self.false_alarms),
+                    (
+                        "share of the variation that the interaction explains",
+                        value_with_limit(interval, Percent(self.material)),
+                    ),
+                    _rows.share_row(f"interaction as a share of the effect of {little}", ratio, self.dependent),
+                    _rows.probability_row("probability of such strength without interaction", p, self.false_alarms),
                 ),
             ),
             changes=(Advise(text=str(advice)),),
@@ -155,5 +162,5 @@ def _build_advice(little: str, great: str) -> Message:
     batches = [name for name in (little, great) if parameter_kinds.is_batch_size(name)]
     if len(batches) == 1:  # One of the two is the batch size, which is chosen by throughput.
         other = great if batches == [little] else little
-        return say(AGAIN, other=Name(other), batch=Name(batches[0]))
+        return say(TUNE_AGAIN_ADVICE, other=Name(other), batch=Name(batches[0]))
     return say(TUNE_TOGETHER_ADVICE, little=Name(little), great=Name(great))

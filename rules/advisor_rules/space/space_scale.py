@@ -14,7 +14,7 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Percent, say
 from advisor.model.space import Domain, is_learning_rate
 from advisor.model.study import Study
-from advisor.stats.importance import coordinates
+from advisor.stats.importance import axis_coordinates
 from advisor_rules.space import _rows, _scale_test
 
 
@@ -72,13 +72,14 @@ class SpaceScale(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter on the wrong scale, most certain first."""
-        tried = settings.read(study)
+        tried = settings.read_settings(study)
         others = _scale_test.find_other_scales(study, tried, self.span)
         if not others:
             why = f"spans a factor of {self.span:g}, so the scale hardly matters"
             if len(tried) < self.fewest and any(p.numeric for p in study.searched.values()):
                 raise MissingData(
-                    f"{tried.successes} distinct settings ended with a result; at least {self.fewest} are needed to compare scales",
+                    f"{tried.result_count} distinct settings ended with a result; at least {self.fewest} are "
+                    f"needed to compare scales",
                     needs="trials",
                     at_least=self.fewest,
                 )
@@ -94,16 +95,16 @@ class SpaceScale(Rule):
                 at_least=self.fewest,
             )
         costs = tried.costs[fine]
-        axes = {n: coordinates(u[fine], True) for n, u in tried.numeric.items()}
-        axes |= {n: coordinates(u[fine], False) for n, u in tried.choices.items()}
+        axes = {n: axis_coordinates(u[fine], True) for n, u in tried.numeric.items()}
+        axes |= {n: axis_coordinates(u[fine], False) for n, u in tried.choices.items()}
         wrong: list[tuple[float, str, tuple[float, float], Domain]] = []
         for other in others:
             used, new = tried.numeric[other.name][fine], other.positions[fine]
-            room = _scale_test.room(used, new, costs)
+            room = _scale_test.spans_of_best_values(used, new, costs)
             if room[0] <= self.cramped and room[1] >= self.wider * room[0]:
                 rest = [block for n, block in axes.items() if n != other.name]
                 p = min(_scale_test.p_value(used, new, rest, costs) * len(others), 1.0)
-                if p <= tried.level(self.false_alarms):
+                if p <= tried.corrected_level(self.false_alarms):
                     wrong.append((p, other.name, room, other.domain))
         learned = bool(wrong) and sampler.did_sampler_use_results(study)
         for p, name, room, domain in sorted(wrong, key=lambda w: w[:2]):
@@ -151,8 +152,8 @@ class SpaceScale(Rule):
     def _figures(self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float) -> FigureEvidence:
         old = study.spec.parameters[name].scale
         return table(
-            _rows.probability("probability of such a fit if the scale were right", p, self.false_alarms),
-            _rows.share(f"part of the range with the best settings, {old} scale", room[0], self.cramped),
-            _rows.share(f"the same part on a {new.scale} scale", room[1], self.wider * room[0]),
+            _rows.probability_row("probability of such a fit if the scale were right", p, self.false_alarms),
+            _rows.share_row(f"part of the range with the best settings, {old} scale", room[0], self.cramped),
+            _rows.share_row(f"the same part on a {new.scale} scale", room[1], self.wider * room[0]),
             _rows.range_row(study, name),
         )

@@ -103,8 +103,8 @@ class SpaceShrink(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per range that is too wide, most certain first."""
         settings.require_unpruned(study)
-        tried = settings.read(study)
-        axes = _good_region.axes(study, tried, levels=self.levels)
+        tried = settings.read_settings(study)
+        axes = _good_region.narrowable_parameters(study, tried, levels=self.levels)
         if not axes:
             raise MissingData(
                 f"no hyperparameter was tried at {self.levels} values; log the hyperparameters that the study searches",
@@ -112,14 +112,14 @@ class SpaceShrink(Rule):
                 at_least=_good_region.MIN_POINTS if study.searched else None,
             )
         tolerance = _good_region.tolerance(study, tried, self.little, self.little_of_training)
-        if len(study.searched) == 1 and tried.successes:
-            u, costs, _ = _settings_with(tried, axes[0])
+        if len(study.searched) == 1 and tried.result_count:
+            u, costs, _ = _settings_with_parameter(tried, axes[0])
             part = _good_region.find_outstanding_region(u, costs, tolerance)
             if part is not None:
                 span = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
-                yield self._finding(study, tried, axes[0], part, span, part.p)
+                yield self._finding(study, tried, axes[0], part, span, part.p_value)
                 return
-        tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD_POINTS)
+        tried.require_settings(_good_region.MIN_POINTS, _good_region.MIN_GOOD_POINTS)
         narrow = self._find_wide_ranges(tried, axes, tolerance)
         learned = bool(narrow) and sampler.did_sampler_use_results(study)
         tighter = promising.narrower_ranges(study, study.spec) if narrow else {}
@@ -129,29 +129,33 @@ class SpaceShrink(Rule):
 
     def _find_wide_ranges(
         self, tried: settings.Settings, axes: Sequence[str], tolerance: float
-    ) -> list[tuple[float, str, _good_region.Region, float, float]]:
+    ) -> list[tuple[float, str, _good_region.GoodRegion, float, float]]:
         """Return the ranges that are too wide, as (p-value, name, part with the good trials, low end to keep, high end to
         keep)."""
-        level = tried.level(self.false_alarms)
+        level = tried.corrected_level(self.false_alarms)
         chances = {
-            name: _good_region.matters(*_settings_with(tried, name)[:2], level / len(axes)) * len(axes) for name in axes
+            name: _good_region.p_of_unrelated_costs(*_settings_with_parameter(tried, name)[:2], level / len(axes))
+            * len(axes)
+            for name in axes
         }
         mattering = [name for name in axes if chances[name] <= level]
         narrow = []
         optima: dict[str, tuple[float, float]] = {}
         for name in mattering:
-            u, costs, failed = _settings_with(tried, name)
-            part = _good_region.region(u, costs, _good_region.good(costs, self.best, tolerance), self.missed)
+            u, costs, failed = _settings_with_parameter(tried, name)
+            part = _good_region.find_good_region(
+                u, costs, _good_region.mask_good_points(costs, self.best, tolerance), self.missed
+            )
             if part is None:
                 continue
-            crowded = part.p * len(mattering)
+            crowded = part.p_value * len(mattering)
             spans = [(max(crowded, chances[name]), _good_region.range_to_keep(part, u, failed))]
             if crowded > level or spans[0][1][1] - spans[0][1][0] > self.left:
                 optima = optima or _optimum_intervals(tried)
                 within = _good_region.range_with_optimum(part, optima[name], u, failed)
-                spans = [(max(1 - boundaries.WITHIN, chances[name]), within)]
+                spans = [(max(1 - boundaries.OPTIMUM_INTERVAL_PROBABILITY, chances[name]), within)]
             narrow += [
-                (p, name, part, *_good_region.extend_to_leaders(kept, u, costs))
+                (p, name, part, *_good_region.extend_to_best_points(kept, u, costs))
                 for p, kept in spans
                 if kept[1] - kept[0] <= self.left
             ]
@@ -162,13 +166,13 @@ class SpaceShrink(Rule):
         study: Study,
         tried: settings.Settings,
         name: str,
-        part: _good_region.Region,
+        part: _good_region.GoodRegion,
         kept_range: tuple[float, float],
         p: float,
     ) -> Finding:
         domain, u = study.spec.parameters[name], tried.numeric[name]
         low, high = widening.range_of_span(domain, kept_range)
-        first, last = (Number(float(domain.from_unit(x))) for x in (part.low, part.high))
+        first, last = (Number(float(domain.value_at_position(x))) for x in (part.low, part.high))
         having = np.flatnonzero(np.isfinite(u))
         shown = [t for i in [i for i in having if part.low <= u[i] <= part.high][:5] for t in tried.trials[i][:1]]
         where = say("between {first} and {last}", first=first, last=last)
@@ -178,7 +182,7 @@ class SpaceShrink(Rule):
         if part.low < kept_range[0] or part.high > kept_range[1]:
             why = capitalise(f"{promising.LIES_HERE_REASON} of all settings")
         return self.finding(
-            _message(study, name, part, where, len(having)),
+            _good_trials_message(study, name, part, where, len(having)),
             action=_rows.range_advice("Narrow the range of {name}", name, low, high),
             severity="warning",
             confidence=(1 - p) * (0.9 if name in study.inferred else 1),
@@ -202,37 +206,40 @@ class SpaceShrink(Rule):
         study: Study,
         tried: settings.Settings,
         name: str,
-        part: _good_region.Region,
+        part: _good_region.GoodRegion,
         kept_range: tuple[float, float],
         p: float,
         having: int,
     ) -> tuple[tuple[str, Message], ...]:
         return (
             _rows.tried_settings_row(tried),
-            ("good trials", say("{good}, {strays} of them outside the part", good=part.good, strays=part.strays)),
+            (
+                "good trials",
+                say("{good}, {strays} of them outside the part", good=part.good_count, strays=part.good_outside_count),
+            ),
             ("trials in the kept part", say("{inside} of {having}", inside=part.inside, having=having)),
-            _rows.probability("probability of such a small part by chance", p, self.false_alarms)
+            _rows.probability_row("probability of such a small part by chance", p, self.false_alarms)
             if p <= self.false_alarms
             else ("simulated fits with their best value in the kept part", say("{p}", p=Percent(1 - p))),
-            _rows.share("kept share of the range, including margins", kept_range[1] - kept_range[0], self.left),
+            _rows.share_row("kept share of the range, including margins", kept_range[1] - kept_range[0], self.left),
             _rows.range_row(study, name),
         )
 
 
-def _message(study: Study, name: str, part: _good_region.Region, where: Message, count: int) -> Message:
+def _good_trials_message(study: Study, name: str, part: _good_region.GoodRegion, where: Message, count: int) -> Message:
     """Return sentences about the position of the good trials and the number of all trials in the part of the range that
     contains the good trials."""
-    if part.good < _good_region.MIN_GOOD_POINTS:
-        one = part.good == 1
+    if part.good_count < _good_region.MIN_GOOD_POINTS:
+        one = part.good_count == 1
         return say(
             f"Only {{good}} of {{count}} trials {'is' if one else 'are'} good, {{where}}. All others are far worse.",
-            good=part.good,
+            good=part.good_count,
             count=count,
             where=where,
         )
-    good = say("All {good}", good=part.good)
-    if part.strays:
-        good = say("{inside} of the {good}", inside=part.good - part.strays, good=part.good)
+    good = say("All {good}", good=part.good_count)
+    if part.good_outside_count:
+        good = say("{inside} of the {good}", inside=part.good_count - part.good_outside_count, good=part.good_count)
     return say(
         "{good} good trials lie {where}, in {share} of the range of {name} ({span}). Of all {count} trials, {inside} lie there.",
         good=good,
@@ -255,7 +262,7 @@ def _tighten_range(
     """
     if name not in tighter or kept_range[0] <= 0 or kept_range[1] >= 1:
         return kept_range
-    first, last = study.spec.parameters[name].to_unit(list(tighter[name]))
+    first, last = study.spec.parameters[name].to_positions(list(tighter[name]))
     low, high = max(kept_range[0], float(first)), min(kept_range[1], float(last))
     return (low, high) if low < high else kept_range
 
@@ -275,6 +282,6 @@ def _optimum_intervals(tried: settings.Settings) -> dict[str, tuple[float, float
     return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
 
 
-def _settings_with(tried: settings.Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:
+def _settings_with_parameter(tried: settings.Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:
     has_value = np.isfinite(tried.numeric[name])
     return tried.numeric[name][has_value], tried.costs[has_value], tried.failed[has_value]

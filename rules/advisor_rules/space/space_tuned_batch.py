@@ -14,7 +14,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, Change, FixParameter, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.learning_rate import peak_rate_of_trial
+from advisor.model.learning_rate import peak_learning_rate
 from advisor.model.message import Count as CountOf, Message, Name, Setting, say
 from advisor.model.prediction import round_significant
 from advisor.model.space import MAX_FINITE_VALUE, FloatArray, IntArray, as_number, is_learning_rate
@@ -22,7 +22,7 @@ from advisor.model.spec import Parameter
 from advisor.model.study import Study, Trial
 from advisor.model.words import setting
 
-SPEED_ADVICE = " Tuned batch sizes differ in speed, not in results, so choose the final one by throughput."
+THROUGHPUT_ADVICE = " Tuned batch sizes differ in speed, not in results, so choose the final one by throughput."
 
 
 class SpaceTunedBatch(Rule):
@@ -61,9 +61,9 @@ class SpaceTunedBatch(Rule):
     """Minimum number of learning rates for a tuned batch size; an optimum needs a worse value on each side."""
     values: Count = 8
     """Maximum number of batch sizes that are counted one by one; more batch sizes are grouped by doublings."""
-    material: Share = throughput.MATERIAL
+    material: Share = throughput.MIN_THROUGHPUT_GAIN
     """Minimum relative gain in throughput that makes a larger batch worthwhile; the same limit as in `batch-throughput`."""
-    false_alarms: Share = throughput.FALSE_ALARMS
+    false_alarms: Share = throughput.SIGNIFICANCE_LEVEL
     """Maximum probability of mistaking noise for a higher throughput."""
 
     def check(self, study: Study) -> Iterator[Finding]:
@@ -82,16 +82,16 @@ class SpaceTunedBatch(Rule):
             if len(np.unique(sizes[np.isfinite(sizes)])) < 2:
                 continue
             groups = sizes if len(np.unique(sizes[np.isfinite(sizes)])) <= self.values else np.floor(np.log2(sizes))
-            tuned = self._settings(study, groups, sizes)
+            tuned = self._count_optimizer_settings(study, groups, sizes)
             if np.median(tuned) < self.settings:
                 yield self._finding(study, name, sizes, tuned)
 
-    def _settings(self, study: Study, groups: FloatArray, sizes: FloatArray) -> IntArray:
+    def _count_optimizer_settings(self, study: Study, groups: FloatArray, sizes: FloatArray) -> IntArray:
         """Return the number of optimizer settings that each group of trials tried, shape (number of groups,)."""
         rates = [n for n in study.spec.parameters if is_learning_rate(n)]
         names = rates or [n for n in study.searched if parameter_kinds.belongs_to_optimizer(n)]
         rows = np.array([[as_number(t.params.get(n)) for n in names] for t in study.trials]).reshape(len(sizes), -1)
-        follows = [any(_are_equal(column / sizes**power) for power in (0.5, 1.0)) for column in rows.T]
+        follows = [any(_are_nearly_equal(column / sizes**power) for power in (0.5, 1.0)) for column in rows.T]
         rows = np.where(follows, 0.0, np.nan_to_num(rows))
         each = [rows[groups == g] for g in np.unique(groups[np.isfinite(groups)])]
         return np.array([len({tuple(row) for row in part}) for part in each])
@@ -101,7 +101,7 @@ class SpaceTunedBatch(Rule):
         fastest = throughput.recommended_batch_size(study, name, self.material, self.false_alarms)
         good = tried_sizes.largest_good_batch_size(study, name)
         size = tried_sizes.usable_batch_size(study, name, fastest or good or float(values[-1]))
-        rates = _rates(tuned)
+        rates = _learning_rate_counts_text(tuned)
         each = "each" if len(values) <= self.values else "for each doubling"
         compared = say(
             f"{{count}} values of {{name}} ({{low}} to {{high}}) were compared with {{rates}} {each}.",
@@ -111,7 +111,7 @@ class SpaceTunedBatch(Rule):
             high=Setting(float(values[-1])),
             rates=rates,
         )
-        kind = _kind(fastest is not None, size, good, float(values[-1]))
+        kind = _batch_size_reason(fastest is not None, size, good, float(values[-1]))
         why = f"{compared} We fix {setting(size)}, {kind}"
         changes: list[Change] = [FixParameter(parameter=name, value=int(size) if size.is_integer() else size, why=why)]
         if not fastest:
@@ -123,7 +123,7 @@ class SpaceTunedBatch(Rule):
                 enough=self.settings,
             ),
             action=say(
-                f"Fix {{name}} at {{size}}, {kind}, and tune the learning rate for it.{'' if fastest else SPEED_ADVICE}",
+                f"Fix {{name}} at {{size}}, {kind}, and tune the learning rate for it.{'' if fastest else THROUGHPUT_ADVICE}",
                 name=Name(name),
                 size=Setting(size),
             ),
@@ -132,7 +132,7 @@ class SpaceTunedBatch(Rule):
             subject=name,
             trials=[t for t in study.trials if math.isfinite(sizes[t.index])],
             evidence=self._evidence(name, rates, tuned),
-            changes=(*changes, *_search_rate(study, name)),
+            changes=(*changes, *_search_learning_rate(study, name)),
         )
 
     def _evidence(self, name: str, rates: Message, tuned: IntArray) -> tuple[Evidence, ...]:
@@ -145,7 +145,7 @@ class SpaceTunedBatch(Rule):
         )
 
 
-def _rates(tuned: IntArray) -> Message:
+def _learning_rate_counts_text(tuned: IntArray) -> Message:
     """Return the numbers of learning rates per batch size (k,) in words: "1 learning rate", "1 to 3 learning rates"."""
     low, high = max(int(tuned.min()), 1), max(int(tuned.max()), 1)
     if low == high:
@@ -153,14 +153,14 @@ def _rates(tuned: IntArray) -> Message:
     return say("{low} to {high} learning rates", low=low, high=high)
 
 
-def _kind(fast: bool, size: float, good: float | None, largest: float) -> str:
+def _batch_size_reason(fast: bool, size: float, good: float | None, largest: float) -> str:
     """Return the reason to fix this batch size, as a phrase that follows its value."""
     if fast:
         return "beyond which the throughput hardly grows" if size < largest else "the one with the highest throughput"
     return f"{'' if size == good else 'the power of two next to '}the largest among the best trials"
 
 
-def _search_rate(study: Study, name: str) -> list[Change]:
+def _search_learning_rate(study: Study, name: str) -> list[Change]:
     """Return the change that searches a learning rate that was not tuned, one decade to each side."""
     why = f"The learning rate was never tuned for one value of {name}"
     rates = {n: p for n, p in study.spec.parameters.items() if is_learning_rate(n)}
@@ -168,7 +168,7 @@ def _search_rate(study: Study, name: str) -> list[Change]:
         value = as_number(parameter.value)
         if parameter.role == "fixed" and value > 0:
             return [SetRange(parameter=rate, low=value / 10, high=value * 10, scale="log", why=why)]
-    used = _rate_used(study, study.ranked()[0]) if study.ranked() and not rates else math.nan
+    used = _peak_learning_rate(study, study.ranked()[0]) if study.ranked() and not rates else math.nan
     if not 0 < used < MAX_FINITE_VALUE:
         return []
     low, high = round_significant(used / 10, 3), round_significant(used * 10, 3)
@@ -176,14 +176,14 @@ def _search_rate(study: Study, name: str) -> list[Change]:
     return [AddParameter(name="learning_rate", parameter=added)]
 
 
-def _rate_used(study: Study, trial: Trial) -> float:
+def _peak_learning_rate(study: Study, trial: Trial) -> float:
     """Return the peak learning rate of the trial's optimizer, or the highest logged learning rate if the optimizer's is
     unknown; NaN or infinite if both are unknown."""
-    noted, logged = peak_rate_of_trial(study, trial), study.curve(trial, "learning_rate").finite.values
+    noted, logged = peak_learning_rate(study, trial), study.curve(trial, "learning_rate").finite.values
     return noted if math.isfinite(noted) else float(logged.max(initial=-math.inf))
 
 
-def _are_equal(values: FloatArray) -> bool:
+def _are_nearly_equal(values: FloatArray) -> bool:
     """Return True if values (n,), NaN if missing, agree within 1 %."""
     known = values[np.isfinite(values)]
     return bool(len(known) > 1 and np.ptp(known) <= 0.01 * abs(known).max())

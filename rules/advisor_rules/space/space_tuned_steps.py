@@ -14,7 +14,7 @@ from advisor.model.change import Change, FixParameter, SetField
 from advisor.model.evidence import AxisEvidence, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Name, Setting, say
-from advisor.model.space import BoolArray, FloatArray, as_number, counts_training
+from advisor.model.space import BoolArray, FloatArray, as_number, is_training_length
 from advisor.model.study import Study
 
 
@@ -59,29 +59,31 @@ class SpaceTunedSteps(Rule):
     def _findings(self, study: Study) -> Iterator[Finding]:
         judged = study.ended & np.array([t.status != "pruned" for t in study.trials], dtype=np.bool_)
         batches = np.array([parameter_kinds.batch_size(t) for t in study.trials])
-        named = [name for name in study.spec.parameters if counts_training(name) or name in study.lengths]
+        named = [name for name in study.spec.parameters if is_training_length(name) or name in study.lengths]
         for name in named:
             lengths = np.array([as_number(t.params.get(name)) for t in study.trials])
             lengths[~(lengths > 0)] = np.nan  # -1 means that another hyperparameter sets the length.
-            if (name in study.searched or name in study.lengths) and self._is_tuned(lengths[judged], batches[judged]):
+            if (name in study.searched or name in study.lengths) and self._is_length_tuned(
+                lengths[judged], batches[judged]
+            ):
                 yield self._finding(study, name, np.where(judged, lengths, np.nan))
         if named:
             return
         logged = np.array([t.fact("max_train_steps") for t in study.trials])
-        if self._is_tuned(logged[judged], batches[judged]):
+        if self._is_length_tuned(logged[judged], batches[judged]):
             yield self._finding(study, None, np.where(judged, logged, np.nan))
-        elif not np.isfinite(logged).any() and _ends_differ(study, self.small):
+        elif not np.isfinite(logged).any() and _last_steps_differ(study, self.small):
             raise MissingData(
                 "trials end at different steps and none logged its planned length; log it as max_train_steps",
                 needs="facts",
             )
 
-    def _is_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
+    def _is_length_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
         """Return True if the lengths (n,) differ, and the products of length and batch size differ as well."""
         examples = (lengths * batches)[np.isfinite(lengths)]
         follows = (
             len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()
-        )  # The result is False if a length or batch size is NaN.
+        )  # The result is False if a batch size is NaN; trials with an unknown length are left out.
         return len(np.unique(lengths[np.isfinite(lengths)])) > 1 and not follows
 
     def _finding(self, study: Study, name: str | None, lengths: FloatArray) -> Finding:
@@ -121,11 +123,13 @@ class SpaceTunedSteps(Rule):
             subject=what.text,
             trials=[t for t in study.trials if study.ended[t.index] and math.isfinite(lengths[t.index])],
             evidence=(*axis, table(*rows)),
-            changes=_fixed(study, name, lengths == best, best, why),
+            changes=_fix_training_length(study, name, lengths == best, best, why),
         )
 
 
-def _fixed(study: Study, name: str | None, alike: BoolArray, length: float, why: str) -> tuple[Change, ...]:
+def _fix_training_length(
+    study: Study, name: str | None, alike: BoolArray, length: float, why: str
+) -> tuple[Change, ...]:
     """Return the changes that fix the training length at the number of steps of the trials in the mask `alike`."""
     trials = [t for t in study.trials if alike[t.index]]
     planned = [s for t in trials if (s := t.fact("max_train_steps")) >= 1]
@@ -138,7 +142,7 @@ def _fixed(study: Study, name: str | None, alike: BoolArray, length: float, why:
     return tuple(changes)
 
 
-def _ends_differ(study: Study, small: float) -> bool:
+def _last_steps_differ(study: Study, small: float) -> bool:
     """Return True if the last steps of complete trials differ by more than `small` times the largest last step."""
     ends = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t))]
     return bool(ends) and min(ends) < (1 - small) * max(ends)

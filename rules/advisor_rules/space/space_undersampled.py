@@ -15,8 +15,8 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, require_searched_hyperparameters
-from advisor.model.message import Message, Name, Number, Objective, Percent, limited, say
-from advisor.model.optimizers import RATE_TRIALS
+from advisor.model.message import Message, Name, Number, Objective, Percent, say, value_with_limit
+from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import best_of
@@ -77,7 +77,7 @@ class SpaceUndersampled(Rule):
     seed_noise: Share = 0.05
     """Maximum plausible standard deviation between seeds if it was not measured, as a share of the result. This limit is one
     and a half times the largest standard deviation in the better half of 278 repeated settings."""
-    enough_for_one: Count = RATE_TRIALS
+    enough_for_one: Count = TRIALS_FOR_RATE_ONLY
     """Number of trials that always suffices for one hyperparameter; the tuning playbook uses fewer trials to tune only a
     learning rate."""
     certainty: Share = 0.9
@@ -89,27 +89,30 @@ class SpaceUndersampled(Rule):
     finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        tried = settings.read(study)
+        tried = settings.read_settings(study)
         require_searched_hyperparameters(study)
-        tried.require(5, 3)
+        tried.require_settings(5, 3)
         if len(study.searched) == 1 and len(tried) >= self.enough_for_one:
             return
         halves, (seeds, known) = best_of.loss_of_halving(tried.costs), noise.noise_between_seeds(study)
-        lead = max(self.little * _lead(tried.costs, 1 / 3), self.little_of_all * _lead(tried.costs, 1 / 2))
-        limit = max(lead, seeds if known else max(seeds, noise.noise_between_steps(study)))
+        lead = max(
+            self.little * _lead_over_ranked_result(tried.costs, 1 / 3),
+            self.little_of_all * _lead_over_ranked_result(tried.costs, 1 / 2),
+        )
+        limit = max(lead, seeds if known else max(seeds, noise.noise_between_evaluations(study)))
         on_grid = rerun.is_full_grid(tried)
         if validation.distance_to_perfect_score(study) <= 0:
             return
         if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
             return
-        if not known and _pure_noise.p_of_noise(tried, self.seed_noise) > self.false_alarms:
+        if not known and _pure_noise.p_of_pure_noise(tried, self.seed_noise) > self.false_alarms:
             raise MissingData(
                 f"all differences between {len(tried)} settings may be noise, so they do not show what more trials would gain; "
                 "repeat the best setting with other seeds",
                 needs="repeats",
             )
-        gain = _gain(study, limit, halves, known=known)
-        if gain.sure >= (0.5 if on_grid else self.possible):
+        gain = _expected_gain(study, limit, halves, known=known)
+        if gain.probability_of_gain >= (0.5 if on_grid else self.possible):
             finding = self._finding(study, tried, halves, limit, gain, known=known)
             yield sampler.weaken_finding(finding) if sampler.did_sampler_use_results(study) else finding
 
@@ -125,18 +128,18 @@ class SpaceUndersampled(Rule):
     ) -> Finding:
         n, count = len(tried), len(study.searched)
         best = float(np.nanmin(tried.costs))
-        near = np.flatnonzero(tried.costs <= best + halves.loss)
+        near = np.flatnonzero(tried.costs <= best + halves.expected_loss)
         amount = _expected_improvement(study, gain, limit, known=known)
         trials = 2 * n
         more = SetField(field="trials", value=trials, why=str(amount))
-        only = "" if gain.sure >= 0.5 else " only if this probability is worth the cost of the trials"
+        only = "" if gain.probability_of_gain >= 0.5 else " only if this probability is worth the cost of the trials"
         return self.finding(
             say(
                 "{amount}. With half of the {n} trials, the best would be {loss} worse on average; {near} within that distance of "
                 "{best}, too few for the good region of {axes}.",
                 amount=amount,
                 n=n,
-                loss=Number(halves.loss),
+                loss=Number(halves.expected_loss),
                 near=say("only {near} trials lie", near=len(near)) if len(near) > 1 else "only the best trial lies",
                 best=Objective(study.objective_value(best)),
                 axes=say("{count} hyperparameters", count=count) if count > 1 else Name(next(iter(study.searched))),
@@ -146,7 +149,7 @@ class SpaceUndersampled(Rule):
                 trials=trials,
             ),
             severity="note",
-            confidence=gain.sure,
+            confidence=gain.probability_of_gain,
             trials=[t for i in near for t in tried.trials[i][:1]],
             evidence=table(*self._figures(study, tried, halves, limit, gain)),
             changes=(more, *([Advise(text=SMALLER_SPACE_ADVICE)] if count > 1 else [])),
@@ -155,16 +158,19 @@ class SpaceUndersampled(Rule):
     def _figures(
         self, study: Study, tried: settings.Settings, halves: best_of.HalvingLoss, limit: float, gain: _ExpectedGain
     ) -> tuple[tuple[str, Message], ...]:
-        n, loss = len(tried), Number(halves.loss)
+        n, loss = len(tried), Number(halves.expected_loss)
         means = {k: study.objective_value(best_of.expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
         low, high = map(Number, halves.interval(0.95))
         return (
             _rows.tried_settings_row(tried),
             *((f"mean of the best result of {k}", say("{best}", best=Objective(v))) for k, v in means.items()),
-            ("loss with half of the trials", limited(loss, Number(limit))),
+            ("loss with half of the trials", value_with_limit(loss, Number(limit))),
             ("80 % interval of the loss", say("{low} to {high}", low=low, high=high)),
-            ("expected gain from another doubling of the trials", limited(Number(gain.expected, 2), Number(limit, 2))),
-            ("probability of a gain that matters", say("{sure}", sure=Percent(gain.sure))),
+            (
+                "expected gain from another doubling of the trials",
+                value_with_limit(Number(gain.expected_gain, 2), Number(limit, 2)),
+            ),
+            ("probability of a gain that matters", say("{sure}", sure=Percent(gain.probability_of_gain))),
         )
 
 
@@ -173,17 +179,17 @@ class _ExpectedGain(NamedTuple):
     the noise.
     """
 
-    expected: float
+    expected_gain: float
     low: float
     high: float
-    sure: float
+    probability_of_gain: float
 
     @property
-    def text(self) -> Message:
+    def gain_text(self) -> Message:
         """The expected gain as a phrase; if the interval has no width, only an upper bound of the gain is known."""
-        if not self.low < self.expected < self.high:
+        if not self.low < self.expected_gain < self.high:
             return say("at most about {high}", high=Number(self.high, 2))
-        numbers = {k: Number(v, 2) for k, v in (("gain", self.expected), ("low", self.low), ("high", self.high))}
+        numbers = {k: Number(v, 2) for k, v in (("gain", self.expected_gain), ("low", self.low), ("high", self.high))}
         return say("about {gain} (80 % interval {low} to {high})", **numbers)
 
 
@@ -193,14 +199,14 @@ def _expected_improvement(study: Study, gain: _ExpectedGain, limit: float, *, kn
         "Twice as many trials would improve the best {metric} by {gain}. The probability that more trials gain more than "
         "{limit}{noise} is {sure}",
         metric=Name(study.spec.objective.metric),
-        gain=gain.text,
+        gain=gain.gain_text,
         limit=Number(limit, 2),
         noise="" if known else " and more than the noise of the fit",
-        sure=Percent(gain.sure),
+        sure=Percent(gain.probability_of_gain),
     )
 
 
-def _gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: bool) -> _ExpectedGain:
+def _expected_gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: bool) -> _ExpectedGain:
     """Return the expected gain from twice as many trials, predicted by the fitted response. `known` is True if the limit
     includes the noise between seeds.
 
@@ -210,11 +216,11 @@ def _gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: boo
     more = rerun.further_results(study)
     gains = np.minimum(more.gains, min(validation.distance_to_perfect_score(study), halves.interval(0.95)[1]))
     low, high = np.quantile(gains, [0.1, 0.9])
-    matters = limit if known else np.maximum(limit, more.noise)
+    matters = limit if known else np.maximum(limit, more.noise_sd)
     return _ExpectedGain(float(gains.mean()), float(low), float(high), float(np.mean(gains > matters)))
 
 
-def _lead(costs: FloatArray, share: float) -> float:
+def _lead_over_ranked_result(costs: FloatArray, share: float) -> float:
     """Return the difference between the best trial's result and the result at the given share of the ranking; failed trials are
     left out."""
     ordered = np.sort(costs)  # NaN costs come last in the order.

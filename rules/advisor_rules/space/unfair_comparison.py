@@ -71,7 +71,7 @@ class UnfairComparison(Rule):
         ),
     )
 
-    levels: Count = _compared_values.MAX_VALUES
+    levels: Count = _compared_values.MAX_COMPARED_VALUES
     """Maximum number of distinct values at which an integer hyperparameter counts as compared instead of tuned."""
     edge: Share = 0.1
     """Share of a range that counts as its end; the range is that of another hyperparameter, for the trials with one compared
@@ -83,19 +83,19 @@ class UnfairComparison(Rule):
     """Maximum probability, per compared hyperparameter, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        tried = settings.read(study)
-        comparisons = _compared_values.compared(study, tried, levels=self.levels)
+        tried = settings.read_settings(study)
+        comparisons = _compared_values.find_compared_values(study, tried, levels=self.levels)
         if not comparisons:
             settings.require_two_settings(study)
             raise MissingData("the study tunes its hyperparameters and compares no values of them", needs="design")
-        if tried.successes < 3:
+        if tried.result_count < 3:
             raise MissingData(
-                f"{count(tried.successes, 'setting')} ended with a result; at least 3 are needed",
+                f"{count(tried.result_count, 'setting')} ended with a result; at least 3 are needed",
                 needs="trials",
                 at_least=3,
             )
         weakened = sampler.did_sampler_use_results(study)
-        level = tried.level(self.false_alarms)
+        level = tried.corrected_level(self.false_alarms)
         for comparison in comparisons:
             found = self._find_disadvantages(study, comparison, level)
             yield from (sampler.weaken_finding(f) if weakened else f for f in found)
@@ -107,21 +107,23 @@ class UnfairComparison(Rule):
         groups, costs = comparison.groups, comparison.costs
         failing = _fairness.find_failing_groups(groups, costs, level=self.false_alarms / 2)[:1]
         for stuck in _fairness.find_stuck_groups(groups, costs, level=self.false_alarms / 2)[:1]:
-            yield self._report_hardly_trained(
-                comparison, stuck.group, _equal_results_text(study, comparison, stuck), stuck.p
+            yield self._report_untrained_value(
+                comparison, stuck.group, _equal_results_text(study, comparison, stuck), stuck.p_value
             )
         for one in failing:
-            yield self._report_hardly_trained(comparison, one.group, _failures_text(comparison, one), one.p)
+            yield self._report_untrained_value(
+                comparison, one.group, _failed_settings_text(comparison, one), one.p_value
+            )
         yield from self._find_narrow_ranges(study, comparison, level)
         for few in _fairness.find_small_groups(groups, costs, certainty=self.certainty, level=level)[:1]:
             if few.group not in {f.group for f in failing}:
-                yield self._report_outnumbered(comparison, few)
+                yield self._report_too_few_trials(comparison, few)
 
     def _find_narrow_ranges(
         self, study: Study, comparison: _compared_values.ComparedValues, level: float
     ) -> Iterator[Finding]:
         """Yield a finding if the range of another hyperparameter was too narrow, for one value or for all."""
-        groups, numeric, costs = comparison.groups, list(comparison.numeric.values()), comparison.costs
+        groups, numeric, costs = comparison.groups, list(comparison.numeric_positions.values()), comparison.costs
         ends = _fairness.find_partly_tried_groups(
             groups,
             numeric,
@@ -132,9 +134,9 @@ class UnfairComparison(Rule):
             comparable=not parameter_kinds.chooses_optimizer(comparison.name),
         )
         if ends:
-            yield self._report_partly_tried(study, comparison, ends[0])
+            yield self._report_partial_range(study, comparison, ends[0])
             return
-        own = _fairness.find_groups_cut_short(
+        own = _fairness.find_groups_with_narrow_range(
             groups,
             numeric,
             costs,
@@ -144,17 +146,21 @@ class UnfairComparison(Rule):
             / 2,  # At the full significance level, this test raised too many false alarms in simulated studies.
         )
         for group, end in own[:1]:
-            yield self._report_cut_short(study, comparison, group, end)
+            yield self._report_narrow_range(study, comparison, group, end)
 
-    def _report_partly_tried(
+    def _report_partial_range(
         self, study: Study, comparison: _compared_values.ComparedValues, end: _fairness.PartlyTriedGroup
     ) -> Finding:
-        axis, who, size = list(comparison.numeric)[end.axis], comparison.label(end.group), comparison.size(end.group)
-        at, rest = float(study.spec.parameters[axis].from_unit(end.end)), len(comparison.groups) - size
+        axis, who, size = (
+            list(comparison.numeric_positions)[end.axis],
+            comparison.value_label(end.group),
+            comparison.group_size(end.group),
+        )
+        at, rest = float(study.spec.parameters[axis].value_at_position(end.end_position)), len(comparison.groups) - size
         more, beyond = ("less", "higher") if end.side == "high" else ("more", "lower")
         best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial with a {beyond} value"
         # Give every value as many trials per unit of range width in the shared range as the value had in its own range.
-        trials = math.ceil(len(comparison.values) * size / max(end.span, 0.25))
+        trials = math.ceil(len(comparison.values) * size / max(end.range_share, 0.25))
         tried = f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}"
         why = say(tried, who=who, axis=Name(axis), at=Number(at))
         others = f"{{count}} of {{rest}} other settings have a {beyond} {{axis}}."
@@ -163,41 +169,41 @@ class UnfairComparison(Rule):
         again = "Compare the values of {name} again with one range of {axis} in {trials} trials, "
         again += "each value as densely as {who} was sampled."
         return self.finding(
-            say(f"{{why}}. {others}", why=why, count=end.beyond, rest=rest, axis=Name(axis)),
+            say(f"{{why}}. {others}", why=why, count=end.points_beyond_end, rest=rest, axis=Name(axis)),
             action=say(again, trials=trials, who=who, **names),
             severity="warning",
-            confidence=(1 - end.p) * (1 + end.probability) / 2,
+            confidence=(1 - end.p_value) * (1 + end.probability) / 2,
             subject=comparison.name,
-            trials=comparison.with_value(end.group),
-            evidence=self._build_end_evidence(comparison, end, axis, at),
-            changes=_advise_repeats(trials, why, advice),
+            trials=comparison.trials_with_value(end.group),
+            evidence=self._build_range_end_evidence(comparison, end, axis, at),
+            changes=_advise_new_comparison(trials, why, advice),
         )
 
-    def _build_end_evidence(
+    def _build_range_end_evidence(
         self, comparison: _compared_values.ComparedValues, end: _fairness.PartlyTriedGroup, axis: str, at: float
     ) -> tuple[Evidence, ...]:
-        who, size = comparison.label(end.group), comparison.size(end.group)
+        who, size = comparison.value_label(end.group), comparison.group_size(end.group)
         rest = len(comparison.groups) - size
         early = "probability of an end this early if all values are sampled alike"
         return (
             AxisEvidence(
                 parameter=axis,
                 caption=say("{who} was tried in only a part of the range of {axis}.", who=who, axis=Name(axis)),
-                trials=tuple(t.id for t in comparison.with_value(end.group)),
+                trials=tuple(t.id for t in comparison.trials_with_value(end.group)),
                 lines=(Line(value=at, label=f"end of the own range of {who}"),),
             ),
             table(
                 ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
-                _rows.probability(early, end.p, self.false_alarms),
+                _rows.probability_row(early, end.p_value, self.false_alarms),
                 ("simulated fits whose best value lies at that end", say("{p}", p=Percent(end.probability))),
             ),
         )
 
-    def _report_cut_short(
+    def _report_narrow_range(
         self, study: Study, comparison: _compared_values.ComparedValues, group: int, end: boundaries.EndWithCluster
     ) -> Finding:
-        axis, who = list(comparison.numeric)[end.axis], comparison.label(group)
-        domain, shown = study.spec.parameters[axis], comparison.with_value(group)
+        axis, who = list(comparison.numeric_positions)[end.axis], comparison.value_label(group)
+        domain, shown = study.spec.parameters[axis], comparison.trials_with_value(group)
         trend = f"is best at the {end.side}est {{axis}} that it was tried with, and still improves in that direction"
         lost = say(f"{{who}} lost, but {trend}", who=who, axis=Name(axis))
         better = f"With {{who}}, better trials lie towards the {end.side} end of {{axis}}."
@@ -205,7 +211,7 @@ class UnfairComparison(Rule):
             say("{lost}.", lost=lost),
             action=say(f"Search {end.side}er values of {{axis}} before you drop {{who}}.", axis=Name(axis), who=who),
             severity="warning",
-            confidence=(1 - end.p) * end.probability,
+            confidence=(1 - end.p_value) * end.probability,
             subject=comparison.name,
             side=end.side,
             trials=shown,
@@ -214,21 +220,23 @@ class UnfairComparison(Rule):
                     parameter=axis, caption=say(better, who=who, axis=Name(axis)), trials=tuple(t.id for t in shown)
                 ),
                 table(
-                    _rows.probability(
+                    _rows.probability_row(
                         "probability by chance of such an improvement towards that end (permutation test)",
-                        end.p,
+                        end.p_value,
                         self.false_alarms,
                     ),
-                    _rows.share("simulated fits whose best value lies at that end", end.probability, self.certainty),
+                    _rows.share_row(
+                        "simulated fits whose best value lies at that end", end.probability, self.certainty
+                    ),
                 ),
             ),
             changes=_advise_wider_range(axis, domain, end, str(lost)),
         )
 
-    def _report_hardly_trained(
+    def _report_untrained_value(
         self, comparison: _compared_values.ComparedValues, group: int, why: Message, p: float
     ) -> Finding:
-        who, shown = comparison.label(group), comparison.with_value(group)
+        who, shown = comparison.value_label(group), comparison.trials_with_value(group)
         return self.finding(
             say("{who} had no fair chance. {why}.", who=who, why=why),
             action=say("Find settings with which {who} trains before you drop {who}.", who=who),
@@ -244,7 +252,7 @@ class UnfairComparison(Rule):
                 ),
                 table(
                     ("settings", why),
-                    _rows.probability(
+                    _rows.probability_row(
                         "probability of this result if all values train equally well", p, self.false_alarms / 2
                     ),
                 ),
@@ -256,45 +264,49 @@ class UnfairComparison(Rule):
             ),
         )
 
-    def _report_outnumbered(self, comparison: _compared_values.ComparedValues, few: _fairness.SmallGroup) -> Finding:
-        who, winner = comparison.label(few.group), comparison.label(few.best)
+    def _report_too_few_trials(self, comparison: _compared_values.ComparedValues, few: _fairness.SmallGroup) -> Finding:
+        who, winner = comparison.value_label(few.group), comparison.value_label(few.best_group)
         # If every value gets the same number of trials, the total need not exceed the present number of trials.
         trials = len(comparison.values) * math.ceil(len(comparison.groups) / len(comparison.values))
-        own = CountOf(few.few, "successful setting")
-        counts = say("{who} had {own} and {winner} had {many}", who=who, own=own, winner=winner, many=few.many)
-        lead = say("{winner} would lead with {chance} probability", winner=winner, chance=Percent(few.chance))
+        own = CountOf(few.smaller_group_size, "successful setting")
+        counts = say(
+            "{who} had {own} and {winner} had {many}", who=who, own=own, winner=winner, many=few.best_group_size
+        )
+        lead = say("{winner} would lead with {chance} probability", winner=winner, chance=Percent(few.lead_probability))
         advice = say("Give every value of {name} as many trials.", name=Name(comparison.name))
         again = "Compare the values of {name} again with equally many trials each, {trials} in all."
         rare = "probability of so few trials if both values are tried equally often"
         return self.finding(
             say("{counts}. With equally few trials, {lead}.", counts=counts, lead=lead),
             action=say(again, name=Name(comparison.name), trials=trials),
-            severity="warning" if few.chance < 0.5 else "note",
-            confidence=(1 - few.p) * (1 - few.chance / 2),
+            severity="warning" if few.lead_probability < 0.5 else "note",
+            confidence=(1 - few.p_value) * (1 - few.lead_probability / 2),
             subject=comparison.name,
-            trials=comparison.with_value(few.group),
+            trials=comparison.trials_with_value(few.group),
             evidence=table(
                 ("successful settings", say("{counts}", counts=counts)),
-                _rows.probability(rare, few.p, self.false_alarms),
-                _rows.probability("probability of the lead with equally few trials", few.chance, self.certainty),
+                _rows.probability_row(rare, few.p_value, self.false_alarms),
+                _rows.probability_row(
+                    "probability of the lead with equally few trials", few.lead_probability, self.certainty
+                ),
             ),
-            changes=_advise_repeats(trials, counts, advice),
+            changes=_advise_new_comparison(trials, counts, advice),
         )
 
 
 def _equal_results_text(
     study: Study, comparison: _compared_values.ComparedValues, stuck: _fairness.StuckGroup
 ) -> Message:
-    at = Objective(study.objective_value(stuck.level))
+    at = Objective(study.objective_value(stuck.common_cost))
     counts = "{count} of its {size} settings end at {at}, as if nothing was learned"
-    return say(counts, count=stuck.results, size=comparison.size(stuck.group), at=at)
+    return say(counts, count=stuck.equal_result_count, size=comparison.group_size(stuck.group), at=at)
 
 
-def _failures_text(comparison: _compared_values.ComparedValues, failing: _fairness.FailingGroup) -> Message:
-    rest = len(comparison.costs) - comparison.size(failing.group)
-    other = int(np.isnan(comparison.costs).sum()) - failing.failed
+def _failed_settings_text(comparison: _compared_values.ComparedValues, failing: _fairness.FailingGroup) -> Message:
+    rest = len(comparison.costs) - comparison.group_size(failing.group)
+    other = int(np.isnan(comparison.costs).sum()) - failing.failed_count
     counts = "{count} of its {size} settings failed, and {other} of {rest} others"
-    return say(counts, count=failing.failed, size=comparison.size(failing.group), other=other, rest=rest)
+    return say(counts, count=failing.failed_count, size=comparison.group_size(failing.group), other=other, rest=rest)
 
 
 def _advise_wider_range(axis: str, domain: Domain, end: boundaries.EndWithCluster, why: str) -> tuple[Change, ...]:
@@ -308,5 +320,5 @@ def _advise_wider_range(axis: str, domain: Domain, end: boundaries.EndWithCluste
     )
 
 
-def _advise_repeats(trials: int, why: Message, advice: Message) -> tuple[Change, ...]:
+def _advise_new_comparison(trials: int, why: Message, advice: Message) -> tuple[Change, ...]:
     return SetField(field="trials", value=trials, why=str(why)), Advise(text=str(advice))

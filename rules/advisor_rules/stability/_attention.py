@@ -11,9 +11,9 @@ import numpy as np
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import MeanLevel, level_with_trend, mean_level
+from advisor.stats.blocks import MeanLevel, mean_level, mean_level_with_trend
 
-MIN_POINTS = 20
+MIN_ATTENTION_LOGITS = 20
 """Minimum number of logged attention logits of a trial. Each quarter of the training must contain enough values to estimate the
 noise."""
 
@@ -27,11 +27,11 @@ class AttentionLogitLevels:
     trial."""
 
     trial: Trial
-    before: MeanLevel
+    earlier_logits: MeanLevel
     """Level of the log of the largest attention logit in the second quarter of the training."""
     late: MeanLevel
     """Level of the log of the largest attention logit in the last quarter of the training."""
-    p_worse: float
+    worse_results_p_value: float
     """p-value of a test whether the trial's results in the second half of the training are worse than the best trial's at the
     same steps; 0 for a trial that diverged."""
 
@@ -40,25 +40,26 @@ class AttentionLogitLevels:
         """Geometric mean of the logits in the last quarter of the training."""
         return math.exp(self.late.mean)
 
-    def p_of_growth(self, reference: MeanLevel, factor: float) -> float:
+    def growth_p_value(self, largest_good_logits: MeanLevel, factor: float) -> float:
         """Return the larger p-value of two tests: that the late logits exceed `factor` times the largest late logits of a good
         trial, and that the logits have grown."""
         shifted = MeanLevel(self.late.mean - math.log(factor), self.late.error, self.late.freedom)
-        return max(shifted.p_value_above_other(reference), self.late.p_value_above_other(self.before))
+        return max(shifted.p_value_above_other(largest_good_logits), self.late.p_value_above_other(self.earlier_logits))
 
 
-def read(study: Study, material: float) -> list[AttentionLogitLevels]:
+def read_attention_logits(study: Study, material: float) -> list[AttentionLogitLevels]:
     """Return the logit levels of all trials that can be compared. Raises MissingData if there are too few.
 
     `material` is the minimum difference at which results count as worse, as a share of the best trial's gain.
     """
     ranked = study.ranked()
     failed = [t for t in study.trials if t.status in ("diverged", "not_learned")]
-    found = [_read_logits(study, t, ranked[0], material) for t in [*ranked, *failed] if ranked]
+    found = [_attention_logit_levels(study, t, ranked[0], material) for t in [*ranked, *failed] if ranked]
     logged = [entry for entry in found if entry is not None]
     if not logged:
         raise MissingData(
-            f"no trial logged {MIN_POINTS} values of the model's largest attention logit; log it as train/max_attention_logit "
+            f"no trial logged {MIN_ATTENTION_LOGITS} values of the model's largest attention logit; log it as "
+            f"train/max_attention_logit "
             "(the maximum over all layers, in one metric), for example at each step",
             needs="design",
         )
@@ -69,19 +70,19 @@ def read(study: Study, material: float) -> list[AttentionLogitLevels]:
     return logged
 
 
-def _read_logits(study: Study, trial: Trial, best: Trial, material: float) -> AttentionLogitLevels | None:
+def _attention_logit_levels(study: Study, trial: Trial, best: Trial, material: float) -> AttentionLogitLevels | None:
     curve = study.peaks(trial, "attention_logit").finite
-    values = np.log(curve.values[(curve.values > 0) & (curve.steps <= _end(study, trial))])
-    p = _p_worse(study, trial, best, material)
-    if len(values) < MIN_POINTS or p is None:
+    values = np.log(curve.values[(curve.values > 0) & (curve.steps <= _last_step_before_divergence(study, trial))])
+    p = _p_value_of_worse_results(study, trial, best, material)
+    if len(values) < MIN_ATTENTION_LOGITS or p is None:
         return None
     quarter = len(values) // 4
     return AttentionLogitLevels(
-        trial, level_with_trend(values[quarter : 2 * quarter]), level_with_trend(values[-quarter:]), p
+        trial, mean_level_with_trend(values[quarter : 2 * quarter]), mean_level_with_trend(values[-quarter:]), p
     )
 
 
-def _end(study: Study, trial: Trial) -> float:
+def _last_step_before_divergence(study: Study, trial: Trial) -> float:
     """Return the last step at which the training loss was at most its initial value; infinite if no loss was logged.
 
     If the loss explodes after this step, weights and logits may explode with it, whatever the cause.
@@ -92,7 +93,7 @@ def _end(study: Study, trial: Trial) -> float:
     return float(losses.steps[losses.values <= np.median(losses.values[:_N_INITIAL_LOSSES])][-1])
 
 
-def _p_worse(study: Study, trial: Trial, best: Trial, material: float) -> float | None:
+def _p_value_of_worse_results(study: Study, trial: Trial, best: Trial, material: float) -> float | None:
     """Return the p-value of a test whether results are worse than those of the best trial by `material` times its gain; None
     for fewer than two results at common steps."""
     if trial.status == "diverged":
@@ -103,9 +104,9 @@ def _p_worse(study: Study, trial: Trial, best: Trial, material: float) -> float 
     gain = float(least.values[0] - least.values.min())
     late = slice(len(cost) // 2, None)
     differences: FloatArray = cost.values[late] - np.interp(cost.steps[late], least.steps, least.values)
-    return mean_level(differences).p_above(material * gain) if len(differences) >= 2 else None
+    return mean_level(differences).p_value_above(material * gain) if len(differences) >= 2 else None
 
 
-def reference(good: Sequence[AttentionLogitLevels]) -> MeanLevel:
+def largest_good_logits(good: Sequence[AttentionLogitLevels]) -> MeanLevel:
     """Return the late logits of the good trial whose late logits are largest."""
     return max((entry.late for entry in good), key=lambda late: late.mean)

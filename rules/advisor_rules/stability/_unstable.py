@@ -20,10 +20,10 @@ from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE
 from advisor.stats import boundaries
 
-MAX_RATIO_TO_LOWEST = 2.0
+MAX_LOW_END_RATIO = 2.0
 """Maximum ratio of the best learning rate to the lowest one at which the best rate counts as lying at the low end of the range.
 Our choice."""
-EDGE = 0.1
+RANGE_END_SHARE = 0.1
 """Share of the range of the learning rate that counts as its low or high end; the same limit as in `space-boundary`."""
 
 
@@ -33,26 +33,26 @@ class UnstableTrials:
 
     near: instability.JudgedTrials
     judged: int
-    blowups: tuple[TrialInstability, ...]
+    instabilities: tuple[TrialInstability, ...]
     """The instability of each unstable trial; trials with learning rates nearest to that of the best trial come first."""
-    worst: TrialInstability
+    worst_instability: TrialInstability
 
     @property
     def trials(self) -> list[Trial]:
         """The unstable trials."""
-        return [b.trial for b in self.blowups]
+        return [b.trial for b in self.instabilities]
 
     @property
-    def p(self) -> float:
+    def p_value(self) -> float:
         """p-value of the worst instability, multiplied by the number of judged trials (Bonferroni)."""
-        return min(self.worst.p * self.judged, 1.0)
+        return min(self.worst_instability.p_value * self.judged, 1.0)
 
     @property
     def confidence(self) -> float:
         """Probability that the worst instability is real, at most 0.99."""
-        return min(1 - self.p, 0.99)
+        return min(1 - self.p_value, 0.99)
 
-    def lower_rates(self, study: Study, false_alarms: float) -> SetRange | None:
+    def search_lower_rates(self, study: Study, false_alarms: float) -> SetRange | None:
         """Return the proposal to search learning rates from below the present range up to `_suggested_max_rate`; None if no
         better rate can lie there.
 
@@ -62,17 +62,17 @@ class UnstableTrials:
         judged trials are unstable. In both cases, no trial shows if training is stable just above the best rate, as the
         playbook demands.
         """
-        name, best = self.near.parameter, self.near.best
+        name, best = self.near.learning_rate_name, self.near.best_learning_rate
         domain = study.spec.parameters.get(name or "")
         rates = self._rates_best_first(study)
         if name is None or domain is None or not domain.numeric or not domain.low or len(rates) < 2:
             return None
-        at_end = domain.to_unit([best])[0] <= EDGE or best <= MAX_RATIO_TO_LOWEST * min(rates)
+        at_end = domain.to_positions([best])[0] <= RANGE_END_SHARE or best <= MAX_LOW_END_RATIO * min(rates)
         improve = kendalltau(range(len(rates)), rates, alternative="greater").pvalue <= false_alarms
         mostly_unstable = best <= min(rates) and 2 * len(self.trials) > self.judged
         if not mostly_unstable and not (self.near.are_above_best_rate(self.trials) and at_end and improve):
             return None
-        if self._turns_before_lowest_rate(study, domain):
+        if self._worsens_towards_lowest_rate(study, domain):
             return None
         end, room = "the lowest rate that was tried", 10.0
         if best > min(rates):
@@ -80,62 +80,64 @@ class UnstableTrials:
         why = f"Results improve down to {Number(best)}, {end}, and higher rates are unstable"
         if not improve:
             why = f"The best trial has {Number(best)}, {end}, and most of the higher rates are unstable"
-        low, high = round_significant(domain.low / room, 2), self._suggested_maximum()
+        low, high = round_significant(domain.low / room, 2), self._suggested_max_rate()
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why) if low < high else None
 
     def _rates_best_first(self, study: Study) -> list[float]:
         """Return the known learning rates in the order of the results, best first."""
-        return [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
+        return [r for t in study.ranked() if math.isfinite(r := float(self.near.learning_rates[t.index]))]
 
-    def _turns_before_lowest_rate(self, study: Study, domain: Parameter) -> bool:
+    def _worsens_towards_lowest_rate(self, study: Study, domain: Parameter) -> bool:
         """Return True if results at learning rates below all unstable rates get worse again towards the lowest rate, so that no
         lower rate is better.
 
         Unstable trials are left out, because they are worse however results change at lower rates. If several hyperparameters
         are searched, return False, because the learning rates alone do not explain the results.
         """
-        lowest_unstable = min(float(self.near.rates[t.index]) for t in self.trials)
-        stable = [t for t in study.ranked() if float(self.near.rates[t.index]) < lowest_unstable]
-        positions = domain.to_unit([float(self.near.rates[t.index]) for t in stable])
+        lowest_unstable = min(float(self.near.learning_rates[t.index]) for t in self.trials)
+        stable = [t for t in study.ranked() if float(self.near.learning_rates[t.index]) < lowest_unstable]
+        positions = domain.to_positions([float(self.near.learning_rates[t.index]) for t in stable])
         costs = study.costs[[t.index for t in stable]]
         return len(study.searched) == 1 and boundaries.response_turns_inside(positions, costs, "low")
 
-    def _suggested_maximum(self) -> float:
+    def _suggested_max_rate(self) -> float:
         """Return the geometric mean of the best learning rate and the lowest unstable rate above it, but at most twice the best
         rate."""
-        best = self.near.best
-        above = (r for t in self.trials if (r := float(self.near.rates[t.index])) > best)
+        best = self.near.best_learning_rate
+        above = (r for t in self.trials if (r := float(self.near.learning_rates[t.index])) > best)
         return max(round_significant(min(2 * best, math.sqrt(best * min(above, default=math.inf))), 2), best)
 
-    def improves_upwards(self, study: Study, false_alarms: float) -> bool:
+    def improves_with_higher_rates(self, study: Study, false_alarms: float) -> bool:
         """Return True if results improve up to the highest tried learning rate and no trial above the best rate is unstable.
 
         If results improve towards higher rates (Kendall's rank test), the learning rates of the unstable trials are not too
         high.
         """
-        domain = study.spec.parameters.get(self.near.parameter or "")
+        domain = study.spec.parameters.get(self.near.learning_rate_name or "")
         rates = self._rates_best_first(study)
         if domain is None or not domain.numeric or len(rates) < 2:
             return False
-        at_end = domain.to_unit([self.near.best])[0] >= 1 - EDGE
-        none_above = all(self.near.rates[t.index] <= self.near.best for t in self.trials)
+        at_end = domain.to_positions([self.near.best_learning_rate])[0] >= 1 - RANGE_END_SHARE
+        none_above = all(self.near.learning_rates[t.index] <= self.near.best_learning_rate for t in self.trials)
         trend = kendalltau(range(len(rates)), rates, alternative="less")
         return bool(at_end and none_above and trend.pvalue <= false_alarms)
 
     @property
-    def message(self) -> Message:
+    def instability_message(self) -> Message:
         """Sentences about the worst instability and the number of other unstable trials."""
-        what = self.worst.sentence(self.near.at(self.worst.trial))
+        what = self.worst_instability.sentence(self.near.at(self.worst_instability.trial))
         return say(
-            "{what}.{others}", what=what, others=instability.other_unstable_trials(len(self.blowups), self.judged)
+            "{what}.{others}",
+            what=what,
+            others=instability.describe_other_unstable_trials(len(self.instabilities), self.judged),
         )
 
-    def curves(self, label: str, *more: str) -> CurveEvidence:
+    def curve_evidence(self, label: str, *more: str) -> CurveEvidence:
         """Return the curves of the first unstable trials, marked with `label`; more: further metrics to show."""
-        shown_blowups, limit = self.blowups[:5], self.worst.limit
+        shown_blowups, limit = self.instabilities[:5], self.worst_instability.noise_limit
         return curve_plot(
-            (self.worst.metric, *more),
-            say("{what}.", what=self.worst.sentence()),
+            (self.worst_instability.metric, *more),
+            say("{what}.", what=self.worst_instability.sentence()),
             [b.trial for b in shown_blowups],
             marks=tuple(Mark(trial=b.trial.id, step=b.step, label=label) for b in shown_blowups),
             lines={"limit of noise": limit} if math.isfinite(limit) else {},
@@ -153,7 +155,7 @@ def advise_lower_rates(change: SetRange) -> Message:
     )
 
 
-def find_unstable(
+def find_unstable_trials(
     near: instability.JudgedTrials,
     candidates: Sequence[TrialInstability],
     *,
@@ -165,5 +167,5 @@ def find_unstable(
 
     `severity` is the sort key of an instability, smallest for the worst one.
     """
-    blowups = tuple(b for b in candidates if b.p * len(candidates) <= false_alarms and b.share >= material)
+    blowups = tuple(b for b in candidates if b.p_value * len(candidates) <= false_alarms and b.share >= material)
     return UnstableTrials(near, len(candidates), blowups, min(blowups, key=severity)) if blowups else None

@@ -9,14 +9,14 @@ from advisor.engine.rule import Factor, Grounds, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import Evidence, curve_plot, table
 from advisor.model.finding import Finding
-from advisor.model.learning_rate import peak_rate_of_trial
-from advisor.model.message import Count, Message, Name, Number, Probability, joined, limited, say
+from advisor.model.learning_rate import peak_learning_rate
+from advisor.model.message import Count, Message, Name, Number, Probability, join_items, say, value_with_limit
 from advisor.model.space import round_significant
 from advisor.model.study import Study
 from advisor_rules.stability import _attention
 from advisor_rules.stability._attention import AttentionLogitLevels
 
-_CONFIDENCE = 0.9
+_FINDING_CONFIDENCE = 0.9
 """Confidence of a finding whose p-value is 0; it is below 1, because large logits may be the effect of a different fault."""
 
 
@@ -45,7 +45,8 @@ class AttentionLogits(Rule):
     does not always help at the best rate. If your model has QK-norm, its learned gains have grown; only lower learning rates
     help in that case.
 
-    ## How sure Wortsman et al. 2023 (arXiv:2309.14322) and Dehghani et al. 2023 (arXiv:2302.05442) report that attention logits
+    ## How sure
+    Wortsman et al. 2023 (arXiv:2309.14322) and Dehghani et al. 2023 (arXiv:2302.05442) report that attention logits
     grow before large transformers diverge, and that QK-norm prevents this growth. On tiny transformers with seeds not used in
     development (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with learning rates that make the
     logits explode, and in none of 40 studies with QK-norm or lower rates. In all 27 trials with exploded logits, QK-norm
@@ -71,15 +72,15 @@ class AttentionLogits(Rule):
     """Maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        judged = _attention.read(study, self.material)
+        judged = _attention.read_attention_logits(study, self.material)
         limit = self.false_alarms / len(judged)
-        good = [entry for entry in judged if entry.p_worse > limit]
-        reference = _attention.reference(good)
-        grown = [e for e in judged if max(e.p_worse, e.p_of_growth(reference, self.factor)) <= limit]
+        good = [entry for entry in judged if entry.worse_results_p_value > limit]
+        reference = _attention.largest_good_logits(good)
+        grown = [e for e in judged if max(e.worse_results_p_value, e.growth_p_value(reference, self.factor)) <= limit]
         if grown:
-            yield self._finding(study, judged, good, grown)
+            yield self._build_finding(study, judged, good, grown)
 
-    def _finding(
+    def _build_finding(
         self,
         study: Study,
         judged: Sequence[AttentionLogitLevels],
@@ -87,9 +88,9 @@ class AttentionLogits(Rule):
         grown: Sequence[AttentionLogitLevels],
     ) -> Finding:
         worst = max(grown, key=lambda e: e.size)
-        reference = _attention.reference(good)
+        reference = _attention.largest_good_logits(good)
         largest = max(e.size for e in good)
-        p = max(max(e.p_worse, e.p_of_growth(reference, self.factor)) for e in grown)
+        p = max(max(e.worse_results_p_value, e.growth_p_value(reference, self.factor)) for e in grown)
         action = _choose_action(study, good, grown)
         return self.finding(
             say(
@@ -103,7 +104,7 @@ class AttentionLogits(Rule):
             ),
             action=action,
             severity="note",
-            confidence=_CONFIDENCE * (1 - p),
+            confidence=_FINDING_CONFIDENCE * (1 - p),
             subject=study.signals["attention_logit"],
             trials=[e.trial for e in grown],
             evidence=self._evidence(study, good, grown, p, self.false_alarms / len(judged)),
@@ -126,10 +127,13 @@ class AttentionLogits(Rule):
                 [e.trial for e in [*grown[:4], good[0]]],
             ),
             table(
-                ("late logits of these trials", joined(Number(round_significant(e.size), 2) for e in grown[:5])),
+                ("late logits of these trials", join_items(Number(round_significant(e.size), 2) for e in grown[:5])),
                 ("largest late logit of a good trial", Number(largest, 2)),
-                ("smallest ratio", limited(Number(min(e.size for e in grown) / largest, 2), Number(self.factor))),
-                ("p-value", limited(Probability(p), limit)),
+                (
+                    "smallest ratio",
+                    value_with_limit(Number(min(e.size for e in grown) / largest, 2), Number(self.factor)),
+                ),
+                ("p-value", value_with_limit(Probability(p), limit)),
             ),
         )
 
@@ -138,7 +142,7 @@ def _choose_action(
     study: Study, good: Sequence[AttentionLogitLevels], grown: Sequence[AttentionLogitLevels]
 ) -> Message:
     """Return the advice. It names the lowest learning rate with grown logits if all good trials have lower rates."""
-    high, low = ([peak_rate_of_trial(study, e.trial) for e in part] for part in (grown, good))
+    high, low = ([peak_learning_rate(study, e.trial) for e in part] for part in (grown, good))
     known = [rate for rate in (*high, *low) if math.isfinite(rate)]
     if len(known) < len(high) + len(low) or len(set(known)) == 1:
         return say("Normalise queries and keys (QK-norm).")

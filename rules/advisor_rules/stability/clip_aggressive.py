@@ -12,9 +12,9 @@ from advisor.computed.stability import clipping, instability
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.evidence import Evidence, FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Number, Percent, Probability, joined, say
+from advisor.model.message import Message, Name, Number, Percent, Probability, join_items, say
 from advisor.model.optimizers import optimizer_name
-from advisor.model.space import FloatArray, words_of
+from advisor.model.space import FloatArray, words_of_name
 from advisor.model.study import Study, Trial
 from advisor.stats import tails
 
@@ -70,7 +70,7 @@ class ClipAggressive(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         good = good_trials(study, self.reach)[: self.best]
-        judged_trials = [c for t in good if (c := clipping.read(study, t)) is not None]
+        judged_trials = [c for t in good if (c := clipping.read_clipping(study, t)) is not None]
         if not judged_trials:
             raise MissingData(
                 f"no good trial recorded its clipping threshold and logged {tails.MIN_POINTS} gradient norms; log the norm before "
@@ -81,16 +81,18 @@ class ClipAggressive(Rule):
         mostly_clipped = [
             c
             for c in judged_trials
-            if c.share > self.most and c.p(self.most) <= self.false_alarms and not _ignores_scale(c.trial)
+            if c.clipped_share > self.most
+            and c.p_value(self.most) <= self.false_alarms
+            and not _ignores_gradient_scale(c.trial)
         ]
         if judged_trials[0] not in mostly_clipped or 2 * len(mostly_clipped) <= len(judged_trials):
             return
-        yield self._finding(study, judged_trials, mostly_clipped)
+        yield self._build_finding(study, judged_trials, mostly_clipped)
 
-    def _finding(
+    def _build_finding(
         self, study: Study, judged_trials: list[clipping.Clipping], mostly_clipped: list[clipping.Clipping]
     ) -> Finding:
-        first, norms = mostly_clipped[0], clipping.unclipped_norms(study)
+        first, norms = mostly_clipped[0], clipping.unclipped_gradient_norms(study)
         others = say(
             " Most updates are also clipped in {hard} of the {judged} best trials.",
             hard=len(mostly_clipped),
@@ -99,7 +101,7 @@ class ClipAggressive(Rule):
         return self.finding(
             say(
                 "{share} of the updates of {trial}, {best}, are clipped{at}.{others}",
-                share=Percent(first.share),
+                share=Percent(first.clipped_share),
                 trial=Name(first.trial.name),
                 best="the best trial"
                 if first.trial == study.ranked()[0]
@@ -109,28 +111,28 @@ class ClipAggressive(Rule):
             ),
             action=_choose_action(norms),
             severity="warning",
-            confidence=(1 - first.p(self.most)) * len(mostly_clipped) / len(judged_trials),
+            confidence=(1 - first.p_value(self.most)) * len(mostly_clipped) / len(judged_trials),
             trials=[c.trial for c in mostly_clipped],
-            evidence=(*_curves(study, first), self._figures(judged_trials, first)),
+            evidence=(*_gradient_norm_curve(study, first), self._figure_evidence(judged_trials, first)),
             changes=instability.clipping_changes(norms, first.threshold),
         )
 
-    def _figures(self, judged_trials: list[clipping.Clipping], first: clipping.Clipping) -> FigureEvidence:
+    def _figure_evidence(self, judged_trials: list[clipping.Clipping], first: clipping.Clipping) -> FigureEvidence:
         most = Percent(self.most)
         return table(
-            ("share of clipped updates", joined(Percent(c.share) for c in judged_trials)),
-            ("logged points", joined(Number(c.points) for c in judged_trials)),
+            ("share of clipped updates", join_items(Percent(c.clipped_share) for c in judged_trials)),
+            ("logged points", join_items(Number(c.point_count) for c in judged_trials)),
             (
                 "p-value of the excess of this share",
-                say("{p} if {most} were clipped", p=Probability(first.p(self.most)), most=most),
+                say("{p} if {most} were clipped", p=Probability(first.p_value(self.most)), most=most),
             ),
             ("thresholds", say("more than {most} clipped, p ≤ {p}", most=most, p=Number(self.false_alarms))),
         )
 
 
-def _ignores_scale(trial: Trial) -> bool:
+def _ignores_gradient_scale(trial: Trial) -> bool:
     """Return whether the length of the trial's steps hardly depends on the clipping threshold."""
-    name = "".join(words_of(optimizer_name(trial.params, trial.facts)))
+    name = "".join(words_of_name(optimizer_name(trial.params, trial.facts)))
     return any(optimizer in name for optimizer in _SCALE_INVARIANT_OPTIMIZERS)
 
 
@@ -146,7 +148,7 @@ def _choose_action(norms: FloatArray) -> Message:
     )
 
 
-def _curves(study: Study, first: clipping.Clipping) -> tuple[Evidence, ...]:
+def _gradient_norm_curve(study: Study, first: clipping.Clipping) -> tuple[Evidence, ...]:
     """Return the plot of the best trial's gradient norm and clipping threshold, if both are known."""
     if not study.has("grad_norm") or not math.isfinite(first.threshold):
         return ()
@@ -156,7 +158,7 @@ def _curves(study: Study, first: clipping.Clipping) -> tuple[Evidence, ...]:
             say(
                 "The gradient norm of {trial} exceeds its threshold in {share} of the updates.",
                 trial=Name(first.trial.name),
-                share=Percent(first.share),
+                share=Percent(first.clipped_share),
             ),
             [first.trial],
             lines={"clipping threshold": first.threshold},

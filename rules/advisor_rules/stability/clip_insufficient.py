@@ -52,29 +52,33 @@ class ClipInsufficient(Rule):
     and `stability-mid`."""
     factor: Factor = 3.0
     """Minimum ratio of an outlier to the running median of the norm; the same limit as in `stability-spikes`."""
-    extreme: Share = clipping.EXTREME
+    extreme: Share = clipping.MAX_CLIPPED_SHARE
     """Maximum share of clipped updates at which lowering the threshold is the remedy; from the playbook."""
     false_alarms: Share = 0.05
     """Maximum probability of a finding in a study whose trials are all stable: half of it for losses, half for norms."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        trials_in_reach = instability.trials_within_reach(study, self.reach)
+        trials_in_reach = instability.trials_near_best_rate(study, self.reach)
         thresholds = [
-            c for t in trials_in_reach.trials[: self.trials] if (c := clipping.read_threshold(study, t)) is not None
+            c
+            for t in trials_in_reach.trials[: self.trials]
+            if (c := clipping.read_clipping_threshold(study, t)) is not None
         ]
         if not thresholds:
             raise MissingData(
                 "no trial recorded its clipping threshold; log the threshold as grad_clip_norm (the advisor's training hook does)",
                 needs="facts",
             )
-        clipped = [c for c in thresholds if math.isfinite(c.threshold) or c.share > 0]
+        clipped = [c for c in thresholds if math.isfinite(c.threshold) or c.clipped_share > 0]
         if not clipped:
             return
         level = self.false_alarms / 2
         instabilities = loss_blowups.study_instability(
             study, [c.trial for c in clipped], lasting=self.lasting, material=self.material, false_alarms=level
         )
-        if not instabilities.judged and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
+        if not instabilities.judged_count and not any(
+            math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped
+        ):
             raise MissingData(
                 f"no trial that clips gradients logged {tails.MIN_POINTS} losses or gradient norms; log both at every step, "
                 "the norm before "
@@ -82,39 +86,39 @@ class ClipInsufficient(Rule):
                 needs="grad_norm",
             )
         if (
-            worst := _unstable_loss(instabilities, clipped, trials_in_reach)
-            or self._spiking_norm(study, clipped, trials_in_reach)
+            worst := _worst_loss_instability(instabilities, clipped, trials_in_reach)
+            or self._find_norm_outlier(study, clipped, trials_in_reach)
         ) is not None:
-            yield self._finding(study, worst, len(clipped))
+            yield self._build_finding(study, worst, len(clipped))
 
-    def _spiking_norm(
+    def _find_norm_outlier(
         self, study: Study, clipped: list[clipping.Clipping], near: instability.JudgedTrials
-    ) -> _Instability | None:
+    ) -> _InstabilityDespiteClipping | None:
         """Return the trial with the largest outlier among trials whose outliers are mostly below their clipping threshold."""
         chance = self.false_alarms / 2 / len(clipped)
         passed = []
         for trial in (c for c in clipped if math.isfinite(c.threshold)):
-            curve = instability.late_norm_curve(study, trial.trial)
-            outliers = spikes.outliers(curve.values, chance, self.factor)
+            curve = instability.late_gradient_norm_curve(study, trial.trial)
+            outliers = spikes.find_outliers(curve.values, chance, self.factor)
             if outliers is not None and len(outliers.indices):
                 passing = curve.values[outliers.indices] < trial.threshold
                 if 2 * passing.sum() > len(passing):
                     passed.append((trial, outliers, int(curve.steps[outliers.indices[0]])))
         if not passed:
             return None
-        worst, outliers, step = max(passed, key=lambda s: s[1].largest)
+        worst, outliers, step = max(passed, key=lambda s: s[1].largest_ratio)
         what = say(
             "The gradient norm of {trial}{at} reaches {times} times its running median",
             trial=Name(worst.trial.name),
             at=near.at(worst.trial),
-            times=Number(outliers.largest),
+            times=Number(outliers.largest_ratio),
         )
-        p = min(outliers.p * 2 * len(clipped), 1.0)
-        return _Instability(worst, what, study.signals["grad_norm"], step, p, len(passed))
+        p = min(outliers.p_value * 2 * len(clipped), 1.0)
+        return _InstabilityDespiteClipping(worst, what, study.signals["grad_norm"], step, p, len(passed))
 
-    def _finding(self, study: Study, worst: _Instability, clip: int) -> Finding:
+    def _build_finding(self, study: Study, worst: _InstabilityDespiteClipping, clip: int) -> Finding:
         """`clip` is the number of trials that clip their gradients."""
-        worst_clipping = worst.clipping
+        worst_clipping = worst.trial_clipping
         finite = math.isfinite(worst_clipping.threshold)
         at = say(" at a norm of {norm}", norm=Number(worst_clipping.threshold)) if finite else ""
         others = say(" {many} of the {clip} trials that clip gradients are unstable.", many=worst.trials, clip=clip)
@@ -128,46 +132,50 @@ class ClipInsufficient(Rule):
         return self.finding(
             say(
                 "{what}, although gradients are clipped{at}.{others}",
-                what=worst.what,
+                what=worst.description,
                 at=at,
                 others=others if worst.trials > 1 else "",
             ),
             action=action,
             severity="warning",
-            confidence=min(1 - worst.p, 0.99),
+            confidence=min(1 - worst.p_value, 0.99),
             trials=[worst_clipping.trial],
-            evidence=_evidence(worst, clip, at, limits),
+            evidence=_instability_evidence(worst, clip, at, limits),
             changes=changes,
         )
 
 
 @dataclass(frozen=True)
-class _Instability:
+class _InstabilityDespiteClipping:
     """Instability of a trial that clips its gradients."""
 
-    clipping: clipping.Clipping
-    what: Message
+    trial_clipping: clipping.Clipping
+    description: Message
     """Sentence about the instability, without its full stop."""
     metric: str
     step: int
-    p: float
+    p_value: float
     trials: int
     """Number of unstable trials."""
 
 
-def _unstable_loss(
+def _worst_loss_instability(
     instabilities: loss_blowups.StudyInstability, clipped: list[clipping.Clipping], near: instability.JudgedTrials
-) -> _Instability | None:
+) -> _InstabilityDespiteClipping | None:
     if not instabilities.unstable:
         return None
     worst = instabilities.unstable[0]
     what = worst.sentence(near.at(worst.trial))
     clipping_of_worst = next(c for c in clipped if c.trial == worst.trial)
-    return _Instability(clipping_of_worst, what, worst.metric, worst.step, instabilities.p, len(instabilities.unstable))
+    return _InstabilityDespiteClipping(
+        clipping_of_worst, what, worst.metric, worst.step, instabilities.p_value, len(instabilities.unstable)
+    )
 
 
-def _evidence(worst: _Instability, clip: int, at: Message | str, limits: Message) -> tuple[Evidence, ...]:
-    clips = worst.clipping
+def _instability_evidence(
+    worst: _InstabilityDespiteClipping, clip: int, at: Message | str, limits: Message
+) -> tuple[Evidence, ...]:
+    clips = worst.trial_clipping
     limit_is_known = "norm" in worst.metric and math.isfinite(clips.threshold)
     return (
         curve_plot(
@@ -179,8 +187,8 @@ def _evidence(worst: _Instability, clip: int, at: Message | str, limits: Message
         ),
         table(
             ("trials that clip", say("{clip} ({n} unstable)", clip=clip, n=worst.trials)),
-            ("share of clipped updates", Percent(clips.share, 1) if clips.points else "unknown"),
-            ("p-value over all trials judged", Probability(worst.p)),
+            ("share of clipped updates", Percent(clips.clipped_share, 1) if clips.point_count else "unknown"),
+            ("p-value over all trials judged", Probability(worst.p_value)),
             ("thresholds", limits),
         ),
     )

@@ -8,11 +8,11 @@ from advisor.engine.rule import Count, Factor, Grounds, Relation, Rule
 from advisor.model.change import Advise
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as Counted, Name, Number, joined, say
+from advisor.model.message import Count as Counted, Name, Number, join_items, say
 from advisor.model.study import Study
 from advisor_rules.stability import _overflow
 
-_ACTION = (
+_BFLOAT16_ADVICE = (
     "Train in bfloat16. If the device does not support bfloat16, find the layer whose outputs exceed 65,504 (unscaled inputs, "
     "attention scores, a "
     "sum over many values) and compute it in float32."
@@ -64,7 +64,7 @@ class LossScale(Rule):
     extreme batches do no harm. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        read = [_overflow.read(study, trial, self.room) for trial in study.trials if study.ended[trial.index]]
+        read = [_overflow.read_overflows(study, trial, self.room) for trial in study.trials if study.ended[trial.index]]
         logged = [o for o in read if o is not None]
         if not logged:
             raise MissingData(
@@ -73,17 +73,17 @@ class LossScale(Rule):
                 "train/loss_scale and train/skipped_steps (the advisor's training hook does)",
                 needs="design",
             )
-        judged = [o for o in logged if not o.exploded]
+        judged = [o for o in logged if not o.has_loss_exploded]
         if not judged:
             raise MissingData(
                 "the training loss of each trial with a gradient scaler ended above its start", needs="design"
             )
-        affected = [o for o in judged if o.skipped_in_vain >= self.fewest]
+        affected = [o for o in judged if o.late_skips_in_vain >= self.fewest]
         if affected:
-            yield self._finding(study, affected, len(judged))
+            yield self._build_finding(study, affected, len(judged))
 
-    def _finding(self, study: Study, affected: list[_overflow.ScalerOverflows], judged: int) -> Finding:
-        worst = max(affected, key=lambda o: o.skipped_in_vain)
+    def _build_finding(self, study: Study, affected: list[_overflow.ScalerOverflows], judged: int) -> Finding:
+        worst = max(affected, key=lambda o: o.late_skips_in_vain)
         most = 2 * len(affected) > judged
         return self.finding(
             say(
@@ -92,34 +92,39 @@ class LossScale(Rule):
                 n=len(affected),
                 trials=Counted(judged, "trial"),
                 name=Name(worst.trial.name),
-                skipped=worst.skipped,
+                skipped=worst.skipped_steps,
                 steps=worst.steps,
-                scale=Number(worst.scale),
+                scale=Number(worst.final_loss_scale),
             ),
-            action=_ACTION,
+            action=_BFLOAT16_ADVICE,
             severity="warning",
             confidence=0.9 if most else 0.7,
             subject=study.signals["loss_scale"],
             side="low",
             trials=[o.trial for o in affected],
-            evidence=self._evidence(study, affected),
-            changes=(Advise(text=_ACTION),),
+            evidence=self._build_evidence(study, affected),
+            changes=(Advise(text=_BFLOAT16_ADVICE),),
         )
 
-    def _evidence(self, study: Study, affected: list[_overflow.ScalerOverflows]) -> tuple[Evidence, ...]:
+    def _build_evidence(self, study: Study, affected: list[_overflow.ScalerOverflows]) -> tuple[Evidence, ...]:
         shown = affected[:5]
         return (
             curve_plot(
                 study.signals["loss_scale"],
                 "The loss scale keeps falling, because lowering it does not prevent the overflow.",
                 [o.trial for o in shown],
-                marks=tuple(Mark(trial=o.trial.id, step=o.first, label="skipped in vain") for o in shown),
+                marks=tuple(
+                    Mark(trial=o.trial.id, step=o.first_step_after_skip, label="skipped in vain") for o in shown
+                ),
                 lines={"scale 1": 1.0},
             ),
             table(
-                ("steps skipped in vain in the second half, by trial", joined(str(o.skipped_in_vain) for o in shown)),
+                (
+                    "steps skipped in vain in the second half, by trial",
+                    join_items(str(o.late_skips_in_vain) for o in shown),
+                ),
                 ("minimum for a finding", self.fewest),
-                ("largest gradient norm", joined(Number(o.gradient) for o in shown)),
-                ("65,504 / (scale × largest gradient) at the end", joined(Number(o.room) for o in shown)),
+                ("largest gradient norm", join_items(Number(o.largest_gradient_norm) for o in shown)),
+                ("65,504 / (scale × largest gradient) at the end", join_items(Number(o.room) for o in shown)),
             ),
         )

@@ -12,12 +12,12 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Number, Probability, say
 from advisor.model.study import Study, Trial
 
-_FAULTS = {
+_NORMALISATION_FAULTS = {
     "post-norm": "normalises after its residual additions, Norm(x + f(x))",
     "none": "has residual blocks without normalisation",
     "bare": "has neither residual connections nor normalisation",
 }
-_ACTIONS = {
+_NORMALISATION_ADVICE = {
     "post-norm": "Normalise within the residual branch, x + f(Norm(x)) or x + Norm(f(x)), and initialise the branches at zero.",
     "none": "Normalise within the residual branches, x + f(Norm(x)) or x + Norm(f(x)), or initialise the branches at zero.",
     "bare": "Add residual connections with normalisation within their branches, x + f(Norm(x)).",
@@ -64,7 +64,7 @@ class ResidualNorm(Rule):
     """Maximum probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        trials_in_reach = instability.trials_within_reach(study, self.reach)
+        trials_in_reach = instability.trials_near_best_rate(study, self.reach)
         instabilities = loss_blowups.study_instability(
             study,
             trials_in_reach.trials[: self.trials],
@@ -72,25 +72,27 @@ class ResidualNorm(Rule):
             material=self.material,
             false_alarms=self.false_alarms,
         )
-        if not instabilities.judged:
+        if not instabilities.judged_count:
             raise MissingData(
                 "no trial logged enough losses to show instability; log the training loss at every step",
                 needs="train_loss",
             )
         if not instabilities.unstable:
             return
-        with_known_model = [(b, kind) for b in instabilities.unstable if (kind := _norm_order(b.trial)) is not None]
+        with_known_model = [
+            (b, kind) for b in instabilities.unstable if (kind := _normalisation_order(b.trial)) is not None
+        ]
         if not with_known_model:
             raise MissingData(
                 "training is unstable, but no unstable trial recorded where its model normalises; pass the loss to the advisor's "
                 "training hook, which then detects the position",
                 needs="facts",
             )
-        faulty = [(b, kind) for b, kind in with_known_model if kind in _FAULTS]
+        faulty = [(b, kind) for b, kind in with_known_model if kind in _NORMALISATION_FAULTS]
         if 2 * len(faulty) > len(with_known_model):
-            yield self._finding(trials_in_reach, instabilities, faulty, len(with_known_model))
+            yield self._build_finding(trials_in_reach, instabilities, faulty, len(with_known_model))
 
-    def _finding(
+    def _build_finding(
         self,
         near: instability.JudgedTrials,
         instabilities: loss_blowups.StudyInstability,
@@ -101,13 +103,13 @@ class ResidualNorm(Rule):
         worst, kind = faulty[0]
         which = [b.trial for b, _ in faulty]
         what = worst.sentence(near.at(worst.trial))
-        test = say("{p} (limit {limit})", p=Probability(instabilities.p), limit=Number(self.false_alarms))
+        test = say("{p} (limit {limit})", p=Probability(instabilities.p_value), limit=Number(self.false_alarms))
         unstable = len(instabilities.unstable)
         return self.finding(
-            say("{what}, and the model {fault}.", what=what, fault=_FAULTS[kind]),
-            action=_ACTIONS[kind],
+            say("{what}, and the model {fault}.", what=what, fault=_NORMALISATION_FAULTS[kind]),
+            action=_NORMALISATION_ADVICE[kind],
             severity="warning",
-            confidence=0.8 * (1 - instabilities.p),
+            confidence=0.8 * (1 - instabilities.p_value),
             subject=worst.trial.facts.get("model"),
             trials=which,
             evidence=(
@@ -118,16 +120,19 @@ class ResidualNorm(Rule):
                     marks=tuple(Mark(trial=b.trial.id, step=b.step, label="unstable") for b, _ in faulty[:5]),
                 ),
                 table(
-                    ("trials judged", say("{n} ({unstable} unstable)", n=instabilities.judged, unstable=unstable)),
+                    (
+                        "trials judged",
+                        say("{n} ({unstable} unstable)", n=instabilities.judged_count, unstable=unstable),
+                    ),
                     ("unstable trials with such a model", say("{n} of {built}", n=len(faulty), built=built)),
                     ("p-value of the instability", test),
                 ),
             ),
-            changes=(Advise(text=_ACTIONS[kind]),),
+            changes=(Advise(text=_NORMALISATION_ADVICE[kind]),),
         )
 
 
-def _norm_order(trial: Trial) -> str | None:
+def _normalisation_order(trial: Trial) -> str | None:
     """Return the position of normalisation in the trial's model (TAG_NORM_ORDER); None if unknown.
 
     The result is "bare" if the model has neither residual blocks nor normalisation layers.

@@ -6,26 +6,26 @@ import math
 from collections.abc import Iterator, Sequence
 
 from advisor.computed.curves import noise as noise_between
-from advisor.computed.curves.noise import NOISE_BOUND
+from advisor.computed.curves.noise import DIFFERENCE_BOUND_IN_SDS
 from advisor.computed.decision import repeats
 from advisor.computed.stability import instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.evidence import FigureEvidence, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.learning_rate import peak_rate_of_trial
+from advisor.model.learning_rate import peak_learning_rate
 from advisor.model.message import Name, Number, Percent, Probability, say
 from advisor.model.study import Study
-from advisor_rules.stability._unstable import UnstableTrials, advise_lower_rates, find_unstable
+from advisor_rules.stability._unstable import UnstableTrials, advise_lower_rates, find_unstable_trials
 
 _WARMUP_ADVICE = (
     "Warm up the learning rate over the fewest steps that keep training stable. Lower the rate only as a last resort."
 )
-_RATE_ADVICE = "Sweep lower learning rates. If the best rates are just below the unstable ones, warm up."
+_LOWER_RATES_ADVICE = "Sweep lower learning rates. If the best rates are just below the unstable ones, warm up."
 """Advice if only a single setting was tried, so that it is unknown if its learning rate is far too high."""
-_HARMLESS_ADVICE = (
+_HARMLESS_INSTABILITY_ADVICE = (
     "These trials end as well as the best trial, so change nothing; before you search higher learning rates, warm up."
 )
-_HIGHER_ADVICE = (
+_HIGHER_RATES_ADVICE = (
     "Search higher learning rates first: results improve up to the highest rate, so no lower rate needs a warmup."
 )
 
@@ -110,37 +110,39 @@ class StabilityEarly(Rule):
     """Maximum probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        trials_in_reach = instability.trials_within_reach(study, self.reach)
+        trials_in_reach = instability.trials_near_best_rate(study, self.reach)
         starts = [loss_blowups.blowup_at_start(study, t, self.lasting) for t in trials_in_reach.trials[: self.trials]]
         blowups = [b for b in starts if b is not None]
-        unstable = find_unstable(
+        unstable = find_unstable_trials(
             trials_in_reach,
             blowups,
             false_alarms=self.false_alarms,
             material=self.material,
-            severity=lambda b: (b.p, -b.share, b.trial.index),
+            severity=lambda b: (b.p_value, -b.share, b.trial.index),
         )
         if unstable is None:
-            _require_dense_starts(study, blowups)
+            _require_early_losses(study, blowups)
             return
-        lowest_rate = min((peak_rate_of_trial(study, t) for t in unstable.trials), default=math.nan)
-        lower, severity = unstable.lower_rates(study, self.false_alarms), _choose_severity(study, unstable)
-        harmless = _HARMLESS_ADVICE
-        if unstable.improves_upwards(study, self.false_alarms):
-            severity, harmless = "note", _HIGHER_ADVICE
+        lowest_rate = min((peak_learning_rate(study, t) for t in unstable.trials), default=math.nan)
+        lower, severity = unstable.search_lower_rates(study, self.false_alarms), _choose_severity(study, unstable)
+        harmless = _HARMLESS_INSTABILITY_ADVICE
+        if unstable.improves_with_higher_rates(study, self.false_alarms):
+            severity, harmless = "note", _HIGHER_RATES_ADVICE
         yield self.finding(
-            unstable.message if lower is None else say("{why}. {what}", why=lower.why, what=unstable.message),
-            action=advise_lower_rates(lower) if lower else harmless if severity == "note" else _build_advice(study),
+            unstable.instability_message
+            if lower is None
+            else say("{why}. {what}", why=lower.why, what=unstable.instability_message),
+            action=advise_lower_rates(lower) if lower else harmless if severity == "note" else _choose_advice(study),
             severity=severity,
             confidence=unstable.confidence,
-            side=trials_in_reach.side(unstable.trials),
+            side=trials_in_reach.side_of_best_rate(unstable.trials),
             trials=unstable.trials,
-            evidence=(unstable.curves("unstable"), self._figures(unstable)),
+            evidence=(unstable.curve_evidence("unstable"), self._figure_evidence(unstable)),
             changes=(lower,) if lower else () if severity == "note" else instability.warmup_changes(lowest_rate),
         )
 
-    def _figures(self, instability_found: UnstableTrials) -> FigureEvidence:
-        worst = instability_found.worst
+    def _figure_evidence(self, instability_found: UnstableTrials) -> FigureEvidence:
+        worst = instability_found.worst_instability
         limits = say(
             "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps",
             p=Number(self.false_alarms),
@@ -150,17 +152,21 @@ class StabilityEarly(Rule):
         return table(
             (
                 "trials judged",
-                say("{judged} ({n} unstable early)", judged=instability_found.judged, n=len(instability_found.blowups)),
+                say(
+                    "{judged} ({n} unstable early)",
+                    judged=instability_found.judged,
+                    n=len(instability_found.instabilities),
+                ),
             ),
-            ("points early in training", say("{n} of {trial}", n=worst.points, trial=Name(worst.trial.name))),
-            ("first value, worst level, limit of noise", worst.levels),
-            ("p-value over all judged trials", Probability(instability_found.p)),
+            ("points early in training", say("{n} of {trial}", n=worst.judged_points, trial=Name(worst.trial.name))),
+            ("first value, worst level, limit of noise", worst.levels_row),
+            ("p-value over all judged trials", Probability(instability_found.p_value)),
             ("thresholds", limits),
         )
 
 
-def _build_advice(study: Study) -> str:
-    return _WARMUP_ADVICE if len({repeats.key(t) for t in study.trials}) > 1 else _RATE_ADVICE
+def _choose_advice(study: Study) -> str:
+    return _WARMUP_ADVICE if len({repeats.key(t) for t in study.trials}) > 1 else _LOWER_RATES_ADVICE
 
 
 def _choose_severity(study: Study, instability_found: UnstableTrials) -> Severity:
@@ -170,12 +176,16 @@ def _choose_severity(study: Study, instability_found: UnstableTrials) -> Severit
     best_first, (noise, noise_is_known) = study.ranked(), noise_between.noise_between_seeds(study)
     comparable, costs = {t.index for t in best_first}, study.costs
     worst = max(float(costs[t.index]) if t.index in comparable else math.inf for t in instability_found.trials)
-    return "note" if noise_is_known and worst <= costs[best_first[0].index] + NOISE_BOUND * noise else "warning"
+    return (
+        "note"
+        if noise_is_known and worst <= costs[best_first[0].index] + DIFFERENCE_BOUND_IN_SDS * noise
+        else "warning"
+    )
 
 
-def _require_dense_starts(study: Study, blowups: Sequence[loss_blowups.TrialInstability]) -> None:
+def _require_early_losses(study: Study, blowups: Sequence[loss_blowups.TrialInstability]) -> None:
     """Raise MissingData if no trial logged enough early points to be called stable."""
-    if any(b.points for b in blowups):
+    if any(b.judged_points for b in blowups):
         return
     start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
     if loss_blowups.may_losses_rise(study):

@@ -14,14 +14,14 @@ from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import Advise, Change, RunPlan, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, Line, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.learning_rate import learning_rates
+from advisor.model.learning_rate import searched_learning_rates
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
-from advisor.model.space import BoolArray, FloatArray, as_number, words_of
+from advisor.model.space import BoolArray, FloatArray, as_number, words_of_name
 from advisor.model.study import Study, Trial
 from advisor.model.words import count, plain_number
 from advisor.stats import boundaries, outliers
 
-MAX_P_UNDECIDED = 0.5
+MAX_UNDECIDED_P_VALUE = 0.5
 """Maximum p-value at which it is undecided whether results turn worse before the lowest unstable learning rate; with a larger
 p-value, they probably do."""
 MIN_STABLE_SETTINGS = 4
@@ -31,10 +31,10 @@ MIN_STABLE_SETTINGS = 4
 class _StabilityLimit(NamedTuple):
     """The lowest learning rate from which training fails (the edge) and the best learning rate below it."""
 
-    edge: float
+    edge_rate: float
     best: float
-    region: outliers.FailureRegion
-    turns: float
+    failure_region: outliers.FailureRegion
+    turn_p_value: float
     """p-value: probability of an improvement towards the edge that is at least as strong if results turn worse before the edge."""
 
 
@@ -108,15 +108,15 @@ class StabilityEdge(Rule):
     """Maximum probability, per study, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        searched_rates = learning_rates(study)
+        searched_rates = searched_learning_rates(study)
         if searched_rates is None:
             raise MissingData(
                 "no learning rate was varied among the trials; search rates above and below the present one",
                 needs="searched",
             )
         name, rates = searched_rates
-        tried = settings.read(study)
-        crashed = failures.failures(study).crashed
+        tried = settings.read_settings(study)
+        crashed = failures.failure_masks(study).crashed
         rows = [i for i, group in enumerate(tried.trials) if not all(crashed[t.index] for t in group)]
         logs = np.log10([rates[tried.trials[i][0].index] for i in rows])
         has_failed, costs = tried.failed[rows], tried.costs[rows]
@@ -129,18 +129,23 @@ class StabilityEdge(Rule):
                 at_least=4,
             )
         best = int(np.nanargmin(costs))
-        for edge, stable in self._find_edges(logs, has_failed, costs, best):
-            near_best = edge.edge <= self.factor * edge.best
-            if edge.turns <= self.improves and near_best and not self._is_far_with_momentum(tried, name, edge):
-                yield self._finding(study, name, edge, tried.trials[rows[best]][0])
-            elif edge.turns < MAX_P_UNDECIDED or stable < MIN_STABLE_SETTINGS:
+        for edge, stable in self._find_stability_limits(logs, has_failed, costs, best):
+            near_best = edge.edge_rate <= self.factor * edge.best
+            if (
+                edge.turn_p_value <= self.improves
+                and near_best
+                and not self._is_best_far_from_failures(tried, name, edge)
+            ):
+                yield self._build_finding(study, name, edge, tried.trials[rows[best]][0])
+            elif edge.turn_p_value < MAX_UNDECIDED_P_VALUE or stable < MIN_STABLE_SETTINGS:
                 raise MissingData(
-                    f"trials fail from {name} {plain_number(edge.edge, 3)} on; to see if results improve up to that rate, the rule "
-                    f"needs more trials between {plain_number(edge.best, 3)} and {plain_number(edge.edge, 3)}",
+                    f"trials fail from {name} {plain_number(edge.edge_rate, 3)} on; to see if results improve "
+                    f"up to that rate, the rule "
+                    f"needs more trials between {plain_number(edge.best, 3)} and {plain_number(edge.edge_rate, 3)}",
                     needs="design",
                 )
 
-    def _find_edges(
+    def _find_stability_limits(
         self, logs: FloatArray, has_failed: BoolArray, costs: FloatArray, best: int
     ) -> Iterator[tuple[_StabilityLimit, int]]:
         """Yield each significant edge and the number of stable settings below it. `logs` holds the logarithms of the rates,
@@ -149,47 +154,52 @@ class StabilityEdge(Rule):
         for region in outliers.find_failure_regions(
             logs[:, None], has_failed, purity=self.purity, best=best, near=log_factors, sides=(("high",),)
         ):
-            if region.p <= self.false_alarms:
-                stable = ~has_failed & (logs < region.edge)
-                turns = boundaries.p_value_of_turn(logs[stable], costs[stable], region.edge - math.log10(self.gain))
-                yield _StabilityLimit(10**region.edge, 10 ** float(logs[best]), region, turns), int(stable.sum())
+            if region.p_value <= self.false_alarms:
+                stable = ~has_failed & (logs < region.edge_position)
+                turns = boundaries.p_value_of_turn(
+                    logs[stable], costs[stable], region.edge_position - math.log10(self.gain)
+                )
+                yield (
+                    _StabilityLimit(10**region.edge_position, 10 ** float(logs[best]), region, turns),
+                    int(stable.sum()),
+                )
 
-    def _is_far_with_momentum(self, tried: settings.Settings, name: str, edge: _StabilityLimit) -> bool:
+    def _is_best_far_from_failures(self, tried: settings.Settings, name: str, edge: _StabilityLimit) -> bool:
         """Return True if momentum is searched and no failed setting beyond the edge is near the best setting in terms of lr /
         (1 - momentum).
         """
-        momentum = next((n for n in tried.numeric if "momentum" in words_of(n)), None)
+        momentum = next((n for n in tried.numeric if "momentum" in words_of_name(n)), None)
         if momentum is None:
             return False
         first = [group[0].params for group in tried.trials]
         rates = np.array([as_number(p.get(name)) for p in first])
         steps = rates / (1 - np.array([as_number(p.get(momentum)) for p in first]))
-        failed_steps = steps[tried.failed & (rates >= edge.edge * (1 - 1e-9))]
+        failed_steps = steps[tried.failed & (rates >= edge.edge_rate * (1 - 1e-9))]
         return bool((failed_steps > self.factor * steps[int(np.nanargmin(tried.costs))]).all())
 
-    def _higher_range(self, study: Study, name: str, edge: float, rate: float) -> SetRange:
+    def _higher_rate_range(self, study: Study, name: str, edge: float, rate: float) -> SetRange:
         """Return the learning rates to search once training is stable at the lowest unstable rate."""
         high = float(f"{self.raise_to * edge:.3g}")
         stable = f"Training fails at {plain_number(edge, 3)}; once it is stable,"
         why = f"{stable} up to {plain_number(self.raise_to, 3)} times that may train"
         usual_rates = extension.usual_rates(study, name)
-        if usual_rates is not None and high > (limit := max(usual_rates.high, extension.MIN_FACTOR * edge)):
+        if usual_rates is not None and high > (limit := max(usual_rates.high, extension.MIN_EXTENSION_FACTOR * edge)):
             high = float(f"{limit:.3g}")
             unusual = f"Rates above {plain_number(usual_rates.high, 3)} are unusual for {usual_rates.training}"
             why = f"{stable} higher rates may train. {unusual}"
         return SetRange(parameter=name, low=float(f"{rate / 2:.3g}"), high=high, scale="log", why=why)
 
-    def _finding(self, study: Study, name: str, steep_edge: _StabilityLimit, best: Trial) -> Finding:
+    def _build_finding(self, study: Study, name: str, steep_edge: _StabilityLimit, best: Trial) -> Finding:
         edge, rate, region, _ = steep_edge
-        higher = self._higher_range(study, name, edge, rate)
-        failing = failures.failures(study).any
+        higher = self._higher_rate_range(study, name, edge, rate)
+        failing = failures.failure_masks(study).any
         failed_trials = [t for t in study.trials if failing[t.index] and t.id != best.id]
         below = say("a factor {times} below", times=Number(edge / rate, 2)) if edge > 1.1 * rate else "right below"
         fails = say(
             "{edge}, from which {failed} of {total} settings fail",
             edge=Number(edge),
-            failed=region.failed,
-            total=region.total,
+            failed=region.failed_count,
+            total=region.trial_count,
         )
         return self.finding(
             say(
@@ -205,20 +215,20 @@ class StabilityEdge(Rule):
                 high=Number(higher.high),
             ),
             severity="critical",
-            confidence=1 - max(region.p, steep_edge.turns),
+            confidence=1 - max(region.p_value, steep_edge.turn_p_value),
             subject=name,
             side="high",
             trials=[best, *failed_trials],
-            evidence=self._evidence(steep_edge, best, higher, fails),
-            changes=self._choose_remedy(study, failed_trials, edge, higher),
+            evidence=self._build_evidence(steep_edge, best, higher, fails),
+            changes=self._choose_instability_remedy(study, failed_trials, edge, higher),
         )
 
-    def _evidence(
+    def _build_evidence(
         self, steep_edge: _StabilityLimit, best: Trial, higher: SetRange, fails: Message
     ) -> tuple[Evidence, ...]:
         edge, rate, region, turns = steep_edge
         limit = Percent(self.purity)
-        chance = say("{p} (limit {limit})", p=Probability(region.p), limit=Number(self.false_alarms))
+        chance = say("{p} (limit {limit})", p=Probability(region.p_value), limit=Number(self.false_alarms))
         return (
             AxisEvidence(
                 parameter=higher.parameter,
@@ -233,7 +243,7 @@ class StabilityEdge(Rule):
                 ("lowest unstable learning rate", Number(edge)),
                 (
                     "failed trials from this rate on",
-                    say("{n} of {of} (at least {limit})", n=region.failed, of=region.total, limit=limit),
+                    say("{n} of {of} (at least {limit})", n=region.failed_count, of=region.trial_count, limit=limit),
                 ),
                 ("p-value of this arrangement of failures", chance),
                 (
@@ -243,19 +253,19 @@ class StabilityEdge(Rule):
             ),
         )
 
-    def _choose_remedy(
+    def _choose_instability_remedy(
         self, study: Study, failed_trials: Sequence[Trial], edge: float, higher: SetRange
     ) -> tuple[Change, ...]:
         """Return the remedy for the kind of instability in the failed trials; if their losses do not show this kind, return a
         probe of early training."""
         starts = [b for t in failed_trials if (b := loss_blowups.blowup_at_start(study, t, self.lasting)) is not None]
         jumps = [b for t in failed_trials if (b := loss_blowups.blowup_in_mid_training(study, t)) is not None]
-        early, mid = (any(b.p <= self.false_alarms and b.share > 0 for b in seen) for seen in (starts, jumps))
+        early, mid = (any(b.p_value <= self.false_alarms and b.share > 0 for b in seen) for seen in (starts, jumps))
         if mid and not early:
-            clip = instability.clipping_changes(clipping.unclipped_norms(study))
+            clip = instability.clipping_changes(clipping.unclipped_gradient_norms(study))
             # Without a clipping threshold, the next study would only repeat the failures at higher rates.
             return clip if all(isinstance(c, Advise) for c in clip) else (*clip, higher)
-        if not early and not any(b.points for b in starts):
+        if not early and not any(b.judged_points for b in starts):
             why = f"Trials fail from {plain_number(edge, 3)} on, and their losses are too sparse to show the start of training"
             return (RunPlan(plan="probe-early", parameter=higher.parameter, why=why),)
         return (*instability.warmup_changes(edge, self.raise_to), higher)

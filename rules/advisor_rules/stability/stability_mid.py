@@ -15,7 +15,7 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats import spikes, tails
-from advisor_rules.stability._unstable import UnstableTrials, advise_lower_rates, find_unstable
+from advisor_rules.stability._unstable import UnstableTrials, advise_lower_rates, find_unstable_trials
 
 
 class StabilityMid(Rule):
@@ -101,17 +101,17 @@ class StabilityMid(Rule):
     """Maximum probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        trials_in_reach = instability.trials_within_reach(study, self.reach)
+        trials_in_reach = instability.trials_near_best_rate(study, self.reach)
         by_trial = [loss_blowups.blowup_in_mid_training(study, t) for t in trials_in_reach.trials[: self.trials]]
         blowups = [b for b in by_trial if b is not None]
         if not blowups:
             raise _missing_curves(study)
-        unstable = find_unstable(
+        unstable = find_unstable_trials(
             trials_in_reach,
             blowups,
             false_alarms=self.false_alarms,
             material=self.material,
-            severity=lambda b: (b.p > 1e-6, -b.share, b.trial.index),
+            severity=lambda b: (b.p_value > 1e-6, -b.share, b.trial.index),
         )
         if unstable is None:
             return
@@ -120,35 +120,44 @@ class StabilityMid(Rule):
             trials_in_reach.are_above_best_rate(unstable.trials),
             len(unstable.trials) <= self.rare * unstable.judged,
         )
-        lower = unstable.lower_rates(study, self.false_alarms)
+        lower = unstable.search_lower_rates(study, self.false_alarms)
         action, changes = (
-            (advise_lower_rates(lower), (lower,)) if lower else _advise_clipping(study, unstable.worst.trial)
+            (advise_lower_rates(lower), (lower,))
+            if lower
+            else _advise_clipping(study, unstable.worst_instability.trial)
         )
         yield self.finding(
-            unstable.message,
+            unstable.instability_message,
             action=action,
             severity="critical" if best or not (spared or rare) else "warning" if spared else "note",
             confidence=unstable.confidence,
-            side=trials_in_reach.side(unstable.trials),
+            side=trials_in_reach.side_of_best_rate(unstable.trials),
             trials=unstable.trials,
-            evidence=self._evidence(study, unstable),
+            evidence=self._build_evidence(study, unstable),
             changes=changes,
         )
 
-    def _evidence(self, study: Study, instability_found: UnstableTrials) -> tuple[Evidence, ...]:
-        worst, norm = instability_found.worst, _norm_ratio(study, instability_found.worst)
+    def _build_evidence(self, study: Study, instability_found: UnstableTrials) -> tuple[Evidence, ...]:
+        worst, norm = (
+            instability_found.worst_instability,
+            _largest_norm_ratio(study, instability_found.worst_instability),
+        )
         limits = say("p ≤ {p}, jump ≥ {jump} of the fall", p=Number(self.false_alarms), jump=Percent(self.material))
         ratio = say("{ratio}", ratio=Number(norm) if norm else "not logged")
         return (
-            instability_found.curves("jump", *([study.signals["grad_norm"]] if norm else [])),
+            instability_found.curve_evidence("jump", *([study.signals["grad_norm"]] if norm else [])),
             table(
                 (
                     "trials judged",
-                    say("{judged} ({n} unstable)", judged=instability_found.judged, n=len(instability_found.blowups)),
+                    say(
+                        "{judged} ({n} unstable)",
+                        judged=instability_found.judged,
+                        n=len(instability_found.instabilities),
+                    ),
                 ),
-                ("points judged", say("{n} of {trial}", n=worst.points, trial=Name(worst.trial.name))),
-                ("level before the jump, level after it, limit of noise", worst.levels),
-                ("p-value over all judged trials", Probability(instability_found.p)),
+                ("points judged", say("{n} of {trial}", n=worst.judged_points, trial=Name(worst.trial.name))),
+                ("level before the jump, level after it, limit of noise", worst.levels_row),
+                ("p-value over all judged trials", Probability(instability_found.p_value)),
                 ("ratio of the gradient norm to its running median at the jump", ratio),
                 ("thresholds", limits),
             ),
@@ -173,21 +182,21 @@ def _advise_clipping(study: Study, trial: Trial) -> tuple[Message, tuple[Change,
     """Return the action and the changes: clipping or, if the trial already clips gradients, a remedy for instability despite
     clipping.
     """
-    present = clipping.read_threshold(study, trial)
-    if present is not None and (math.isfinite(present.threshold) or present.share > 0):
+    present = clipping.read_clipping_threshold(study, trial)
+    if present is not None and (math.isfinite(present.threshold) or present.clipped_share > 0):
         return clipping.clipping_remedy(study, present)
-    norms = clipping.unclipped_norms(study)
+    norms = clipping.unclipped_gradient_norms(study)
     return instability.clipping_advice(norms), instability.clipping_changes(norms)
 
 
-def _norm_ratio(study: Study, blowup: loss_blowups.TrialInstability) -> float | None:
+def _largest_norm_ratio(study: Study, blowup: loss_blowups.TrialInstability) -> float | None:
     """Return the largest ratio of gradient norm to running median within 5 logged points of the jump; None if no norms were
     logged."""
     curve = study.peaks(blowup.trial, "grad_norm").finite
     positive = curve.values > 0
-    outliers = spikes.outliers(curve.values[positive], 0.5, 1.0)
+    outliers = spikes.find_outliers(curve.values[positive], 0.5, 1.0)
     if outliers is None:
         return None
     at = int(np.searchsorted(curve.steps[positive], blowup.step))
-    around = outliers.ratios[max(at - 3, 0) : at + 2]
+    around = outliers.ratios_to_median[max(at - 3, 0) : at + 2]
     return float(around.max()) if len(around) else None

@@ -12,7 +12,7 @@ from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, Evidence, HistogramEvidence, Line, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Item, Message, Name, Number, Percent, Probability, say
+from advisor.model.message import Message, MessagePart, Name, Number, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import plain_number
@@ -69,16 +69,19 @@ class StabilitySpikes(Rule):
     """Maximum probability, per study, that norms without outliers raise a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        trials_in_reach = instability.trials_within_reach(study, self.reach)
+        trials_in_reach = instability.trials_near_best_rate(study, self.reach)
         curves = self._norm_curves(study, trials_in_reach.trials)
         spiky, test = self._trials_with_outliers(curves)
         if not spiky:
             return
-        worst = max(spiky, key=lambda s: (len(s.outliers.indices), s.outliers.largest))
+        worst = max(spiky, key=lambda s: (len(s.norm_outliers.indices), s.norm_outliers.largest_ratio))
         trials_with_outliers = [s.trial for s in spiky]
-        norms, harmless = clipping.unclipped_norms(study), self._is_harmless(study, trials_with_outliers)
+        norms, harmless = (
+            clipping.unclipped_gradient_norms(study),
+            self._are_outliers_harmless(study, trials_with_outliers),
+        )
         action = (
-            _advise_simple_clip(norms)
+            _advise_simple_clipping(norms)
             if harmless and len(norms) >= tails.MIN_POINTS
             else instability.clipping_advice(norms)
         )
@@ -88,71 +91,74 @@ class StabilitySpikes(Rule):
                 "The largest ratio is {largest}.{others}{loss}",
                 trial=Name(worst.trial.name),
                 at=trials_in_reach.at(worst.trial),
-                limit=Number(max(self.factor, worst.outliers.limit), 2),
-                where=worst.where,
-                largest=Number(worst.outliers.largest),
-                others=instability.other_unstable_trials(len(trials_with_outliers), len(curves)),
+                limit=Number(max(self.factor, worst.norm_outliers.limit), 2),
+                where=worst.outlier_count_text,
+                largest=Number(worst.norm_outliers.largest_ratio),
+                others=instability.describe_other_unstable_trials(len(trials_with_outliers), len(curves)),
                 loss=" The loss does not jump at these steps." if harmless else "",
             ),
             action=action,
             severity="note" if harmless else "warning",
-            confidence=min(1 - test.p, 0.99),
+            confidence=min(1 - test.p_value, 0.99),
             subject=study.signals["grad_norm"],
             trials=trials_with_outliers,
-            evidence=self._evidence(study, worst, trials_with_outliers, norms, test),
+            evidence=self._build_evidence(study, worst, trials_with_outliers, norms, test),
             changes=(Advise(text=str(action)),) if harmless else instability.clipping_changes(norms),
         )
 
     def _norm_curves(self, study: Study, trials: Sequence[Trial]) -> list[tuple[Trial, Curve]]:
         """Return the trials that logged enough gradient norms, with these norms. Raises MissingData if no trial logged enough."""
         curves = [
-            (t, instability.drop_small_batches(t, instability.late_norm_curve(study, t))) for t in trials[: self.trials]
+            (t, instability.drop_small_batches(t, instability.late_gradient_norm_curve(study, t)))
+            for t in trials[: self.trials]
         ]
         curves = [(t, c) for t, c in curves if len(c) >= tails.MIN_POINTS]
         if not curves:
-            what = instability.reason_norms_are_missing(study, trials)
+            what = instability.reason_for_missing_norms(study, trials)
             raise MissingData(
                 f"{what}; {instability.LOG_NORM_ADVICE[0].lower()}{instability.LOG_NORM_ADVICE[1:-1]}",
                 needs="grad_norm",
             )
         return curves
 
-    def _trials_with_outliers(self, curves: Sequence[tuple[Trial, Curve]]) -> tuple[list[_TrialWithOutliers], _Test]:
+    def _trials_with_outliers(
+        self, curves: Sequence[tuple[Trial, Curve]]
+    ) -> tuple[list[_TrialWithOutliers], _JointTest]:
         """Return the trials whose norms have outliers, by a joint test of all trials (Benjamini-Hochberg)."""
-        tested = [spikes.outliers(c.values, self.false_alarms, self.factor) for _, c in curves]
-        corrected = spikes.joint_p_values(tested)
-        test = _Test(
+        tested = [spikes.find_outliers(c.values, self.false_alarms, self.factor) for _, c in curves]
+        corrected = spikes.corrected_p_values(tested)
+        test = _JointTest(
             len(curves), int((corrected <= self.false_alarms).sum()) * self.false_alarms / len(curves), corrected.min()
         )
         if not test.chance:
             return [], test
-        judged = ((t, c, spikes.outliers(c.values, test.chance, self.factor)) for t, c in curves)
+        judged = ((t, c, spikes.find_outliers(c.values, test.chance, self.factor)) for t, c in curves)
         return [_TrialWithOutliers(t, c, o) for t, c, o in judged if o is not None and len(o.indices)], test
 
-    def _is_harmless(self, study: Study, spiky: Sequence[Trial]) -> bool:
+    def _are_outliers_harmless(self, study: Study, spiky: Sequence[Trial]) -> bool:
         """Return True if the losses of all trials with outliers are known and none of these losses rises or jumps."""
         loss = loss_blowups.study_instability(
             study, spiky, lasting=self.lasting, material=self.material, false_alarms=self.false_alarms
         )
-        return loss.judged == len(spiky) and not loss.unstable
+        return loss.judged_count == len(spiky) and not loss.unstable
 
-    def _evidence(
-        self, study: Study, worst: _TrialWithOutliers, which: Sequence[Trial], norms: FloatArray, test: _Test
+    def _build_evidence(
+        self, study: Study, worst: _TrialWithOutliers, which: Sequence[Trial], norms: FloatArray, test: _JointTest
     ) -> tuple[Evidence, ...]:
         metric = study.signals["grad_norm"]
         return (
-            _curves(metric, worst, which),
-            _norm_histogram(metric, instability.late_norms(study, which), norms),
+            _gradient_norm_curves(metric, worst, which),
+            _gradient_norm_histogram(metric, instability.late_gradient_norms(study, which), norms),
             table(
                 ("trials judged", say("{judged} ({n} with outliers)", judged=test.trials, n=len(which))),
-                *_ratio_rows(worst, test),
-                ("p-value over all judged trials", Probability(test.p)),
+                *_norm_ratio_rows(worst, test),
+                ("p-value over all judged trials", Probability(test.p_value)),
                 ("minimum ratio", Number(self.factor)),
             ),
         )
 
 
-def _advise_simple_clip(norms: FloatArray) -> Message:
+def _advise_simple_clipping(norms: FloatArray) -> Message:
     """Return the action to recommend if the outliers harm no trial."""
     norm = Number(float(np.quantile(norms, 0.9)))
     return say(
@@ -162,12 +168,12 @@ def _advise_simple_clip(norms: FloatArray) -> Message:
 
 
 @dataclass(frozen=True)
-class _Test:
+class _JointTest:
     trials: int
     """Number of judged trials."""
     chance: float
     """Significance level for each trial; 0 if no trial has outliers."""
-    p: float
+    p_value: float
     """p-value of the joint test of all trials."""
 
 
@@ -176,46 +182,46 @@ class _TrialWithOutliers:
     """A trial whose gradient norm has outliers."""
 
     trial: Trial
-    curve: Curve
-    outliers: spikes.Outliers
+    norm_curve: Curve
+    norm_outliers: spikes.Outliers
 
     @property
-    def where(self) -> Message:
+    def outlier_count_text(self) -> Message:
         """Phrase with the number of outliers and the number of logged points."""
-        many = len(self.outliers.indices)
+        many = len(self.norm_outliers.indices)
         points = "point" if many == 1 else "points"
-        return say("{many} of {of} logged {points}", many=many, of=len(self.curve), points=points)
+        return say("{many} of {of} logged {points}", many=many, of=len(self.norm_curve), points=points)
 
 
-def _curves(metric: str, worst: _TrialWithOutliers, which: Sequence[Trial]) -> CurveEvidence:
+def _gradient_norm_curves(metric: str, worst: _TrialWithOutliers, which: Sequence[Trial]) -> CurveEvidence:
     """Return the curves of the gradient norms, with marks at the outliers of the worst trial."""
     return curve_plot(
         metric,
         say(
             "The norm of {trial} lies far above its running median at {where}.",
             trial=Name(worst.trial.name),
-            where=worst.where,
+            where=worst.outlier_count_text,
         ),
         which[:5],
         marks=tuple(
             Mark(
                 trial=worst.trial.id,
-                step=int(worst.curve.steps[i]),
-                label=f"{plain_number(float(worst.outliers.ratios[i]), 3)}-fold",
+                step=int(worst.norm_curve.steps[i]),
+                label=f"{plain_number(float(worst.norm_outliers.ratios_to_median[i]), 3)}-fold",
             )
-            for i in worst.outliers.indices[:5]
+            for i in worst.norm_outliers.indices[:5]
         ),
     )
 
 
-def _ratio_rows(worst: _TrialWithOutliers, test: _Test) -> tuple[tuple[str, Item], ...]:
+def _norm_ratio_rows(worst: _TrialWithOutliers, test: _JointTest) -> tuple[tuple[str, MessagePart], ...]:
     """Return the table rows about the ratios of the worst trial's norms to their running median."""
-    ratios = worst.outliers
+    ratios = worst.norm_outliers
     judged = say(
         "{n} of {trial}, after the first {early} of its steps",
-        n=len(worst.curve),
+        n=len(worst.norm_curve),
         trial=Name(worst.trial.name),
-        early=Percent(instability.EARLY),
+        early=Percent(instability.EARLY_TRAINING_SHARE),
     )
     chance = say(
         "{limit} at {count}, with probability {p}",
@@ -225,12 +231,12 @@ def _ratio_rows(worst: _TrialWithOutliers, test: _Test) -> tuple[tuple[str, Item
     )
     return (
         ("norms judged", judged),
-        ("largest ratio of the norm to its running median", Number(ratios.largest)),
+        ("largest ratio of the norm to its running median", Number(ratios.largest_ratio)),
         ("largest ratio expected by chance", chance),
     )
 
 
-def _norm_histogram(metric: str, norms: FloatArray, unclipped: FloatArray) -> HistogramEvidence:
+def _gradient_norm_histogram(metric: str, norms: FloatArray, unclipped: FloatArray) -> HistogramEvidence:
     """Return the histogram of the gradient norms, with a line at the recommended threshold, the 90th percentile."""
     counts, edges = np.histogram(np.log10(norms), bins=40)
     threshold = float(np.quantile(unclipped if len(unclipped) else norms, 0.9))

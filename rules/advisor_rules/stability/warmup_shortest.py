@@ -12,15 +12,15 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter, SetField, SetRange, SetSchedule
 from advisor.model.evidence import FigureEvidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.learning_rate import peak_rate_of_trial, rate_name
-from advisor.model.message import Message, Name, Number, Percent, joined, say
+from advisor.model.learning_rate import peak_learning_rate, rate_name
+from advisor.model.message import Message, Name, Number, Percent, join_items, say
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
 from advisor.model.words import plain_number
 
-_RETRY_FACTORS = (instability.WARMUP_FACTOR, math.sqrt(instability.WARMUP_FACTOR))
+_RETRY_RATE_FACTORS = (instability.WARMUP_RATE_FACTOR, math.sqrt(instability.WARMUP_RATE_FACTOR))
 """Multiples of the unstable learning rate to try if a higher multiple was unstable even with a warmup."""
-_TOLERANCE = 0.05
+_RATE_TOLERANCE = 0.05
 """Maximum relative difference at which learning rates count as equal, because study files contain rounded values."""
 
 
@@ -78,29 +78,31 @@ class WarmupShortest(Rule):
             raise MissingData(
                 "no trial of the warmup study ended without a crash; make the training accept its warmup and repeat the study"
             )
-        result = _WarmupTrials(study, name, max(peak_rate_of_trial(study, t.trial) for t in tried), tried)
-        yield self._report_shortest(result) if result.stable else self._report_no_stable_warmup(result)
+        result = _WarmupTrials(study, name, max(peak_learning_rate(study, t.trial) for t in tried), tried)
+        yield self._report_shortest_warmup(result) if result.stable_trials else self._report_no_stable_warmup(result)
 
     def _warmups_by_length(self, study: Study, name: str) -> list[_Warmup]:
         """Return the trials that did not crash, shortest warmup first."""
-        failed = failures.failures(study)
+        failed = failures.failure_masks(study)
         ran = [t for t in study.trials if study.ended[t.index] and not failed.crashed[t.index]]
         starts = {t.index: loss_blowups.blowup_at_start(study, t, self.lasting) for t in ran}
         blowups = [b for b in starts.values() if b is not None]
-        unstable = {b.trial.index for b in blowups if b.p * len(blowups) <= self.doubt and b.share >= self.material}
+        unstable = {
+            b.trial.index for b in blowups if b.p_value * len(blowups) <= self.doubt and b.share >= self.material
+        }
         tried = [
             _Warmup(t, as_number(t.params.get(name)), not failed.any[t.index] and t.index not in unstable) for t in ran
         ]
         return sorted((t for t in tried if math.isfinite(t.steps)), key=lambda t: (t.steps, t.trial.index))
 
-    def _report_shortest(self, result: _WarmupTrials) -> Finding:
-        length, unstable = int(result.stable[0].steps), result.unstable
+    def _report_shortest_warmup(self, result: _WarmupTrials) -> Finding:
+        length, unstable = int(result.stable_trials[0].steps), result.unstable_lengths
         shorter = say(" A warmup of {steps} is too short.", steps=Number(max(unstable))) if unstable else ""
         return self.finding(
             say(
                 "The shortest {tested}warmup with which {rate} trains stably is {name} {length}.{shorter}",
                 tested="" if unstable else "tested ",
-                rate=result.rate_text,
+                rate=result.learning_rate_text,
                 name=Name(result.name),
                 length=length,
                 shorter=shorter,
@@ -111,24 +113,24 @@ class WarmupShortest(Rule):
                 rate=Number(result.rate),
             ),
             severity="note",
-            confidence=(len(result.stable) + 0.5) / (len(result.stable) + 1),
+            confidence=(len(result.stable_trials) + 0.5) / (len(result.stable_trials) + 1),
             subject=result.name,
-            trials=[t.trial for t in result.stable],
-            evidence=self._evidence(result.stable, unstable),
+            trials=[t.trial for t in result.stable_trials],
+            evidence=self._build_evidence(result.stable_trials, unstable),
             changes=self._put_warmup_before_baseline(result, length),
         )
 
     def _put_warmup_before_baseline(self, result: _WarmupTrials, length: int) -> tuple[Change, ...]:
         """Return the changes that put the warmup before the baseline's own training."""
-        why = f"A warmup of {length:,} steps is the shortest with which {result.rate_text} trains stably"
+        why = f"A warmup of {length:,} steps is the shortest with which {result.learning_rate_text} trains stably"
         changes: list[Change] = [
             FixParameter(parameter=result.name, value=length, why=why),
             SetSchedule(schedule={"warmup_steps": length}, why=why),
         ]
-        baseline, searched = result.study.spec.baseline, result.searched
+        baseline, searched = result.study.spec.baseline, result.searched_range
         if searched is not None and searched[0] < result.rate:
-            why = f"{result.rate_text} trains stably with this warmup, so we search up to it"
-            changes.append(result.range_up_to(result.rate, why))
+            why = f"{result.learning_rate_text} trains stably with this warmup, so we search up to it"
+            changes.append(result.range_ending_at(result.rate, why))
         if baseline is not None and baseline.max_train_steps is not None:
             steps = baseline.max_train_steps + length
             why = f"{length:,} steps of warmup come before the {baseline.max_train_steps:,} of the baseline"
@@ -141,7 +143,7 @@ class WarmupShortest(Rule):
     def _report_no_stable_warmup(self, result: _WarmupTrials) -> Finding:
         """Return the finding if no warmup suffices: try a lower learning rate, or clip."""
         unstable = _unstable_rate(result.study, result.rate)
-        lower = [times for times in _RETRY_FACTORS if times < (1 - _TOLERANCE) * result.rate / unstable]
+        lower = [times for times in _RETRY_RATE_FACTORS if times < (1 - _RATE_TOLERANCE) * result.rate / unstable]
         retry = bool(lower) and result.study.spec.baseline is not None
         action = say("Clip gradients instead of a longer warmup. If clipping is not enough, try another optimizer.")
         changes: tuple[Change, ...]
@@ -161,25 +163,25 @@ class WarmupShortest(Rule):
                 "No {name} of up to {longest} lets {rate} train stably.",
                 name=Name(result.name),
                 longest=int(tried[-1].steps),
-                rate=result.rate_text,
+                rate=result.learning_rate_text,
             ),
             action=action,
             severity="note" if retry else "warning",
             confidence=(len(tried) + 0.5) / (len(tried) + 1),
             subject=result.name,
             trials=[t.trial for t in tried],
-            evidence=self._evidence((), result.unstable),
+            evidence=self._build_evidence((), result.unstable_lengths),
             changes=changes,
         )
 
-    def _evidence(self, stable: Sequence[_Warmup], unstable: Sequence[float]) -> tuple[FigureEvidence, ...]:
+    def _build_evidence(self, stable: Sequence[_Warmup], unstable: Sequence[float]) -> tuple[FigureEvidence, ...]:
         limits = say(
             "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps",
             p=Number(self.doubt),
             rise=Percent(self.material),
             steps=self.lasting,
         )
-        lengths = joined(Number(t.steps) for t in stable), joined(map(Number, unstable))
+        lengths = join_items(Number(t.steps) for t in stable), join_items(map(Number, unstable))
         rows = (("stable", lengths[0] or "none"), ("unstable", lengths[1] or "none"), ("thresholds", limits))
         return (table(*rows),)
 
@@ -189,7 +191,7 @@ class _Warmup:
     trial: Trial
     steps: float
     """Length of the warmup in steps."""
-    stable: bool
+    is_stable: bool
 
 
 @dataclass(frozen=True)
@@ -202,39 +204,39 @@ class _WarmupTrials:
     tried: Sequence[_Warmup]
 
     @property
-    def unstable(self) -> list[float]:
+    def unstable_lengths(self) -> list[float]:
         """Lengths of the unstable warmups."""
-        return [t.steps for t in self.tried if not t.stable]
+        return [t.steps for t in self.tried if not t.is_stable]
 
     @property
-    def stable(self) -> list[_Warmup]:
+    def stable_trials(self) -> list[_Warmup]:
         """Stable trials whose warmup is longer than every unstable warmup."""
-        return [t for t in self.tried if t.stable and t.steps > max(self.unstable, default=-1)]
+        return [t for t in self.tried if t.is_stable and t.steps > max(self.unstable_lengths, default=-1)]
 
     @property
-    def rate_name(self) -> str:
+    def learning_rate_name(self) -> str:
         """Name of the learning rate."""
         return rate_name(self.study) or "the learning rate"
 
     @property
-    def rate_text(self) -> Message:
+    def learning_rate_text(self) -> Message:
         """The learning rate with its value, as a phrase."""
-        return say("{name} {rate}", name=Name(self.rate_name), rate=Number(self.rate))
+        return say("{name} {rate}", name=Name(self.learning_rate_name), rate=Number(self.rate))
 
     @property
-    def searched(self) -> tuple[float, float | None] | None:
+    def searched_range(self) -> tuple[float, float | None] | None:
         """Range of learning rates that the baseline searches; None if the baseline searches none."""
         baseline = self.study.spec.baseline
-        parameter = baseline.parameters.get(self.rate_name) if baseline else None
+        parameter = baseline.parameters.get(self.learning_rate_name) if baseline else None
         return (parameter.low, parameter.high) if parameter is not None and parameter.low is not None else None
 
-    def range_up_to(self, high: float, why: str) -> SetRange:
+    def range_ending_at(self, high: float, why: str) -> SetRange:
         """Return the change that ends the baseline's range of learning rates at `high`; the baseline must search a learning
         rate."""
         assert self.study.spec.baseline is not None
-        old = self.study.spec.baseline.parameters[self.rate_name]
+        old = self.study.spec.baseline.parameters[self.learning_rate_name]
         assert old.low is not None
-        return SetRange(parameter=self.rate_name, low=old.low, high=high, scale=old.scale, why=why)
+        return SetRange(parameter=self.learning_rate_name, low=old.low, high=high, scale=old.scale, why=why)
 
 
 def _clip_and_limit_rates(result: _WarmupTrials, unstable: float) -> tuple[Change, ...]:
@@ -243,13 +245,13 @@ def _clip_and_limit_rates(result: _WarmupTrials, unstable: float) -> tuple[Chang
     changes: list[Change] = []
     high = float(f"{unstable:.3g}")
     if (
-        result.searched is not None
-        and result.searched[1] is not None
-        and result.searched[0] < high < result.searched[1]
+        result.searched_range is not None
+        and result.searched_range[1] is not None
+        and result.searched_range[0] < high < result.searched_range[1]
     ):
         why = f"No warmup of up to {result.tried[-1].steps:,.0f} steps lets {plain_number(result.rate, 3)} train stably"
-        changes.append(result.range_up_to(high, f"{why}, so the range ends where training fails without a warmup"))
-    norms = clipping.unclipped_norms(result.study)
+        changes.append(result.range_ending_at(high, f"{why}, so the range ends where training fails without a warmup"))
+    norms = clipping.unclipped_gradient_norms(result.study)
     tip = "If clipping is not enough, try another optimizer. Lower the learning rate only as a last resort."
     return (*changes, *instability.clipping_changes(norms), Advise(text=tip))
 
@@ -259,4 +261,4 @@ def _unstable_rate(study: Study, rate: float) -> float:
     learning rate.
     """
     unstable = (study.spec.starts_from or {}).get("unstable_learning_rate", math.nan)
-    return unstable if unstable > 0 else rate / instability.WARMUP_FACTOR
+    return unstable if unstable > 0 else rate / instability.WARMUP_RATE_FACTOR

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from advisor.computed.steps.schedules import MIN_RATES, Schedule
+from advisor.computed.steps.schedules import MIN_LOGGED_RATES, Schedule
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats.ratios import chance_of_at_least
 
-_MIN_IMPROVEMENT = 1e-4
+_MIN_RELATIVE_IMPROVEMENT = 1e-4
 """Minimum relative change of a metric that counts as an improvement; the usual default of schedulers that watch a metric."""
 
 
@@ -24,37 +24,39 @@ class MetricReaction:
     metric: str
     patience: int
     """Number of evaluations without an improvement before each fall."""
-    hits: int
+    falls_after_patience: int
     """Number of falls of the learning rate after exactly `patience` evaluations without an improvement of the metric."""
-    falls: int
+    total_falls: int
     """Total number of falls of the learning rate, over all trials."""
-    p: float
+    p_value: float
     """p-value: probability that at least as many falls of the learning rate follow `patience` evaluations without improvement
     if falls come at random evaluations."""
 
 
-def find_reaction(study: Study, schedules: Sequence[Schedule]) -> MetricReaction | None:
+def find_metric_reaction(study: Study, schedules: Sequence[Schedule]) -> MetricReaction | None:
     """Return the reaction of the learning rates to a metric; None if all rates fall at the same steps, as in a fixed schedule.
 
     Also return None if the learning rates fall too seldom.
     """
-    staircases = [(s, falls) for s in schedules if len(falls := s.falls())]
+    staircases = [(s, falls) for s in schedules if len(falls := s.stair_fall_steps())]
     if sum(len(f) for _, f in staircases) < 3 or len({f[0] for _, f in staircases}) < 2:
         return None
     names = [study.signals.get(signal) for signal in ("valid_loss", "train_eval_loss", "train_objective")]
     metrics = list(dict.fromkeys([study.spec.objective.metric, *(n for n in names if n is not None)]))
-    reactions = [r for m in metrics if (r := _reaction_to(study, m, staircases)) is not None]
-    best = min(reactions, key=lambda r: r.p, default=None)
-    return None if best is None else replace(best, p=best.p * len(reactions))
+    reactions = [r for m in metrics if (r := _reaction_to_metric(study, m, staircases)) is not None]
+    best = min(reactions, key=lambda r: r.p_value, default=None)
+    return None if best is None else replace(best, p_value=best.p_value * len(reactions))
 
 
-def _reaction_to(study: Study, metric: str, staircases: Sequence[tuple[Schedule, FloatArray]]) -> MetricReaction | None:
+def _reaction_to_metric(
+    study: Study, metric: str, staircases: Sequence[tuple[Schedule, FloatArray]]
+) -> MetricReaction | None:
     waits: list[int] = []
     counts: list[FloatArray] = []
     for schedule, falls in staircases:
         curve = study.metric(schedule.trial, metric).finite
         costs = curve if study.minimize or metric != study.spec.objective.metric else -curve
-        if len(costs) < MIN_RATES:
+        if len(costs) < MIN_LOGGED_RATES:
             continue
         indices = np.searchsorted(curve.steps, falls) - 1  # index of the last evaluation before each fall
         since = _evaluations_since_best(costs.values, set(indices.tolist()))
@@ -76,7 +78,7 @@ def _evaluations_since_best(costs: FloatArray, falls: set[int]) -> FloatArray:
     best, since_last = math.inf, 0
     since = np.empty(len(costs))
     for i, cost in enumerate(costs.tolist()):
-        improved = cost < best - _MIN_IMPROVEMENT * abs(best) if math.isfinite(best) else True
+        improved = cost < best - _MIN_RELATIVE_IMPROVEMENT * abs(best) if math.isfinite(best) else True
         best, since_last = (cost, 0) if improved else (best, since_last + 1)
         since[i] = since_last
         if i in falls:

@@ -13,10 +13,10 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Name, Percent, joined, say
-from advisor.model.space import Value, round_up
+from advisor.model.message import Name, Percent, join_items, say
+from advisor.model.space import HyperparameterValue, round_up_steps
 from advisor.model.study import Study
-from advisor.stats.curve import gain_after
+from advisor.stats.curve import gain_share_after
 
 
 class DecayTooLow(Rule):
@@ -68,35 +68,38 @@ class DecayTooLow(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         good = schedules_of_good_trials(study, self.reach, self.best)
-        judged_schedules = [s for s in good if len(s.rates) >= schedules.MIN_RATES]
+        judged_schedules = [s for s in good if len(s.rates) >= schedules.MIN_LOGGED_RATES]
         if not judged_schedules:
             raise MissingData(
                 f"{schedules.reason_schedule_unknown(study, [s.trial for s in good])}; "
                 "log it at every step, as train/learning_rate (the advisor's training hook does)",
                 needs="learning_rate",
             )
-        phases = [self._tiny_phase_of_trial(study, s) for s in judged_schedules]
+        phases = [self._tiny_rate_phase(study, s) for s in judged_schedules]
         wasted = [p for p in phases if p is not None]
         if phases[0] is not None and 2 * len(wasted) > len(judged_schedules):
-            yield self._finding(study, len(judged_schedules), wasted)
+            yield self._build_finding(study, len(judged_schedules), wasted)
 
-    def _tiny_phase_of_trial(self, study: Study, schedule: schedules.Schedule) -> _TinyPhase | None:
+    def _tiny_rate_phase(self, study: Study, schedule: schedules.Schedule) -> _TinyRatePhase | None:
         """Return the final phase at a tiny learning rate; None unless this phase takes most of the training and improves the
         objective by almost nothing."""
         phase = schedule.final_low_phase(self.tiny)
-        if phase is None or schedule.noted == "plateau":
+        if phase is None or schedule.logged_kind == "plateau":
             return None
         steps, costs = schedule.rates.steps, study.cost_curve(schedule.trial).finite
         share = (int(steps[-1]) - phase[1]) / max(int(steps[-1]) - int(steps[0]), 1)
-        gain = gain_after(costs.steps, costs.values, after=phase[1])
-        return _TinyPhase(schedule, *phase, share, gain) if share > self.most and gain <= self.gain else None
+        gain = gain_share_after(costs.steps, costs.values, after=phase[1])
+        return _TinyRatePhase(schedule, *phase, share, gain) if share > self.most and gain <= self.gain else None
 
-    def _finding(self, study: Study, judged_count: int, wasted: list[_TinyPhase]) -> Finding:
+    def _build_finding(self, study: Study, judged_count: int, wasted: list[_TinyRatePhase]) -> Finding:
         share, gain = (float(np.median([getattr(w, key) for w in wasted])) for key in ("share", "gained"))
-        decay = round_up(float(np.median([w.start - w.peak for w in wasted])))
+        decay = round_up_steps(float(np.median([w.start - w.last_peak_step for w in wasted])))
         total = round(float(np.median([w.schedule.rates.steps[-1] for w in wasted]))) + 1
-        plan: dict[str, Value] = {"constant_steps": max(total - decay, 0), "decay_steps": min(decay, total)}
-        kind = wasted[0].schedule.noted
+        plan: dict[str, HyperparameterValue] = {
+            "constant_steps": max(total - decay, 0),
+            "decay_steps": min(decay, total),
+        }
+        kind = wasted[0].schedule.logged_kind
         schedule = plan if kind in (None, "other") else {"kind": kind, **plan}
         trials = [w.schedule.trial for w in wasted]
         where = say("{n} of the {judged} good trials", n=len(wasted), judged=judged_count)
@@ -122,7 +125,7 @@ class DecayTooLow(Rule):
             subject=study.signals["learning_rate"],
             side="low",
             trials=trials,
-            evidence=self._evidence(study, wasted),
+            evidence=self._build_evidence(study, wasted),
             changes=(
                 SetSchedule(schedule=schedule, why=f"{what}."),
                 Advise(
@@ -131,7 +134,7 @@ class DecayTooLow(Rule):
             ),
         )
 
-    def _evidence(self, study: Study, wasted: list[_TinyPhase]) -> tuple[Evidence, ...]:
+    def _build_evidence(self, study: Study, wasted: list[_TinyRatePhase]) -> tuple[Evidence, ...]:
         tiny, peak = Percent(self.tiny), float(np.median([w.schedule.rates.values.max() for w in wasted]))
         limits = say(
             "more than {most} of the steps, at most {gain} of the gain",
@@ -149,19 +152,19 @@ class DecayTooLow(Rule):
                 lines={f"{tiny} of the peak": self.tiny * peak},
             ),
             table(
-                ("steps at a tiny rate, as a share of all steps", joined(Percent(w.share) for w in wasted)),
-                ("gain in these steps, as a share of the whole gain", joined(Percent(w.gained, 1) for w in wasted)),
+                ("steps at a tiny rate, as a share of all steps", join_items(Percent(w.share) for w in wasted)),
+                ("gain in these steps, as a share of the whole gain", join_items(Percent(w.gained, 1) for w in wasted)),
                 ("thresholds", limits),
             ),
         )
 
 
 @dataclass(frozen=True)
-class _TinyPhase:
+class _TinyRatePhase:
     """The final phase of a training at a tiny learning rate."""
 
     schedule: schedules.Schedule
-    peak: int
+    last_peak_step: int
     """Last step at the peak learning rate."""
     start: int
     """First step of the final phase at a tiny learning rate."""

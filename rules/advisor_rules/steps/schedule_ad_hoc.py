@@ -10,9 +10,9 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as Counted, Item, Message, Name, Probability, joined, say
+from advisor.model.message import Count as Counted, Message, MessagePart, Name, Probability, join_items, say
 from advisor.model.study import Study
-from advisor_rules.steps._metric_reaction import find_reaction
+from advisor_rules.steps._metric_reaction import find_metric_reaction
 
 
 class ScheduleAdHoc(Rule):
@@ -31,7 +31,7 @@ class ScheduleAdHoc(Rule):
 
     ## What to do
     Use a fixed schedule for studies and for results that others should repeat: a cosine or a linear decay to zero over the
-    training. Otherwise, document how the rate reacts to the metric, and log the learning rate.
+    training. Otherwise, document how the rate reacts to the metric and with which settings, and log the learning rate.
 
     ## How sure
     A logged schedule is a fact, so confidence is 0.95 times the share of the examined trials whose schedule watches a metric.
@@ -56,23 +56,23 @@ class ScheduleAdHoc(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         good = schedules_of_good_trials(study, self.reach, self.best)
-        if all(s.noted is None and len(s.rates) < schedules.MIN_RATES for s in good):
+        if all(s.logged_kind is None and len(s.rates) < schedules.MIN_LOGGED_RATES for s in good):
             raise MissingData(
                 "the schedule of the learning rate is unknown; log the rate at every step, as train/learning_rate (the advisor's "
                 "training hook does)",
                 needs="learning_rate",
             )
-        watching = [s for s in good if s.noted == "plateau"]
+        watching = [s for s in good if s.logged_kind == "plateau"]
         if watching and 2 * len(watching) >= len(good):
             how = say("lowered by a scheduler that watches a metric, so chance decides when the rate falls")
-            yield self._finding(study, good, watching, how, 0.95 * len(watching) / len(good))
+            yield self._build_finding(study, good, watching, how, 0.95 * len(watching) / len(good))
             return
-        unstated = [s for s in good if s.noted is None]
-        metric_reaction = find_reaction(study, unstated)
+        unstated = [s for s in good if s.logged_kind is None]
+        metric_reaction = find_metric_reaction(study, unstated)
         if (
             metric_reaction is None
-            or metric_reaction.p > self.false_alarms
-            or metric_reaction.hits < self.agree * metric_reaction.falls
+            or metric_reaction.p_value > self.false_alarms
+            or metric_reaction.falls_after_patience < self.agree * metric_reaction.total_falls
         ):
             return
         how = say(
@@ -80,22 +80,24 @@ class ScheduleAdHoc(Rule):
             wait=Counted(metric_reaction.patience, "evaluation"),
             metric=Name(metric_reaction.metric),
         )
-        hits = say("{hits} of {falls}", hits=metric_reaction.hits, falls=metric_reaction.falls)
-        rows = (("falls that came after exactly this wait", hits), ("p-value", Probability(metric_reaction.p)))
-        yield self._finding(study, good, [s for s in unstated if len(s.falls())], how, 1 - metric_reaction.p, rows)
+        hits = say("{hits} of {falls}", hits=metric_reaction.falls_after_patience, falls=metric_reaction.total_falls)
+        rows = (("falls that came after exactly this wait", hits), ("p-value", Probability(metric_reaction.p_value)))
+        yield self._build_finding(
+            study, good, [s for s in unstated if len(s.stair_fall_steps())], how, 1 - metric_reaction.p_value, rows
+        )
 
-    def _finding(
+    def _build_finding(
         self,
         study: Study,
         good: list[schedules.Schedule],
         which: list[schedules.Schedule],
         how: Message,
         confidence: float,
-        rows: tuple[tuple[str, Item], ...] = (),
+        rows: tuple[tuple[str, MessagePart], ...] = (),
     ) -> Finding:
         many = say("{many} of the {good} best trials", many=len(which), good=len(good))
         metric = study.signals.get("learning_rate")
-        noted = joined(s.noted or "none" for s in good)
+        noted = join_items(s.logged_kind or "none" for s in good)
         return self.finding(
             say(
                 "The learning rate of {trials} is {how}.",
@@ -109,7 +111,7 @@ class ScheduleAdHoc(Rule):
             subject=metric,
             trials=[s.trial for s in which],
             evidence=(
-                *([_curves(metric, which, how)] if metric is not None else []),
+                *([_learning_rate_curves(metric, which, how)] if metric is not None else []),
                 table(("noted schedules", noted), *rows),
             ),
             changes=(
@@ -119,10 +121,12 @@ class ScheduleAdHoc(Rule):
         )
 
 
-def _curves(metric: str, which: list[schedules.Schedule], how: Message) -> Evidence:
+def _learning_rate_curves(metric: str, which: list[schedules.Schedule], how: Message) -> Evidence:
     return curve_plot(
         metric,
         say("The learning rate is {how}.", how=how),
         [s.trial for s in which],
-        marks=tuple(Mark(trial=s.trial.id, step=int(at), label="lowered") for s in which for at in s.falls()[:4]),
+        marks=tuple(
+            Mark(trial=s.trial.id, step=int(at), label="lowered") for s in which for at in s.stair_fall_steps()[:4]
+        ),
     )

@@ -10,7 +10,7 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetSchedule
 from advisor.model.evidence import CurveEvidence, Evidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import joined, say
+from advisor.model.message import join_items, say
 from advisor.model.study import Study, Trial
 
 
@@ -55,8 +55,8 @@ class ScheduleConstant(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         good = schedules_of_good_trials(study, self.reach, self.best)
-        complete = [s for s in good if s.noted == "constant" or not study.cut_short(s.trial)]
-        judged_schedules = [s for s in complete if s.constant is not None]
+        complete = [s for s in good if s.logged_kind == "constant" or not study.cut_short(s.trial)]
+        judged_schedules = [s for s in complete if s.is_constant is not None]
         if not judged_schedules:
             reason = schedules.reason_schedule_unknown(study, [s.trial for s in good])
             cut = ", and the best trials were cut short" if good and not complete else f": {reason}" if reason else ""
@@ -65,10 +65,12 @@ class ScheduleConstant(Rule):
                 "advisor's training hook does)",
                 needs="learning_rate",
             )
-        constant = [s for s in judged_schedules if s.constant and not schedules.needs_no_schedule(s.trial)]
+        constant = [s for s in judged_schedules if s.is_constant and not schedules.needs_no_schedule(s.trial)]
         kind = (study.spec.schedule or {}).get("kind")
-        declared = study.spec.round == 1 and kind is not None and schedules.parse_kind(str(kind)) == "constant"
-        compared = any(schedules.read(study, t).constant is False for t in study.trials if study.ended[t.index])
+        declared = study.spec.round == 1 and kind is not None and schedules.parse_schedule_kind(str(kind)) == "constant"
+        compared = any(
+            schedules.read_schedule(study, t).is_constant is False for t in study.trials if study.ended[t.index]
+        )
         if declared and len(constant) == len(judged_schedules):
             raise MissingData("the study file asks for a constant learning rate, which is your choice", needs="design")
         if len(constant) < len(judged_schedules) or compared:
@@ -85,28 +87,28 @@ class ScheduleConstant(Rule):
             confidence=(0.9 if later else 0.75) * len(constant) / len(complete),
             subject=study.signals.get("learning_rate"),
             trials=trials,
-            evidence=_evidence(study, trials, judged_schedules),
+            evidence=_schedule_evidence(study, trials, judged_schedules),
             changes=(
                 SetSchedule(schedule={"kind": "cosine"}, why="The learning rate was constant in every trial so far."),
             ),
         )
 
 
-def _curves(study: Study, trials: list[str]) -> tuple[Evidence, ...]:
+def _learning_rate_curves(study: Study, trials: list[str]) -> tuple[Evidence, ...]:
     metric = study.signals.get("learning_rate")
     if metric is None:
         return ()
     return (CurveEvidence(metrics=(metric,), caption="The learning rate never falls.", trials=tuple(trials)),)
 
 
-def _evidence(
+def _schedule_evidence(
     study: Study, trials: list[Trial], judged_schedules: Sequence[schedules.Schedule]
 ) -> tuple[Evidence, ...]:
     return (
-        *_curves(study, [t.id for t in trials]),
+        *_learning_rate_curves(study, [t.id for t in trials]),
         table(
             ("best trials judged", len(judged_schedules)),
-            ("noted schedules", joined(sorted({s.noted or "none" for s in judged_schedules}))),
+            ("noted schedules", join_items(sorted({s.logged_kind or "none" for s in judged_schedules}))),
             ("number of the study's round", study.spec.round),
         ),
     )

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from advisor.computed.curves import curve_tails
-from advisor.computed.curves.overfit import read_overfits
+from advisor.computed.curves.overfit import measure_overfitting_of_trials
 from advisor.computed.decision import repeats
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Factor, Rule, Share
-from advisor.model.change import Advise, Change, set_length
+from advisor.model.change import Advise, Change, change_training_length
 from advisor.model.evidence import Evidence
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Number, Percent, Probability, say
-from advisor.model.space import round_up
+from advisor.model.space import round_up_steps
 from advisor.model.study import Study, Trial
 from advisor.stats import ratios
 from advisor_rules.steps import _best_steps
@@ -35,8 +35,8 @@ class StepPosition(Rule):
 
     ## Why it matters
     If the best step is always in the first tenth, most of the compute is wasted. If the best step is consistently in the last
-    quarter, the trials possibly ended too early. A learning rate that decays to near zero also makes the last step the best, so
-    it is no reason for a finding.
+    quarter, the trials possibly ended too early. If the learning rate decays to near zero, the last step is usually the best,
+    so a late best step is then no reason for a finding.
 
     ## What to do
     If the best steps lie in the first tenth, train for a fraction of the steps. If the first evaluation is the best, training
@@ -76,10 +76,10 @@ class StepPosition(Rule):
     evaluations. Our choice."""
     consistent: Share = 0.75
     """Minimum share of good trials with a late best step for a finding."""
-    material: Share = curve_tails.MATERIAL
+    material: Share = curve_tails.MIN_WORTHWHILE_GAIN
     """Minimum improvement that the forecast must promise for twice the steps, as a share of the trial's whole improvement, to
     justify longer training; the same limit as in `curve-still-improving`."""
-    decayed: Share = curve_tails.MAX_DECAYED_RATE
+    decayed: Share = curve_tails.DECAYED_LEARNING_RATE_RATIO
     """Maximum final learning rate that counts as decayed to near zero, as a share of its peak. Our choice."""
     room: Factor = 3.0
     """Minimum proposed length if all best steps are early, as a multiple of the latest best step. We chose a rather large
@@ -104,7 +104,7 @@ class StepPosition(Rule):
                 "train to the planned end and choose the best checkpoint afterwards",
                 needs="full_length",
             )
-        placed = _best_steps.read(study, self.best, self.reach, evaluations=self.evaluations)
+        placed = _best_steps.find_best_steps(study, self.best, self.reach, evaluations=self.evaluations)
         if len(placed) < 2:
             raise MissingData(
                 f"{len(placed)} of the best trials ran to their end with {study.spec.objective.metric} at {self.evaluations} "
@@ -112,24 +112,30 @@ class StepPosition(Rule):
                 needs="evaluations",
                 at_least=self.evaluations,
             )
-        late_bests = [p for p in placed if p.place > 1 - self.late]
-        last = max(p.place for p in placed)
-        p_late = ratios.chance_of_at_least(len(late_bests), np.array([p.p_of_late_best(self.late) for p in placed]))
+        late_bests = [p for p in placed if p.best_position > 1 - self.late]
+        last = max(p.best_position for p in placed)
+        p_late = ratios.chance_of_at_least(
+            len(late_bests), np.array([p.chance_of_late_best(self.late) for p in placed])
+        )
         if last <= self.early and self.early ** len(placed) <= self.false_alarms:
-            yield self._report_early(study, placed, self.early ** len(placed))
-        elif last <= self.half and last ** len(placed) <= self.false_alarms and self._mostly_overfit(study, placed):
+            yield self._report_early_best(study, placed, self.early ** len(placed))
+        elif (
+            last <= self.half and last ** len(placed) <= self.false_alarms and self._most_trials_overfit(study, placed)
+        ):
             settings.require_unpruned(study)
-            if (steps := self._sufficient_length(study, placed)) is not None:
-                yield self._report_past_best(study, placed, steps)
+            if (steps := self._sufficient_training_steps(study, placed)) is not None:
+                yield self._report_steps_after_best(study, placed, steps)
         elif len(late_bests) >= self.consistent * len(placed) and p_late <= self.false_alarms:
             limits = {"decayed": self.decayed, "material": self.material, "alpha": self.false_alarms}
-            trials = _best_steps.find_late_trials(study, placed, self.late, **limits)
-            if trials.longer or not trials.decayed:  # Otherwise, the schedule explains the late best steps.
-                yield self._late(study, placed, trials, p_late)
+            trials = _best_steps.find_late_best_trials(study, placed, self.late, **limits)
+            if trials.recommended_steps or not trials.decayed:  # Otherwise, the schedule explains the late best steps.
+                yield self._report_late_best(study, placed, trials, p_late)
 
-    def _report_early(self, study: Study, placed: Sequence[BestStep], p: float) -> Finding:
-        last, first_is_best = max(b.place for b in placed), all(b.at_start for b in placed)
-        action, change = _advise_fixing_training() if first_is_best else self._stop_after_best(study, placed, last)
+    def _report_early_best(self, study: Study, placed: Sequence[BestStep], p: float) -> Finding:
+        last, first_is_best = max(b.best_position for b in placed), all(b.is_first_evaluation for b in placed)
+        action, change = (
+            _advise_fixing_training() if first_is_best else self._advise_shorter_training(study, placed, last)
+        )
         early_share = Percent(self.early)
         return self.finding(
             say(
@@ -146,7 +152,7 @@ class StepPosition(Rule):
             confidence=1 - p,
             side="low",
             trials=[b.trial for b in placed],
-            evidence=self._evidence(
+            evidence=self._build_evidence(
                 placed,
                 p,
                 say("Every one of the best trials is at its best in the first {early} of training.", early=early_share),
@@ -154,10 +160,10 @@ class StepPosition(Rule):
             changes=(change,),
         )
 
-    def _stop_after_best(self, study: Study, placed: Sequence[BestStep], last: float) -> tuple[Message, Change]:
+    def _advise_shorter_training(self, study: Study, placed: Sequence[BestStep], last: float) -> tuple[Message, Change]:
         """Return (action, change) for a shorter training. `last` is the largest position of a best step."""
         steps = round(np.median([b.steps for b in placed]))
-        fewer = min(round_up(max(self.room * last * steps, _latest_of_better_half(study))), steps)
+        fewer = min(round_up_steps(max(self.room * last * steps, _latest_best_step(study))), steps)
         action = say(
             "Train for {fewer} instead of {steps}, and regularise if validation gets worse later.",
             fewer=study.length(fewer),
@@ -168,22 +174,24 @@ class StepPosition(Rule):
             f"{self.room:g} times "
             "that, and none of the better half of the trials is at its best later"
         )
-        return action, set_length(study, fewer, why=why)
+        return action, change_training_length(study, fewer, why=why)
 
-    def _mostly_overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
+    def _most_trials_overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
         """Return True if most of the trials overfit: their objective ends worse by more than noise, while the training metric
         does not get worse."""
         metric, trials = study.spec.objective.metric, [b.trial for b in placed]
-        overfits = read_overfits(study, trials, metric, study.cost_curve, material=curve_tails.MATERIAL)
-        return 2 * sum(o.p <= self.false_alarms for o in overfits) > len(placed)
+        overfits = measure_overfitting_of_trials(
+            study, trials, metric, study.cost_curve, material=curve_tails.MIN_WORTHWHILE_GAIN
+        )
+        return 2 * sum(o.p_value <= self.false_alarms for o in overfits) > len(placed)
 
-    def _sufficient_length(self, study: Study, placed: Sequence[BestStep]) -> int | None:
+    def _sufficient_training_steps(self, study: Study, placed: Sequence[BestStep]) -> int | None:
         """Return a shorter length that suffices for the better half of the trials; None if hardly any steps are saved."""
-        fewer = round_up(self.spare * _latest_of_better_half(study))
+        fewer = round_up_steps(self.spare * _latest_best_step(study))
         return fewer if fewer <= (1 - self.saved) * np.median([b.steps for b in placed]) else None
 
-    def _report_past_best(self, study: Study, placed: Sequence[BestStep], fewer: int) -> Finding:
-        steps, last = round(np.median([b.steps for b in placed])), Percent(max(b.place for b in placed))
+    def _report_steps_after_best(self, study: Study, placed: Sequence[BestStep], fewer: int) -> Finding:
+        steps, last = round(np.median([b.steps for b in placed])), Percent(max(b.best_position for b in placed))
         why = (
             f"{study.length(fewer)} are {self.spare:g} times the latest best step of the better half of the trials, and none of "
             f"the best trials improves after {last} of {steps:,}"
@@ -201,51 +209,56 @@ class StepPosition(Rule):
             confidence=1 - p,
             side="low",
             trials=[b.trial for b in placed],
-            evidence=self._evidence(
+            evidence=self._build_evidence(
                 placed, p, say("All best trials are at their best by {last} of training.", last=last)
             ),
-            changes=(set_length(study, fewer, why=why),),
+            changes=(change_training_length(study, fewer, why=why),),
         )
 
-    def _late(self, study: Study, placed: Sequence[BestStep], late: LateTrials, p: float) -> Finding:
+    def _report_late_best(self, study: Study, placed: Sequence[BestStep], late: LateTrials, p: float) -> Finding:
         many, of, share = len(late.steps), len(placed), Percent(self.late)
         where = say("in the last {share} of training in {many} of the {of} best trials", share=share, many=many, of=of)
         change: Change
-        if late.longer:
+        if late.recommended_steps:
             steps = round(np.median([b.steps for b in late.steps]))
             action = say(
                 "Train for {longer} instead of {steps}, and tune the decay of the learning rate again.",
-                longer=study.length(late.longer),
+                longer=study.length(late.recommended_steps),
                 steps=steps,
             )
-            why = f"The best step lies {where}, and {late.improving} of these trials still improve when they end."
-            change = set_length(study, late.longer, why=why)
+            why = f"The best step lies {where}, and {late.improving_count} of these trials still improve when they end."
+            change = change_training_length(study, late.recommended_steps, why=why)
         else:
             shape = "flat" if late.gain <= self.material else "open" if np.isfinite(late.rates).any() else "unknown"
             which = "setting" if len({repeats.key(b.trial) for b in placed}) == 1 else "two best settings"
-            action = say(_ADVICE["improving" if late.is_advised_elsewhere else shape].format(settings=which))
+            action = say(
+                _LATE_BEST_ADVICE["improving" if late.is_length_already_advised else shape].format(settings=which)
+            )
             change = Advise(text=str(action))
         confidence = (1 - p) * many / of
         return self.finding(
             say(
                 "The best step lies {where} (median {median}). The last {part} of training brought {gain} of the gain.",
                 where=where,
-                median=Percent(float(np.median([b.place for b in placed]))),
-                part=Percent(late.part),
+                median=Percent(float(np.median([b.best_position for b in placed]))),
+                part=Percent(late.last_part_length),
                 gain=Percent(late.gain, 1),
             ),
             action=action,
-            severity="warning" if late.longer else "note",
-            confidence=confidence if late.longer else min(confidence, 1 - self.false_alarms),
+            severity="warning" if late.recommended_steps else "note",
+            confidence=confidence if late.recommended_steps else min(confidence, 1 - self.false_alarms),
             side="high",
             trials=[b.trial for b in late.steps],
-            evidence=self._evidence(
-                placed, p, say("In {many} of {of} best trials, the best step is late.", many=many, of=of), late.rows
+            evidence=self._build_evidence(
+                placed,
+                p,
+                say("In {many} of {of} best trials, the best step is late.", many=many, of=of),
+                late.evidence_rows,
             ),
             changes=(change,),
         )
 
-    def _evidence(
+    def _build_evidence(
         self, placed: Sequence[BestStep], p: float, caption: Message, rows: Sequence[tuple[str, Message]] = ()
     ) -> tuple[Evidence, ...]:
         limits = say(
@@ -255,7 +268,7 @@ class StepPosition(Rule):
         )
         lines = {f"first {self.early:.0%}": self.early, f"last {self.late:.0%}": 1 - self.late}
         test = (("p-value of as many best steps in that part (exact)", Probability(p)), ("thresholds", limits))
-        return _best_steps.evidence(placed, caption, lines, (*test, *rows))
+        return _best_steps.best_step_evidence(placed, caption, lines, (*test, *rows))
 
 
 def _advise_fixing_training() -> tuple[Message, Change]:
@@ -264,18 +277,18 @@ def _advise_fixing_training() -> tuple[Message, Change]:
     return action, Advise(text=str(action))
 
 
-def _latest_of_better_half(study: Study) -> float:
+def _latest_best_step(study: Study) -> float:
     """Return the latest best step among the better half of the trials."""
     ranked = study.ranked()
-    return max(_step_of_best(study, t) for t in ranked[: (len(ranked) + 1) // 2])
+    return max(_step_of_lowest_cost(study, t) for t in ranked[: (len(ranked) + 1) // 2])
 
 
-def _step_of_best(study: Study, trial: Trial) -> float:
+def _step_of_lowest_cost(study: Study, trial: Trial) -> float:
     curve = study.cost_curve(trial).finite
     return float(curve.steps[int(np.argmin(curve.values))])
 
 
-_ADVICE = {
+_LATE_BEST_ADVICE = {
     "improving": "Choose the training length by the final part of the curves, which still improve.",
     "flat": "Do not train longer: the last part of the training brought almost nothing.",
     "open": "Decay the learning rate to zero before you train longer: the decay may bring the same gain in the same steps.",

@@ -10,18 +10,18 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, RunPlan
 from advisor.model.evidence import Evidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Percent, joined, say
+from advisor.model.message import Message, Percent, join_items, say
 from advisor.model.study import Study
 from advisor.model.words import plain_number
 
-_BOUND_ADVICE = (
+_COMPUTE_BOUND_ADVICE = (
     "Tune with short runs and make the final runs longer. Runs of about a tenth of the final length answer most questions; then "
     "train a few of the best settings for as long as you can afford.",
     "Keep warmup and initialisation from the short runs. Check the architecture, the optimizer's hyperparameters and the "
     "regularisation again, and tune the learning-rate schedule anew for the long runs.",
 )
-_LONG_RUNS = RunPlan(plan="rounds", why="Training is limited by compute: very few long runs follow the short ones")
-_NOT_BOUND_ADVICE = (
+_LONG_RUNS_PLAN = RunPlan(plan="rounds", why="Training is limited by compute: very few long runs follow the short ones")
+_NOT_COMPUTE_BOUND_ADVICE = (
     "Fix one max_train_steps for all trials, with enough steps to reach the best step of each trial and not many more. Change "
     "max_train_steps between studies, never "
     "within one.",
@@ -84,18 +84,18 @@ class StepsComputeBound(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield a finding on whether the study is compute-bound; nothing if the trials do not agree."""
-        judged_endings = curve_tails.best_endings(study, self.best, self.reach)
-        improving_endings = [e for e in judged_endings if self._improves(e)]
-        flat_endings = [e for e in judged_endings if self._is_flat(e)]
+        judged_endings = curve_tails.best_curve_endings(study, self.best, self.reach)
+        improving_endings = [e for e in judged_endings if self._still_improves(e)]
+        flat_endings = [e for e in judged_endings if self._is_curve_flat(e)]
         if 2 * len(improving_endings) > len(judged_endings):
             confidence = sum(e.end.chance_above(self.material) for e in improving_endings) / len(judged_endings)
             what = say(
                 "still {improve} at {place}{training}",
                 improve="improves" if len(improving_endings) == 1 else "improve",
-                place=study.at(improving_endings[0].until),
+                place=study.at(improving_endings[0].last_constant_rate_step),
                 training=", on training data too" if any(e.train_end for e in improving_endings) else "",
             )
-            yield self._verdict(study, True, what, judged_endings, improving_endings, confidence)
+            yield self._report_compute_limit(study, True, what, judged_endings, improving_endings, confidence)
         elif 2 * len(flat_endings) > len(judged_endings):
             settings.require_unpruned(study)
             if curve_tails.are_on_one_plateau(study, flat_endings):
@@ -108,29 +108,29 @@ class StepsComputeBound(Rule):
             what = say(
                 "{are} flat from {share} of the steps on{training}",
                 are="is" if len(flat_endings) == 1 else "are",
-                share=Percent(max(e.plateau.settled * e.until / e.steps for e in flat_endings)),
+                share=Percent(max(e.plateau.settled_share * e.last_constant_rate_step / e.steps for e in flat_endings)),
                 training=say(", and {fitted} of them fit the training data nearly perfectly", fitted=perfect_fits)
                 if perfect_fits
                 else "",
             )
-            yield self._verdict(
+            yield self._report_compute_limit(
                 study, False, what, judged_endings, flat_endings, 0.95 * len(flat_endings) / len(judged_endings)
             )
 
-    def _improves(self, ending: curve_tails.CurveEnding) -> bool:
-        train = ending.train_end is None or ending.train_end.improving(self.material, self.false_alarms)
+    def _still_improves(self, ending: curve_tails.CurveEnding) -> bool:
+        train = ending.train_end is None or ending.train_end.is_improving(self.material, self.false_alarms)
         return (
             train
             and not ending.train_distance_left <= self.floor
-            and ending.end.improving(self.material, self.false_alarms)
+            and ending.end.is_improving(self.material, self.false_alarms)
         )
 
-    def _is_flat(self, ending: curve_tails.CurveEnding) -> bool:
-        return ending.saturated(
+    def _is_curve_flat(self, ending: curve_tails.CurveEnding) -> bool:
+        return ending.has_saturated(
             rest=self.rest, saved=self.saved, material=self.material, alpha=self.false_alarms, floor=self.floor
         )
 
-    def _verdict(
+    def _report_compute_limit(
         self,
         study: Study,
         bound: bool,
@@ -143,7 +143,7 @@ class StepsComputeBound(Rule):
         agreeing trials."""
         many, of = len(agreeing), len(judged_endings)
         trials = say("{many} of the best {of} trials", many=many, of=of) if of > 1 else "the best trial"
-        advice = _BOUND_ADVICE if bound else _NOT_BOUND_ADVICE
+        advice = _COMPUTE_BOUND_ADVICE if bound else _NOT_COMPUTE_BOUND_ADVICE
         # Until the study states the final length of training, the plan asks for this length, so further advice about long runs
         # would be too early.
         notes = advice if not bound or study.spec.final_train_steps else ()
@@ -164,12 +164,12 @@ class StepsComputeBound(Rule):
             severity="note",
             confidence=confidence,
             trials=[e.trial for e in agreeing],
-            evidence=_evidence(study, bound, judged_endings, agreeing, limits),
-            changes=(*([_LONG_RUNS] if bound else []), *(Advise(text=text) for text in notes)),
+            evidence=_curve_end_evidence(study, bound, judged_endings, agreeing, limits),
+            changes=(*([_LONG_RUNS_PLAN] if bound else []), *(Advise(text=text) for text in notes)),
         )
 
 
-def _evidence(
+def _curve_end_evidence(
     study: Study,
     bound: bool,
     judged_endings: Sequence[curve_tails.CurveEnding],
@@ -188,12 +188,14 @@ def _evidence(
             [e.trial for e in agreeing],
         ),
         table(
-            ("forecast for twice the steps", joined(Percent(e.end.forecast, 1) for e in judged_endings)),
+            ("forecast for twice the steps", join_items(Percent(e.end.forecast_gain, 1) for e in judged_endings)),
             (
                 "step from which the curve is flat, as a share of the steps",
-                joined(Percent(e.plateau.settled * e.until / e.steps) for e in judged_endings),
+                join_items(
+                    Percent(e.plateau.settled_share * e.last_constant_rate_step / e.steps) for e in judged_endings
+                ),
             ),
-            ("distance from a perfect fit", joined(Percent(e.train_distance_left, 1) for e in judged_endings)),
+            ("distance from a perfect fit", join_items(Percent(e.train_distance_left, 1) for e in judged_endings)),
             ("thresholds", limits),
         ),
     )

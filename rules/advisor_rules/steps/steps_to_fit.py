@@ -13,9 +13,9 @@ from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Change, RunPlan, SetField
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.learning_rate import peak_rate_of_trial, rate_name
+from advisor.model.learning_rate import peak_learning_rate, rate_name
 from advisor.model.message import Message, Name, Number, say
-from advisor.model.space import FloatArray, Side, round_up
+from advisor.model.space import FloatArray, RangeSide, round_up_steps
 from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import plain_number
 
@@ -66,34 +66,34 @@ class StepsToFit(Rule):
                 "the trials are not a sweep that looks for the first max_train_steps; `advisor init` writes one",
                 needs="design",
             )
-        runs = self._runs(study)
+        runs = self._runs_by_rate(study)
         if not runs:
             raise MissingData(
                 "no trial logged a loss on its training data; log the training loss at every step", needs="train_loss"
             )
         fitting_runs = [r for r in runs if math.isfinite(r.steps)]
         if not fitting_runs:
-            yield self._report_no_fit(study, runs)
+            yield self._report_no_perfect_fit(study, runs)
             return
         fastest = min(fitting_runs, key=lambda r: (r.steps, r.rate))
-        side = _end_of_fastest(study, runs, fastest)
+        side = _boundary_of_fastest_rate(study, runs, fastest)
         yield (
-            self._report_fastest_at_end(study, runs, fastest, side)
+            self._report_fastest_at_boundary(study, runs, fastest, side)
             if side
-            else self._report_fastest_inside(study, runs, fastest)
+            else self._report_fastest_in_range(study, runs, fastest)
         )
 
-    def _runs(self, study: Study) -> list[_Run]:
+    def _runs_by_rate(self, study: Study) -> list[_SweepRun]:
         """Return the trials that did not crash, lowest learning rate first."""
-        crashed = failures.failures(study).crashed
+        crashed = failures.failure_masks(study).crashed
         runs = []
         for trial in study.trials:
-            curve, rate = study.train_cost_curve(trial).finite, peak_rate_of_trial(study, trial)
+            curve, rate = study.train_cost_curve(trial).finite, peak_learning_rate(study, trial)
             if study.ended[trial.index] and not crashed[trial.index] and len(curve) >= self.smooth and rate > 0:
-                runs.append(_Run(trial, rate, self._steps(curve.steps.astype(float), curve.values)))
+                runs.append(_SweepRun(trial, rate, self._steps_to_perfect_fit(curve.steps.astype(float), curve.values)))
         return sorted(runs, key=lambda r: r.rate)
 
-    def _steps(self, steps: FloatArray, costs: FloatArray) -> float:
+    def _steps_to_perfect_fit(self, steps: FloatArray, costs: FloatArray) -> float:
         """Return the first step at which the running median reaches a perfect fit; infinite if it never does."""
         windows = np.lib.stride_tricks.sliding_window_view(costs, self.smooth)
         middle = np.median(windows, axis=1)
@@ -103,19 +103,19 @@ class StepsToFit(Rule):
         reached = np.flatnonzero(middle - floor <= self.perfect * (costs[0] - floor))
         return float(steps[reached[0] + self.smooth - 1]) if len(reached) and costs[0] > floor else math.inf
 
-    def _report_fastest_inside(self, study: Study, runs: list[_Run], fastest: _Run) -> Finding:
-        steps = round_up(fastest.steps)
+    def _report_fastest_in_range(self, study: Study, runs: list[_SweepRun], fastest: _SweepRun) -> Finding:
+        steps = round_up_steps(fastest.steps)
         at = runs.index(fastest)
         beside = [*runs[max(at - 1, 0) : at], *runs[at + 1 : at + 2]]
         what = say(
             "Training with {name} {rate} fits the training data in {steps} steps, the fastest of {runs}",
-            name=Name(_rate_name(study)),
+            name=Name(_learning_rate_name(study)),
             rate=Number(fastest.rate),
             steps=round(fastest.steps),
             runs=len(runs),
         )
         why = f"{what} constant learning rates"
-        return self._finding(
+        return self._build_finding(
             say("{what}.", what=what),
             action=say(
                 "Train for {steps} steps to begin with, and refine this number by the position of the best steps.",
@@ -131,11 +131,13 @@ class StepsToFit(Rule):
             ),
         )
 
-    def _report_fastest_at_end(self, study: Study, runs: list[_Run], fastest: _Run, side: Side) -> Finding:
+    def _report_fastest_at_boundary(
+        self, study: Study, runs: list[_SweepRun], fastest: _SweepRun, side: RangeSide
+    ) -> Finding:
         divisor, factor, end = (10, 1, "lowest") if side == "low" else (1, 10, "highest")
         low, high = factor * runs[0].rate / divisor, factor * runs[-1].rate / divisor
-        name = Name(_rate_name(study))
-        return self._finding(
+        name = Name(_learning_rate_name(study))
+        return self._build_finding(
             say(
                 "The {end} {name}, {rate}, fits the training data fastest, in {steps} steps. Rates beyond this one are "
                 "possibly faster.",
@@ -159,10 +161,10 @@ class StepsToFit(Rule):
             ),
         )
 
-    def _report_no_fit(self, study: Study, runs: list[_Run]) -> Finding:
+    def _report_no_perfect_fit(self, study: Study, runs: list[_SweepRun]) -> Finding:
         steps = study.spec.max_train_steps or 0
         why = f"No learning rate fits the training data within {steps:,} steps"
-        return self._finding(
+        return self._build_finding(
             say(
                 "None of {n} constant learning rates fits the training data within {steps} steps.",
                 n=len(runs),
@@ -179,27 +181,27 @@ class StepsToFit(Rule):
             changes=(_repeat_sweep(study, runs[0].rate, runs[-1].rate, self.more, why),),
         )
 
-    def _finding(
+    def _build_finding(
         self,
         message: Message,
         *,
         action: Message,
         confidence: float,
         study: Study,
-        runs: list[_Run],
-        shown_runs: list[_Run],
+        runs: list[_SweepRun],
+        shown_runs: list[_SweepRun],
         changes: tuple[Change, ...],
     ) -> Finding:
         signals: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
         metric = next((m for s in signals if (m := study.signals.get(s))), "")
         marks = [Mark(trial=r.trial.id, step=int(r.steps), label="fitted") for r in runs if math.isfinite(r.steps)]
-        rows = ((f"steps at {plain_number(r.rate, 3)}", _fit_steps(r.steps)) for r in runs)
+        rows = ((f"steps at {plain_number(r.rate, 3)}", _fit_steps_text(r.steps)) for r in runs)
         return self.finding(
             message,
             action=action,
             severity="note",
             confidence=confidence,
-            subject=_rate_name(study),
+            subject=_learning_rate_name(study),
             trials=[r.trial for r in shown_runs],
             evidence=(curve_plot(metric, message, [r.trial for r in runs], marks=tuple(marks)), table(*rows)),
             changes=changes,
@@ -207,30 +209,30 @@ class StepsToFit(Rule):
 
 
 @dataclass(frozen=True)
-class _Run:
+class _SweepRun:
     trial: Trial
     rate: float
     steps: float
     """Steps to a perfect fit; infinite if the trial does not reach one."""
 
 
-def _end_of_fastest(study: Study, runs: list[_Run], fastest: _Run) -> Side | None:
+def _boundary_of_fastest_rate(study: Study, runs: list[_SweepRun], fastest: _SweepRun) -> RangeSide | None:
     """Return the end of the range of learning rates at which the fastest trial lies; None if this trial lies inside the range
     or if higher rates fail."""
     if fastest is runs[0]:
         return "low"
-    return "high" if fastest is runs[-1] and not failures.failures(study).any.any() else None
+    return "high" if fastest is runs[-1] and not failures.failure_masks(study).any.any() else None
 
 
 def _repeat_sweep(study: Study, low: float, high: float, times: float, why: str) -> RunPlan:
     """Return the plan to repeat the sweep from `low` to `high` with `times` as many steps."""
     numbers = {"low": low, "high": high, "steps": times * (study.spec.max_train_steps or 1)}
-    return RunPlan(plan="steps-initial", parameter=_rate_name(study), numbers=numbers, why=why)
+    return RunPlan(plan="steps-initial", parameter=_learning_rate_name(study), numbers=numbers, why=why)
 
 
-def _fit_steps(steps: float) -> Message:
+def _fit_steps_text(steps: float) -> Message:
     return say("{steps}", steps=round(steps)) if math.isfinite(steps) else say("not fitted")
 
 
-def _rate_name(study: Study) -> str:
+def _learning_rate_name(study: Study) -> str:
     return rate_name(study) or "the learning rate"

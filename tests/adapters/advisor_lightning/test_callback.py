@@ -306,9 +306,9 @@ def test_the_guard_ends_a_training_after_a_validation(
     assert trained.global_step == steps
     tags = only_run().data.tags
     assert tags[contract.TAG_STATUS] == status
-    assert (contract.TAG_STOPPED in tags) == (status == "pruned")
+    assert (contract.TAG_GUARD_STOP in tags) == (status == "pruned")
     if status == "pruned":
-        assert json.loads(tags[contract.TAG_STOPPED])["step"] == steps - 1
+        assert json.loads(tags[contract.TAG_GUARD_STOP])["step"] == steps - 1
 
 
 class Wait(pl.Callback):
@@ -331,7 +331,7 @@ def test_the_process_of_the_guard_ends_a_training_that_is_not_finite(
     trained.fit(Module(lr=1e30), *loaders)
     assert trained.global_step == 24
     tags = only_run().data.tags
-    stop = json.loads(tags[contract.TAG_STOPPED])
+    stop = json.loads(tags[contract.TAG_GUARD_STOP])
     assert (tags[contract.TAG_STATUS], stop["state"], stop["step"]) == ("diverged", "not_finite", 23)
     assert stop["reason"].endswith(" is not finite from step 7 on.")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from advisor_logging import backlog as module
-from advisor_logging.backlog import Backlog
-from advisor_logging.spool import EVALUATION, STEPS, Position, SpoolWriter, encode_rows, read_frames
+from advisor_logging.backlog import FrameBacklog
+from advisor_logging.spool import EVALUATION, STEPS, SpoolPosition, SpoolWriter, encode_rows, read_frames
 
 
 class Disk:
@@ -45,14 +45,14 @@ def rows(step: int, kind: int = STEPS) -> bytes:
 
 
 def written(folder: Path) -> list[int]:
-    return [step for frame in read_frames(folder, Position()) for step, _, _ in frame.rows()]
+    return [step for frame in read_frames(folder, SpoolPosition()) for step, _, _ in frame.rows()]
 
 
 @pytest.mark.parametrize("torn", [False, True])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EIO])
 def test_frames_wait_in_order(error: int, torn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = SpoolWriter(tmp_path)
-    disk, backlog = Disk(writer, monkeypatch), Backlog(writer)
+    disk, backlog = Disk(writer, monkeypatch), FrameBacklog(writer)
     assert backlog.append(rows(0), 1, critical=False)
     disk.error, disk.torn = error, torn
     assert not any(backlog.append(rows(step), 1, critical=False) for step in (1, 2, 3))
@@ -69,7 +69,7 @@ def test_frames_wait_in_order(error: int, torn: bool, tmp_path: Path, monkeypatc
 def test_what_waits_is_bounded_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BACKLOG_BYTES", 2 * len(rows(0)))
     writer = SpoolWriter(tmp_path)
-    disk, backlog = Disk(writer, monkeypatch), Backlog(writer)
+    disk, backlog = Disk(writer, monkeypatch), FrameBacklog(writer)
     disk.error = errno.EIO
     for step in range(5):
         backlog.append(rows(step), 1, critical=False)
@@ -80,7 +80,7 @@ def test_what_waits_is_bounded_and_counted(tmp_path: Path, monkeypatch: pytest.M
 
 def test_evaluations_do_not_wait_for_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = SpoolWriter(tmp_path)
-    disk, backlog = Disk(writer, monkeypatch), Backlog(writer)
+    disk, backlog = Disk(writer, monkeypatch), FrameBacklog(writer)
     disk.error = errno.EIO
     backlog.append(rows(1), 1, critical=False)
     backlog._tried_at = time.monotonic() + 1e6

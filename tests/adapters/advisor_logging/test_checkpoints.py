@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from advisor_logging import manifest
-from advisor_logging.checkpoints import Checkpoints
+from advisor_logging.checkpoints import CheckpointFolder
 from advisor_logging.manifest import RunInfo
 
 ABOUT = RunInfo("val/loss", "minimize")
@@ -29,7 +29,7 @@ def names(folder: Path) -> set[str]:
 
 
 def test_the_best_and_the_last_are_kept(tmp_path: Path) -> None:
-    kept = Checkpoints(tmp_path / "run", 2, ABOUT)
+    kept = CheckpointFolder(tmp_path / "run", 2, ABOUT)
     values = [3.0, 1.0, math.nan, 2.0, 2.0, 5.0]
     offered = [kept.offer(step, step + 1, value, write(f"{step}")) for step, value in enumerate(values)]
     assert offered == [True, True, False, True, True, True]
@@ -46,25 +46,25 @@ def test_the_best_and_the_last_are_kept(tmp_path: Path) -> None:
     tag = json.loads(kept.describe())
     assert (tag["policy"], tag["chosen"], [c["step"] for c in tag["kept"]]) == ("best-2+last", 1, [1, 3, 5])
     assert "resumes" not in tag
-    assert json.loads(Checkpoints(tmp_path / "run", 2, ABOUT, resumes=True).describe()) == {**tag, "resumes": True}
-    assert not Checkpoints(tmp_path / "none", 0, ABOUT).offer(1, 2, 0.0, write(""))
+    assert json.loads(CheckpointFolder(tmp_path / "run", 2, ABOUT, resumes=True).describe()) == {**tag, "resumes": True}
+    assert not CheckpointFolder(tmp_path / "none", 0, ABOUT).offer(1, 2, 0.0, write(""))
     assert not (tmp_path / "none").exists()
 
 
 def test_higher_is_better_where_the_objective_is_maximized(tmp_path: Path) -> None:
-    kept = Checkpoints(tmp_path / "run", 1, replace(ABOUT, direction="maximize"))
+    kept = CheckpointFolder(tmp_path / "run", 1, replace(ABOUT, direction="maximize"))
     for step, value in enumerate([0.1, 0.9, 0.5]):
         kept.offer(step, step + 1, value, write(""))
     assert [c.step for c in kept.current.all] == [1, 2]
 
 
 def test_what_was_kept_before_is_ranked_along(tmp_path: Path) -> None:
-    first = Checkpoints(tmp_path / "run", 2, ABOUT)
+    first = CheckpointFolder(tmp_path / "run", 2, ABOUT)
     for step, value in ((9, 0.5), (19, 0.1), (29, 0.3)):
         first.offer(step, step + 1, value, write(f"first {step}"))
     (tmp_path / "run" / ".partial").mkdir()
     (tmp_path / "run" / ".partial" / "step-000000039.pt").write_text("torn off")
-    again = Checkpoints(tmp_path / "run", 2, ABOUT)
+    again = CheckpointFolder(tmp_path / "run", 2, ABOUT)
     assert again.current == first.current
     assert not (tmp_path / "run" / ".partial").exists()
     again.offer(29, 30, 0.2, write("again 29"))  # saved again, with a better value
@@ -74,7 +74,7 @@ def test_what_was_kept_before_is_ranked_along(tmp_path: Path) -> None:
         (29, "again 29"),
         (39, "again 39"),
     ]
-    other = Checkpoints(tmp_path / "run", 2, replace(ABOUT, objective="val/error"))
+    other = CheckpointFolder(tmp_path / "run", 2, replace(ABOUT, objective="val/error"))
     assert other.current.all == ()  # values of another objective do not compare
 
 
@@ -101,7 +101,7 @@ def test_a_list_that_lies_is_not_believed(tmp_path: Path, lie: str) -> None:
     mine = [tmp_path / "mine", folder / "mine", folder / "step-000000001.pt"]
     for path in mine:
         path.write_text("mine")
-    kept = Checkpoints(folder, 1, ABOUT)
+    kept = CheckpointFolder(folder, 1, ABOUT)
     assert kept.current.all == ()
     for step, value in ((1, 0.5), (2, 0.4), (3, 0.6)):
         assert kept.offer(step, step + 1, value, write("new"))
@@ -110,7 +110,7 @@ def test_a_list_that_lies_is_not_believed(tmp_path: Path, lie: str) -> None:
 
 
 def test_deleted_files_are_forgotten(tmp_path: Path) -> None:
-    kept = Checkpoints(tmp_path / "run", 2, ABOUT)
+    kept = CheckpointFolder(tmp_path / "run", 2, ABOUT)
     for step, value in ((1, 0.1), (2, 0.2), (3, 0.3)):
         kept.offer(step, step + 1, value, write(""))
     kept.current.best[0].path.unlink()
@@ -133,7 +133,7 @@ def test_a_folder_is_kept_as_one(tmp_path: Path) -> None:
         (path / "shards" / "0").write_text(str(path.name))
         (path / "link").symlink_to("nowhere")
 
-    kept = Checkpoints(tmp_path / "run", 1, ABOUT, suffix="")
+    kept = CheckpointFolder(tmp_path / "run", 1, ABOUT, suffix="")
     for step, value in ((1, 0.3), (2, 0.1), (3, 0.2), (4, 0.1)):
         kept.offer(step, step + 1, value, save)
     assert names(tmp_path / "run") == {"step-000000002", "step-000000004", "checkpoints.json"}
@@ -146,7 +146,7 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
         (path / "a").write_text("a")
         raise RuntimeError("torn")
 
-    kept = Checkpoints(tmp_path / "run", 1, ABOUT)
+    kept = CheckpointFolder(tmp_path / "run", 1, ABOUT)
     kept.offer(1, 2, 0.5, write("good"))
     before = names(tmp_path / "run")
     for save, message in ((half, "torn"), (lambda path: None, "wrote no file")):

@@ -16,13 +16,13 @@ from advisor_logging import disk_quota, spool
 from advisor_logging.recorder import Recorder
 from advisor_logging.run_description import RunSettings
 from advisor_logging.shipper import Shipper
-from advisor_logging.table import Table
+from advisor_logging.table import MetricTable
 from tests.adapters.fixture_types import History, OnlyRun
 from tests.adapters.samples import RowChunk, steps
 
 
 def evaluation(step: int) -> RowChunk:
-    return RowChunk(Table([step], [1_700_000_000_000 + step], {"val/error": [0.5]}), False)
+    return RowChunk(MetricTable([step], [1_700_000_000_000 + step], {"val/error": [0.5]}), False)
 
 
 def sizes(folder: Path) -> int:
@@ -34,7 +34,7 @@ def record(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str,
     made: list[Recorder] = []
 
     def start(megabytes: str, to: str) -> Recorder:
-        monkeypatch.setenv(disk_quota.QUOTA_VARIABLE, megabytes)
+        monkeypatch.setenv(disk_quota.SPOOL_QUOTA_VARIABLE, megabytes)
         made.append(Recorder(RunSettings(experiment="test", tracking_uri=to), lambda table: None))
         return made[-1]
 
@@ -60,15 +60,15 @@ def test_without_a_store_a_curve_grows_coarser_but_goes_on_and_evaluations_stay(
             recorder.put(evaluation(first))
     recorder.note(tags={"late": "tag"})
     recorder.drain(60.0)
-    assert sizes(recorder.folder) < 1.1 * 2**18 + spool.RESERVE_BYTES
+    assert sizes(recorder.folder) < 1.1 * 2**18 + spool.RESERVED_DISK_BYTES
     recorder.close("FINISHED", {contract.TAG_STATUS: "complete"}, 0.1)
     assert recorder._shipper is not None
     recorder._shipper._process.kill()
     recorder._shipper._process.wait()
     assert [m for m in caplog.messages if "disk quota" in m] == [
-        m for m in caplog.messages if disk_quota.QUOTA_VARIABLE in m
+        m for m in caplog.messages if disk_quota.SPOOL_QUOTA_VARIABLE in m
     ]
-    assert len([m for m in caplog.messages if disk_quota.QUOTA_VARIABLE in m]) == 1
+    assert len([m for m in caplog.messages if disk_quota.SPOOL_QUOTA_VARIABLE in m]) == 1
     assert Shipper(recorder.folder, uri, None).deliver(0.0)
     run = only_run()
     assert run.data.tags["late"] == "tag"
@@ -104,7 +104,7 @@ def test_what_is_delivered_makes_room_and_the_sidecar_begins_later(
         assert bounded.row_interval() == 1
         writer.append(frames)
         bounded.add(len(frames))
-        assert sizes(folder) < limit + 64_000 + spool.RESERVE_BYTES
+        assert sizes(folder) < limit + 64_000 + spool.RESERVED_DISK_BYTES
         shipper._deliver_more(has_exited=False)
         assert shipper._store is not None
         shipper._send_points(shipper._store)
@@ -112,7 +112,7 @@ def test_what_is_delivered_makes_room_and_the_sidecar_begins_later(
     assert shipper.deliver(0.0)
     assert list(history(only_run(), "m0"))[:500] == list(range(500))
     assert max(history(only_run(), "m0")) == made - 1
-    (part,) = json.loads(only_run().data.tags[contract.TAG_SIDECAR])["parts"]
+    (part,) = json.loads(only_run().data.tags[contract.TAG_CURVE_FILES])["parts"]
     assert 500 < part["from_step"] < part["to_step"] == made - 1
     assert part["rows"] == 8 * (made - part["from_step"])
     read = read_experiment("test", tracking_uri=uri)

@@ -14,8 +14,8 @@ from mlflow.tracking import MlflowClient
 from advisor import contract
 from advisor.cli.main import cli
 from advisor_logging import spool
-from advisor_logging.limits import MAX_NAME_CHARS, MAX_STEP, clean_table, clean_text
-from advisor_logging.table import Table
+from advisor_logging.limits import MAX_EXACT_STEP, MAX_NAME_CHARS, clean_table, clean_text
+from advisor_logging.table import MetricTable
 from tests.adapters.fixture_types import History, OnlyRun, Start, Train
 
 NO_UTF8 = "caf\udce9"
@@ -87,9 +87,9 @@ def test_steps_and_times_out_of_range_are_counted_and_block_nothing(
 
 
 def test_rows_beyond_the_limits() -> None:
-    table = clean_table(Table([1, 2, MAX_STEP * 2], [-5, 7, 8], {"m": [1.0, 2.0, 3.0]}))
-    assert table == Table([1, 2], [0, 7], {"m": [1.0, 2.0]})
-    same = Table([1], [2], {"m": [3.0]})
+    table = clean_table(MetricTable([1, 2, MAX_EXACT_STEP * 2], [-5, 7, 8], {"m": [1.0, 2.0, 3.0]}))
+    assert table == MetricTable([1, 2], [0, 7], {"m": [1.0, 2.0]})
+    same = MetricTable([1], [2], {"m": [3.0]})
     assert clean_table(same) is same
     assert clean_text(Odd()) == "<Odd>"
 

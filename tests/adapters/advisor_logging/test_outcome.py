@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from advisor_logging.outcome import Outcome
+from advisor_logging.outcome import RunOutcome
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from advisor_logging.outcome import Outcome
     ],
 )
 def test_how_a_trial_ended(losses: list[float], objective: list[float], steps: int, status: str) -> None:
-    outcome = Outcome("val", "minimize")
+    outcome = RunOutcome("val", "minimize")
     for i, value in enumerate(losses):
         outcome.update(i, "train/loss", value)
     for i, value in enumerate(objective):

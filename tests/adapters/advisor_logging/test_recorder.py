@@ -64,7 +64,7 @@ def test_a_full_disk_loses_steps_that_are_counted_and_nothing_else(
     run = only_run()
     assert history(run, "val/error") == {77: 0.25}
     assert contract.TAG_STATUS in run.data.tags
-    steps_kept = sum(p["rows"] for p in json.loads(run.data.tags[contract.TAG_SIDECAR])["parts"])
+    steps_kept = sum(p["rows"] for p in json.loads(run.data.tags[contract.TAG_CURVE_FILES])["parts"])
     assert steps_kept > 8 * 5_000
     assert int(run.data.tags[contract.TAG_LOST_POINTS]) > 8 * 5_000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.contract.redact import is_secret, redact, redact_arguments
+from advisor.contract.redact import denotes_secret, redact, redact_arguments
 from advisor_logging import reproduction
 
 
@@ -122,8 +122,12 @@ def test_secrets_on_the_command_line_are_not_kept(settings: str, kept: str) -> N
 
 
 def test_what_is_called_a_secret() -> None:
-    assert all(map(is_secret, ("password", "AWS_SECRET_ACCESS_KEY", "api-key", "auth.token", "client_secret", "token")))
-    assert not any(map(is_secret, ("max_tokens", "key", "keys", "num_tokens", "tokenizer", "special_token", "monkey")))
+    assert all(
+        map(denotes_secret, ("password", "AWS_SECRET_ACCESS_KEY", "api-key", "auth.token", "client_secret", "token"))
+    )
+    assert not any(
+        map(denotes_secret, ("max_tokens", "key", "keys", "num_tokens", "tokenizer", "special_token", "monkey"))
+    )
 
 
 def test_passwords_are_not_shown() -> None:

@@ -243,7 +243,7 @@ def test_a_shipper_that_dies_is_said_to_have_died(uri: str, tmp_path: Path) -> N
 def test_an_idle_shipper_leaves_after_a_while_and_is_replaced(
     uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, start: Start, train: Train
 ) -> None:
-    monkeypatch.setattr(shipper_process, "STANDBY_S", 0.5)
+    monkeypatch.setattr(shipper_process, "SHIPPER_STANDBY_S", 0.5)
     first = make_run(start, train, uri)
     assert ends(pid(first), 60)
     second = make_run(start, train, uri)

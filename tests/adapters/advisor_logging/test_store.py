@@ -67,12 +67,12 @@ def twins(database: str, count: int) -> tuple[MlflowClient, list[str]]:
 def test_of_runs_that_were_created_twice_the_one_with_data_is_used(database: str) -> None:
     client, ids = twins(database, 4)
     described = {**SPOOL, "source_tags": {}}
-    first = store.Store(database).open_run(described)
-    assert store.Store(database).open_run(described) == first
+    first = store.MlflowStore(database).open_run(described)
+    assert store.MlflowStore(database).open_run(described) == first
     (other,) = sorted(set(ids) - {first})[-1:]
-    assert store.Store(database).open_run(described, other) == other
+    assert store.MlflowStore(database).open_run(described, other) == other
     client.log_metric(other, "loss", 1.0, timestamp=5)
-    opened = store.Store(database)
+    opened = store.MlflowStore(database)
     assert opened.open_run(described) == other
     assert opened.find_run(described) == store.StoredRunState(5, None, "")
     opened.delete_duplicate_runs(described)
@@ -84,7 +84,7 @@ def test_twins_with_data_are_not_deleted(database: str) -> None:
     client, ids = twins(database, 2)
     for run in ids:
         client.log_metric(run, "loss", 1.0, timestamp=5)
-    opened = store.Store(database)
+    opened = store.MlflowStore(database)
     opened.open_run({**SPOOL, "source_tags": {}})
     opened.delete_duplicate_runs({**SPOOL, "source_tags": {}})
     assert len(client.search_runs([client.get_run(ids[0]).info.experiment_id])) == 2

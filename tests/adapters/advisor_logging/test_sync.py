@@ -170,7 +170,7 @@ def test_a_training_that_goes_on_elsewhere_is_not_ended_by_a_copy(
     assert only_run().info.status == "KILLED"
     run = only_run()
     again = left("again", host="node7", steps=300, ended=False)
-    description = spool.read_json(again / "run.json") | {"spool": run.data.tags[contract.TAG_SPOOL]}
+    description = spool.read_json_object(again / "run.json") | {"spool": run.data.tags[contract.TAG_SPOOL]}
     spool.write_json(again / "run.json", description)
     MlflowClient(uri).update_run(run.info.run_id, status="RUNNING")  # it is up again, and ahead of the copy
     with sqlite3.connect(tmp_path / "mlflow.db") as connection:
@@ -201,7 +201,7 @@ def test_a_store_out_of_reach_and_a_password_that_was_not_kept(left: Callable[..
 
 def test_what_a_killed_process_left_of_a_delivered_spool_is_removed(left: Callable[..., Path], uri: str) -> None:
     folder = left("first")
-    spool.write_json(folder / "run.json", {**spool.read_json(folder / "run.json"), "delivered": True})
+    spool.write_json(folder / "run.json", {**spool.read_json_object(folder / "run.json"), "delivered": True})
     for segment in folder.glob("*.spool"):
         segment.unlink()
     assert run_sync(folder).exit_code == 0
@@ -213,7 +213,7 @@ def test_nothing_is_left_of_a_spool_whose_removal_was_killed(left: Callable[...,
     emptied = left("first").with_name("before.delivered")
     emptied.mkdir()
     half = left("second").rename(emptied.with_name("second.delivered"))
-    spool.write_json(half / "run.json", {**spool.read_json(half / "run.json"), "delivered": True})
+    spool.write_json(half / "run.json", {**spool.read_json_object(half / "run.json"), "delivered": True})
     assert run_sync(emptied.parent).exit_code == 0
     assert list(emptied.parent.iterdir()) == []
 
@@ -224,9 +224,9 @@ def test_a_delivery_that_was_killed_before_its_last_word_is_finished(
     folder = left("first")
     shutil.copytree(folder, tmp_path / "again" / "first")
     assert run_sync(folder).exit_code == 0
-    MlflowClient(uri).delete_tag(only_run().info.run_id, contract.TAG_SIDECAR)
+    MlflowClient(uri).delete_tag(only_run().info.run_id, contract.TAG_CURVE_FILES)
     assert run_sync(tmp_path / "again").exit_code == 0
-    assert contract.TAG_SIDECAR in only_run().data.tags
+    assert contract.TAG_CURVE_FILES in only_run().data.tags
 
 
 def test_the_module_delivers_as_the_command_does(left: Callable[..., Path], only_run: OnlyRun) -> None:

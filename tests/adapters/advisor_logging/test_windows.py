@@ -3,12 +3,12 @@ from __future__ import annotations
 import math
 
 from advisor import contract
-from advisor_logging.windows import Point, WindowReducer
+from advisor_logging.windows import MetricPoint, RowWindowReducer
 
 
 def points_of(values: list[float]) -> dict[str, dict[int, float]]:
-    windows = WindowReducer()
-    points: list[Point] = []
+    windows = RowWindowReducer()
+    points: list[MetricPoint] = []
     for step, value in enumerate(values):
         points += windows.add(step, 1000 + step, {"m": value})
     points += windows.close()
@@ -22,7 +22,7 @@ def points_of(values: list[float]) -> dict[str, dict[int, float]]:
 
 def test_every_step_is_kept_at_first_and_means_with_extremes_later() -> None:
     found = points_of([float(i) for i in range(1200)])
-    assert list(found["m"])[: contract.DENSE_STEPS] == list(range(contract.DENSE_STEPS))
+    assert list(found["m"])[: contract.DENSELY_LOGGED_STEPS] == list(range(contract.DENSELY_LOGGED_STEPS))
     assert found["m"][501] == 500.5
     assert found["m.min"][501] == 500
     assert found["m.max"][501] == 501
@@ -49,7 +49,7 @@ def test_what_is_not_finite_stays_visible() -> None:
 
 
 def test_a_metric_that_is_missing_at_some_steps_is_the_mean_of_the_others() -> None:
-    windows = WindowReducer()
+    windows = RowWindowReducer()
     windows.add(500, 0, {"a": 1.0, "b": 3.0})
     windows.add(501, 0, {"a": 2.0})
     means = {p.name: p.value for p in windows.close()}
@@ -57,6 +57,6 @@ def test_a_metric_that_is_missing_at_some_steps_is_the_mean_of_the_others() -> N
 
 
 def test_a_long_training_leaves_few_windows() -> None:
-    windows = WindowReducer()
+    windows = RowWindowReducer()
     count = sum(len(windows.add(step, 0, {"m": 0.0})) for step in range(100_000))
     assert count < 3 * 2500

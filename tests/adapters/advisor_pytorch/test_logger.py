@@ -60,7 +60,7 @@ def test_a_whole_run(
         contract.TAG_OPTIMIZER: "SGD",
         contract.TAG_OPTIMIZER + ".learning_rate": "0.01",
         contract.TAG_NORM_LAYERS: '{"BatchNorm1d": 1}',
-        contract.TAG_PARAMETERS: str(20 + 8 + 5),
+        contract.TAG_MODEL_PARAMETERS: str(20 + 8 + 5),
     }
     assert {name: tags.get(name) for name in wanted} == wanted
     assert tags[contract.TAG_DEVICE].startswith("cpu")

@@ -87,7 +87,7 @@ def test_a_doomed_training_that_stops_is_pruned(
     assert guards() == []
     tags = run_of(log).data.tags
     assert tags[contract.TAG_STATUS] == "pruned"
-    why = json.loads(tags[contract.TAG_STOPPED])
+    why = json.loads(tags[contract.TAG_GUARD_STOP])
     assert (why["state"], why["step"]) == ("doomed", 29)
     assert why["reason"] == log.verdict["message"]
     assert "cannot become the best" in why["reason"]
@@ -107,7 +107,7 @@ def test_a_warning_changes_nothing(
         follow(log, train, [0.9] * 6)
     tags = run_of(log).data.tags
     assert tags[contract.TAG_STATUS] == "complete"
-    assert contract.TAG_STOPPED not in tags
+    assert contract.TAG_GUARD_STOP not in tags
     assert sum("cannot become the best" in r.getMessage() for r in caplog.records) == 1
 
 
@@ -124,7 +124,7 @@ def test_a_run_records_how_it_ended(made: int, state: str, status: str, begin: A
         assert log.should_stop  # a request is not withdrawn
     tags = run_of(log).data.tags
     assert tags[contract.TAG_STATUS] == status
-    assert (contract.TAG_STOPPED in tags) == (status != "complete")
+    assert (contract.TAG_GUARD_STOP in tags) == (status != "complete")
 
 
 @pytest.mark.parametrize("state", ["diverging", "stuck"])
@@ -153,7 +153,7 @@ def test_another_end_is_not_the_guards(begin: Any, train: Train, run_of: Any) ->
     for log, status in ((failed, "infeasible"), (named, "stopped"), (warned, "stopped")):
         tags = run_of(log).data.tags
         assert tags[contract.TAG_STATUS] == status
-        assert contract.TAG_STOPPED not in tags
+        assert contract.TAG_GUARD_STOP not in tags
 
 
 def test_a_clean_exit_of_the_script_is_the_guards_end(begin: Any, train: Train, run_of: Any) -> None:

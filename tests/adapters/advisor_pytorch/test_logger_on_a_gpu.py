@@ -14,7 +14,7 @@ from torch import nn
 
 from advisor import contract
 from advisor.engine.autopsy.diagnosis import diagnose
-from advisor.model.autopsy import read_record
+from advisor.model.autopsy import read_autopsy_record
 from advisor_pytorch import TuningLogger
 from tests.adapters.fixture_types import History, OnlyRun
 
@@ -182,7 +182,7 @@ def test_an_autopsy_finds_the_first_bad_step(keeps: Any, uri: str, only_run: Onl
         loop.run(log)
     path = MlflowClient(uri).download_artifacts(only_run().info.run_id, contract.AUTOPSY_PATH)
     with open(path, encoding="utf-8") as file:
-        record = read_record(file.read())
+        record = read_autopsy_record(file.read())
     assert record.step == 23
     found = diagnose(record)
     assert (found.cause, found.certainty) == ("batch", "certain") if keeps == "batch" else found.certainty == "open"

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from advisor.model import parameter_kinds
-from advisor.model.space import counts_training
+from advisor.model.space import is_training_length
 from advisor.model.usual_rates import starts_from_pretrained
 from advisor_logging.limits import MAX_VALUE_CHARS
 from advisor_transformers.arguments import TRL_HYPERPARAMETERS, adapter_hyperparameters, hyperparameters
@@ -81,7 +81,7 @@ def test_a_setting_that_an_adapter_lacks_is_left_out() -> None:
 def test_no_argument_of_trl_counts_as_the_length_the_batch_size_or_adams_epsilon() -> None:
     """A study that sets the length would change the algorithm."""
     for name in TRL_HYPERPARAMETERS:
-        assert not counts_training(name)
+        assert not is_training_length(name)
         assert not parameter_kinds.is_batch_size(name)
         assert name != "epsilon"
 

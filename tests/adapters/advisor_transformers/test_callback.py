@@ -327,7 +327,7 @@ def test_the_guard_ends_a_training_after_a_step(
     assert trainer.state.global_step == steps
     tags = only_run().data.tags
     assert tags[contract.TAG_STATUS] == status
-    assert (contract.TAG_STOPPED in tags) == (status == "pruned")
+    assert (contract.TAG_GUARD_STOP in tags) == (status == "pruned")
 
 
 class Wait(TrainerCallback):
@@ -351,7 +351,7 @@ def test_the_process_of_the_guard_ends_a_training_that_is_not_finite(
     trainer.train()
     assert trainer.state.global_step == 6
     tags = only_run().data.tags
-    stop = json.loads(tags[contract.TAG_STOPPED])
+    stop = json.loads(tags[contract.TAG_GUARD_STOP])
     assert (tags[contract.TAG_STATUS], stop["state"]) == ("diverged", "not_finite")
     assert stop["reason"].endswith(" is not finite from step 2 on.")
 

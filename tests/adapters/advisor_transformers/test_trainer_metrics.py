@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor_transformers.trainer_metrics import trainer_evaluation, trainer_training_metrics
+from advisor_transformers.trainer_metrics import evaluation_metrics, trainer_training_metrics
 
 
 def test_values_beyond_the_trainers_own_are_metrics_of_the_training() -> None:
@@ -25,4 +25,4 @@ def test_values_that_are_no_numbers_and_summaries_are_left_out() -> None:
     assert trainer_training_metrics({"test_loss": 1.0, "test_runtime": 2.0}) == {}, (
         "an evaluation with a prefix of its own"
     )
-    assert trainer_evaluation(line) == {"eval_loss": 1.0}
+    assert evaluation_metrics(line) == {"eval_loss": 1.0}

@@ -13,7 +13,7 @@ from commands import contents, outcome_of
 from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
-from advisor.cli.agents import BEGIN, END, SECTION, SECTION_FILE, SKILL_FILE, SKILL_TEXT
+from advisor.cli.agents import AGENTS_FILE, BEGIN, END, SECTION, SKILL_FILE, SKILL_TEXT
 
 TABLE = "commit\tval_loss\tstatus\tdescription\na1b2c3d\t0.5\tkeep\tbaseline\nb2c3d4e\t0.0\tcrash\twider\n"
 
@@ -31,9 +31,9 @@ def advisor(capsys, tmp_path, monkeypatch):
 
 
 def test_both_files_are_written_once(advisor):
-    assert advisor("init", "--agents") == (0, f"{SKILL_FILE}: written\n{SECTION_FILE}: written\n", "")
-    assert (SECTION_FILE.read_text(), SKILL_FILE.read_text()) == (SECTION, SKILL_TEXT)
-    before = {file: file.stat().st_mtime_ns for file in (SECTION_FILE, SKILL_FILE)}
+    assert advisor("init", "--agents") == (0, f"{SKILL_FILE}: written\n{AGENTS_FILE}: written\n", "")
+    assert (AGENTS_FILE.read_text(), SKILL_FILE.read_text()) == (SECTION, SKILL_TEXT)
+    before = {file: file.stat().st_mtime_ns for file in (AGENTS_FILE, SKILL_FILE)}
     assert advisor("init", "--agents") == (0, "The files for coding agents are up to date.\n", "")
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
@@ -41,18 +41,18 @@ def test_both_files_are_written_once(advisor):
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_only_the_section_of_a_file_changes(advisor, line_end):
     head, tail = f"# Ours{line_end}{line_end}Use tabs.", f"{line_end}## Below{line_end}No line end"
-    SECTION_FILE.write_bytes(head.encode())
+    AGENTS_FILE.write_bytes(head.encode())
     advisor("init", "--agents")
     section = SECTION.replace("\n", line_end)
-    assert SECTION_FILE.read_bytes().decode() == head + 2 * line_end + section
-    SECTION_FILE.write_bytes(f"{head}{BEGIN}{line_end}an old text{END}{tail}".encode())
-    assert advisor("init", "--agents")[1] == f"{SECTION_FILE}: written\n"
-    assert SECTION_FILE.read_bytes().decode() == head + section.rstrip() + tail
+    assert AGENTS_FILE.read_bytes().decode() == head + 2 * line_end + section
+    AGENTS_FILE.write_bytes(f"{head}{BEGIN}{line_end}an old text{END}{tail}".encode())
+    assert advisor("init", "--agents")[1] == f"{AGENTS_FILE}: written\n"
+    assert AGENTS_FILE.read_bytes().decode() == head + section.rstrip() + tail
 
 
 @pytest.mark.parametrize("text", [BEGIN.encode(), f"{END}\n{BEGIN}".encode(), 2 * SECTION.encode(), b"\xff\xfe"])
 def test_a_file_that_cannot_be_changed_is_one_line_and_nothing_is_written(advisor, text):
-    SECTION_FILE.write_bytes(text)
+    AGENTS_FILE.write_bytes(text)
     status, out, err = advisor("init", "--agents")
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "AGENTS.md" in err
@@ -60,7 +60,7 @@ def test_a_file_that_cannot_be_changed_is_one_line_and_nothing_is_written(adviso
 
 
 def test_a_link_that_leads_nowhere_is_one_line(advisor):
-    SECTION_FILE.symlink_to(SECTION_FILE)
+    AGENTS_FILE.symlink_to(AGENTS_FILE)
     status, out, err = advisor("init", "--agents")
     assert (status, out) == (2, "")
     assert err.endswith("AGENTS.md: Too many levels of symbolic links\n")
@@ -69,16 +69,16 @@ def test_a_link_that_leads_nowhere_is_one_line(advisor):
 
 def test_a_link_to_another_file_stays_a_link(advisor):
     Path("CLAUDE.md").write_text("# Ours\n")
-    SECTION_FILE.symlink_to("CLAUDE.md")
+    AGENTS_FILE.symlink_to("CLAUDE.md")
     advisor("init", "--agents")
-    assert SECTION_FILE.is_symlink()
+    assert AGENTS_FILE.is_symlink()
     assert Path("CLAUDE.md").read_text() == f"# Ours\n\n{SECTION}"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_read_only_file_stays_as_it_is(advisor):
-    SECTION_FILE.write_text("# Ours\n")
-    SECTION_FILE.chmod(0o444)
+    AGENTS_FILE.write_text("# Ours\n")
+    AGENTS_FILE.chmod(0o444)
     status, out, err = advisor("init", "--agents")
     assert (status, out) == (2, "")
     assert err.endswith("AGENTS.md: Permission denied\n")

@@ -10,7 +10,7 @@ from mlflow_studies import log_study
 
 from advisor import analyze
 from advisor.cli import main
-from advisor.report.publish import tags
+from advisor.report.publish import report_tags
 
 RATES = [10 ** (-5 + 0.25 * i) for i in range(12)]
 
@@ -51,7 +51,7 @@ def test_log_to_mlflow_puts_the_report_beside_the_trials(uri, capsys):
 
 def test_the_tags_hold_the_verdict_on_the_study(uri):
     report = analyze("plain", tracking_uri=uri)
-    logged = tags(report)
+    logged = report_tags(report)
     assert logged["advisor.headline"] in report.to_html()
     assert set(logged) == {"advisor.headline", "mlflow.note.content", "advisor.rules"} | {
         f"advisor.verdict.{v.rule}" for v in report.verdicts if v.status == "fired"

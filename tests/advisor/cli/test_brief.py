@@ -6,11 +6,11 @@ from commands import status_of
 from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
-from advisor.cli.brief import MAX_CHARS, brief
+from advisor.cli.brief import MAX_ANSWER_CHARS, bounded_answer_json
 
 
 def test_order_is_kept_and_empty_values_are_left_out():
-    text = brief(
+    text = bounded_answer_json(
         {
             "action": "Do it.",
             "b": None,
@@ -27,25 +27,28 @@ def test_order_is_kept_and_empty_values_are_left_out():
 
 
 def test_chosen_keys_are_printed_even_if_empty():
-    assert brief({"action": "Do it.", "run": (), "notes": ()}, always=("run",)) == '{"action":"Do it.","run":[]}'
+    assert (
+        bounded_answer_json({"action": "Do it.", "run": (), "notes": ()}, always=("run",))
+        == '{"action":"Do it.","run":[]}'
+    )
 
 
 def test_long_lists_and_texts_are_cut_until_they_fit():
     data = {"action": "x" * 3000, "items": [{"name": "n" * 500, "values": list(range(100))} for _ in range(200)]}
-    text = brief(data)
-    assert len(text) <= MAX_CHARS
+    text = bounded_answer_json(data)
+    assert len(text) <= MAX_ANSWER_CHARS
     assert json.loads(text)["items"][-1].endswith("more")
-    assert json.loads(brief({"items": list(range(25))}))["items"][-1] == "… 5 more"
+    assert json.loads(bounded_answer_json({"items": list(range(25))}))["items"][-1] == "… 5 more"
 
 
 def test_very_many_keys_lose_the_last_ones():
-    text = brief({f"key {i}": "v" * 100 for i in range(1000)})
-    assert len(text) <= MAX_CHARS
+    text = bounded_answer_json({f"key {i}": "v" * 100 for i in range(1000)})
+    assert len(text) <= MAX_ANSWER_CHARS
     assert "key 0" in json.loads(text)
 
 
 def test_control_characters_never_arrive():
-    text = brief({"action": "a\x1b[31mb\u202ec\nd", "\x1bkey": 1})
+    text = bounded_answer_json({"action": "a\x1b[31mb\u202ec\nd", "\x1bkey": 1})
     assert text.isascii()
     assert "\\u001b" not in text
     assert "\\n" not in text
@@ -66,7 +69,7 @@ def test_commands_give_short_answers_with_the_action_first(database, capsys, tmp
         status_of(*words, "--brief")
         out, error = capsys.readouterr()
         assert error == ""
-        assert len(out) <= MAX_CHARS + 1
+        assert len(out) <= MAX_ANSWER_CHARS + 1
         assert next(iter(json.loads(out))) == "action"
         assert json.loads(out)["action"]
 

@@ -169,7 +169,7 @@ def test_a_refused_record_leaves_the_answer(gate, monkeypatch):
     def refuse(run, text, *, tracking_uri=None):
         raise AdvisorError("cannot write: read-only")
 
-    monkeypatch.setattr(module, "write_record", refuse)
+    monkeypatch.setattr(module, "write_gate_record", refuse)
     status, out, _ = gate("good")
     assert status == 0
     assert "so later answers do not count it" in out

@@ -47,7 +47,7 @@ def test_running_trials_are_judged(database: str, advisor: commands.Advisor) -> 
 
 
 def test_a_continued_trial_need_not_be_stopped(database: str, advisor: commands.Advisor) -> None:
-    log_study(database, **{contract.TAG_CONTINUED: "{}"})
+    log_study(database, **{contract.TAG_CONTINUED_AFTER_STOP: "{}"})
     _, out, _ = advisor("guard", "e", "--tracking-uri", database)
     assert out.startswith("trial-5  doomed")
     assert out.endswith("No trial needs to be stopped.\n")

@@ -13,8 +13,8 @@ from mlflow_studies import log_study
 
 from advisor import __version__
 from advisor.cli.main import cli
-from advisor.model.spec_yaml import load
-from advisor.report.text.headline import first_step
+from advisor.model.spec_yaml import load_study_file
+from advisor.report.text.headline import headline_goal_and_reason
 
 pytestmark = pytest.mark.xdist_group("command line")  # they share a study
 
@@ -63,7 +63,7 @@ def test_analyze_writes_the_three_things(advisor, uri, tmp_path):
     following = [tmp_path / "report" / "next" / item["file"].split("/")[-1] for item in findings["next"]]
     assert following
     assert all(path.is_file() for path in following)
-    assert load(following[0]).parameters["lr"].high > 0.01
+    assert load_study_file(following[0]).parameters["lr"].high > 0.01
     html = (tmp_path / "report" / "report.html").read_text()
     assert html.startswith("<!DOCTYPE html>")
 
@@ -97,7 +97,7 @@ def test_the_next_study_can_be_sampled(advisor, uri, tmp_path):
     trials = [json.loads(line) for line in out.splitlines()]
     assert status == 0
     assert len(trials) == 4
-    spec = load(first)
+    spec = load_study_file(first)
     assert all(spec.parameters["lr"].contains(t["lr"]) for t in trials)
     assert advisor("sample", first, "-n", "2", "--skip", "2")[1] == "".join(out.splitlines(keepends=True)[2:])
     assert advisor("sample", first, "-n", "2", "--format", "csv")[1].splitlines()[0] == ",".join(spec.parameters)
@@ -213,7 +213,7 @@ def test_python_gives_the_same_report(uri, tmp_path, monkeypatch):
 
     report = analyze("plain", tracking_uri=uri)
     assert {f.rule for f in report.findings} >= {"space-boundary"}
-    assert str(report).startswith(str(first_step(report)[0]))  # as in the terminal
+    assert str(report).startswith(str(headline_goal_and_reason(report)[0]))  # as in the terminal
     assert all("\n" not in str(f) and str(f).startswith(f"{f.severity}: ") for f in report.findings)
     assert repr(report.findings[0]) == f"<Finding {report.findings[0]}>"
     assert report.next[0].parameters["lr"].high > 0.01

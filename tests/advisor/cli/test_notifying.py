@@ -12,7 +12,7 @@ from launches import wait_until
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
-from advisor.cli.notifying import notifying_of_study
+from advisor.cli.notifying import notify_of_study_events
 from advisor.contract.guard_stop import GuardStop
 from advisor.execution.guarding import GuardedStudy
 from advisor.model.errors import AdvisorError
@@ -30,7 +30,7 @@ def test_verdicts_failures_and_the_end_are_told(database: str, tmp_path: Path, m
 
     run_id, client = log_study(database), MlflowClient(database)
     guarded = GuardedStudy("e", parse_tracking_uri(database), interval_s=0.1)
-    with notifying_of_study(f"tee -a '{tmp_path}/notices'", guarded, quiet=False):
+    with notify_of_study_events(f"tee -a '{tmp_path}/notices'", guarded, quiet=False):
         wait_until(lambda: notices() == [("doomed", "trial-5")], 300.0)
         client.set_tag(run_id, contract.TAG_STATUS, "infeasible")
         client.set_terminated(run_id, "FAILED")
@@ -45,7 +45,7 @@ def test_a_stop_by_another_launch_is_told_unless_its_reason_was(database: str, t
 
     def end(run_id: str) -> None:
         client.set_tag(run_id, contract.TAG_STATUS, "pruned")
-        client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text())
+        client.set_tag(run_id, contract.TAG_GUARD_STOP, stop.tag_text())
         client.set_terminated(run_id, "KILLED")
 
     def notices() -> list[tuple[str, str | None]]:
@@ -55,7 +55,7 @@ def test_a_stop_by_another_launch_is_told_unless_its_reason_was(database: str, t
 
     end(others[0])  # before the first reading
     guarded = GuardedStudy("e", parse_tracking_uri(database), interval_s=0.1)
-    with notifying_of_study(f"tee -a '{tmp_path}/notices'", guarded, quiet=False):
+    with notify_of_study_events(f"tee -a '{tmp_path}/notices'", guarded, quiet=False):
         wait_until(lambda: len(notices()) == 1, 300.0)
         end(doomed), end(others[1])
         time.sleep(5.0)
@@ -66,7 +66,7 @@ def test_a_stop_by_another_launch_is_told_unless_its_reason_was(database: str, t
 
 
 def test_without_a_command_the_store_is_not_read(tmp_path: Path) -> None:
-    with notifying_of_study(
+    with notify_of_study_events(
         None, GuardedStudy("e", parse_tracking_uri(f"sqlite:///{tmp_path}/missing.db")), quiet=False
     ):
         pass
@@ -77,7 +77,7 @@ def test_an_error_is_told_as_the_end(tmp_path: Path) -> None:
     guarded = GuardedStudy("e", parse_tracking_uri(f"sqlite:///{tmp_path}/missing.db"))
     with (
         pytest.raises(AdvisorError),
-        notifying_of_study(f"tee -a '{tmp_path}/notices'", guarded, quiet=False),
+        notify_of_study_events(f"tee -a '{tmp_path}/notices'", guarded, quiet=False),
     ):
         raise AdvisorError("the first 3 trials all failed")
     notice = json.loads((tmp_path / "notices").read_text())

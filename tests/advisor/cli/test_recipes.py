@@ -5,8 +5,8 @@ import shlex
 import pytest
 
 from advisor.cli import main
-from advisor.model.spec_yaml import load
-from advisor.planning.recipes.recipe import RECIPES
+from advisor.model.spec_yaml import load_study_file
+from advisor.planning.recipes.recipe import RECIPE_NAMES
 
 
 @pytest.fixture(autouse=True)
@@ -14,11 +14,11 @@ def _empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", RECIPE_NAMES)
 def test_check_sample_and_run_take_the_file(recipe, tmp_path, capsys):
     main(["init", "--recipe", recipe, *(["--params", "124M"] if recipe == "pretrain" else [])])
     first, command = (line for line in capsys.readouterr().out.splitlines() if line)
-    spec = load(tmp_path / "study.yaml")
+    spec = load_study_file(tmp_path / "study.yaml")
     assert first == f"study.yaml: {spec.goal}"
     assert spec.study == recipe
     main(["check", "study.yaml"])
@@ -53,7 +53,7 @@ def test_the_users_options_stand(tmp_path, capsys):
         "init --recipe lora --tokens 2.5M --batch-tokens 5_000 --trials 4 --tune lora_r=8,16 --fix lora_dropout=0.1 --study mine "
         "--metric eval_accuracy --out first/lora.yaml".split()
     )
-    spec = load(tmp_path / "first" / "lora.yaml")
+    spec = load_study_file(tmp_path / "first" / "lora.yaml")
     assert (spec.study, spec.trials, spec.max_train_steps) == ("mine", 4, 500)
     assert (spec.objective.metric, spec.objective.direction) == ("eval_accuracy", "maximize")
     assert set(spec.searched) == {"learning_rate", "lora_r"}
@@ -65,7 +65,7 @@ def test_the_users_options_stand(tmp_path, capsys):
 
 def test_a_named_file_names_the_study(tmp_path, capsys):
     main(["init", "--recipe", "sft", "--out", "tulu.yaml"])
-    assert load(tmp_path / "tulu.yaml").study == "tulu"
+    assert load_study_file(tmp_path / "tulu.yaml").study == "tulu"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,6 @@ def test_an_existing_file_is_not_overwritten(tmp_path, capsys):
     main(["init", "--recipe", "sft"])
     with pytest.raises(SystemExit):
         main(["init", "--recipe", "dpo"])
-    assert load(tmp_path / "study.yaml").study == "sft"
+    assert load_study_file(tmp_path / "study.yaml").study == "sft"
     main(["init", "--recipe", "dpo", "--force"])
-    assert load(tmp_path / "study.yaml").study == "dpo"
+    assert load_study_file(tmp_path / "study.yaml").study == "dpo"

@@ -13,7 +13,7 @@ from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
 from advisor import analyze
-from advisor.cli.watch import first_report, serve_live_report
+from advisor.cli.watch import serve_live_report, wait_for_report
 from advisor.report.model import RunningTrial
 
 RATES = [10 ** (-5 + 0.25 * i) for i in range(12)]
@@ -91,7 +91,7 @@ def test_watch_waits_for_the_first_result(uri):
             if steps:
                 steps.pop(0)()
 
-    report = first_report(analyze_young, said.append, interval_s=0.0)
+    report = wait_for_report(analyze_young, said.append, interval_s=0.0)
     assert (report.best, [t.state for t in report.running]) == (None, ["unknown"])
     reasons = [line.partition("Waiting for the first value: ")[2] for line in said]
     ends = (

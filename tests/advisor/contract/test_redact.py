@@ -13,13 +13,13 @@ import pytest
 
 from advisor.contract import redact as module
 from advisor.contract.redact import (
-    is_secret,
-    learn_address,
+    denotes_secret,
     one_line_error,
     redact,
     redact_arguments,
     redact_code,
     redact_value,
+    register_address_secrets,
 )
 
 _CHARACTERS = "abcXYZ019'\"@#/?:&=%+ \t\\!$*()[]{};,.~^|<>é"
@@ -81,7 +81,7 @@ def assert_hidden(password: str, *said: str) -> None:
 def test_an_address_by_option_hides_its_password_everywhere(scheme: str) -> None:
     for password in fresh():
         uri = address(password, scheme)
-        assert learn_address(uri) == f"{scheme}://***@host:5432/db"
+        assert register_address_secrets(uri) == f"{scheme}://***@host:5432/db"
         assert_hidden(password, *map(redact, texts(password, uri)), *map(one_line_error, texts(password, uri)))
 
 
@@ -147,14 +147,14 @@ def test_a_secret_of_several_lines_is_hidden_line_by_line(monkeypatch: pytest.Mo
     ],
 )
 def test_what_holds_no_secret_stays(text: str) -> None:
-    assert learn_address(text) == text
+    assert register_address_secrets(text) == text
     assert redact(text) == text
 
 
 def test_a_web_address_is_parsed_as_urllib_does() -> None:
-    assert learn_address("https://me:planted@host/x") == "https://***@host/x"
+    assert register_address_secrets("https://me:planted@host/x") == "https://***@host/x"
     assert redact("Bearer planted") == "Bearer ***"
-    assert learn_address("https://host/x?password=hidden12") == "https://host/x?password=***"
+    assert register_address_secrets("https://host/x?password=hidden12") == "https://host/x?password=***"
     assert redact("it was hidden12") == "it was ***"
 
 
@@ -162,7 +162,7 @@ def test_a_web_address_is_parsed_as_urllib_does() -> None:
     ("name", "secret"), [("ssh_key", True), ("storage-key", True), ("db_pwd", True), ("sort_key", False)]
 )
 def test_names_of_secrets(name: str, secret: bool) -> None:
-    assert is_secret(name) is secret
+    assert denotes_secret(name) is secret
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_what_the_command_line_hides_is_hidden_later_too() -> None:
         "***",
     ]
     assert redact("refused: planted, -secret1") == "refused: ***, ***"
-    assert learn_address("https://h/x?access_token=planted-9") == "https://h/x?access_token=***"
+    assert register_address_secrets("https://h/x?access_token=planted-9") == "https://h/x?access_token=***"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from studies import make_study
 
 from advisor.computed.space import sampler
 from advisor.engine import calibration
-from advisor.engine.calibration import CalibrationPoint, calibrated, corrected, table
+from advisor.engine.calibration import CalibrationPoint, calibrate_finding, corrected_confidence, table
 from advisor.engine.judge import judge
 from advisor.engine.pages import rule_page
 from advisor.engine.registry import load_rules
@@ -30,8 +30,8 @@ def finding(confidence: float, rule: str = "mine") -> Finding:
 
 @pytest.mark.parametrize(("stated", "shown"), [(0.1, 0.4), (0.6, 0.4), (0.7, 0.45), (0.9, 0.7), (1.0, 0.9)])
 def test_a_confidence_is_interpolated_and_constant_beyond_the_knots(stated, shown):
-    assert corrected(stated, KNOTS) == pytest.approx(shown)
-    assert corrected(stated, ()) == stated
+    assert corrected_confidence(stated, KNOTS) == pytest.approx(shown)
+    assert corrected_confidence(stated, ()) == stated
 
 
 def test_a_doubt_applies_after_the_map_and_once(monkeypatch):
@@ -40,9 +40,9 @@ def test_a_doubt_applies_after_the_map_and_once(monkeypatch):
         "table",
         lambda: {"mine": (CalibrationPoint("mine", 0.6, 0.7, 50), CalibrationPoint("mine", 1.0, 0.7, 50))},
     )
-    shown = calibrated(sampler.weaken_finding(finding(0.9)))
+    shown = calibrate_finding(sampler.weaken_finding(finding(0.9)))
     assert (shown.confidence, shown.doubt) == (0.56, 1.0)
-    assert calibrated(sampler.weaken_finding(finding(0.9)), measured=False).confidence == 0.72
+    assert calibrate_finding(sampler.weaken_finding(finding(0.9)), measured=False).confidence == 0.72
     assert "doubt" not in shown.model_dump()
 
 
@@ -58,15 +58,15 @@ def test_findings_that_the_map_was_not_measured_on_are_not_corrected(monkeypatch
 
 def test_only_rules_with_a_map_are_corrected(monkeypatch):
     monkeypatch.setattr(calibration, "table", lambda: {"mine": KNOTS})
-    assert calibrated(finding(0.7)).confidence == 0.45
-    assert calibrated(finding(0.7, "other")) == finding(0.7, "other")
+    assert calibrate_finding(finding(0.7)).confidence == 0.45
+    assert calibrate_finding(finding(0.7, "other")) == finding(0.7, "other")
 
 
 def test_a_warning_that_is_more_likely_wrong_becomes_a_note(monkeypatch):
     monkeypatch.setattr(calibration, "table", lambda: {"mine": KNOTS})
     warning = finding(0.7).model_copy(update={"severity": "warning"})
-    assert calibrated(warning).severity == "note"
-    assert calibrated(warning.model_copy(update={"confidence": 0.9})).severity == "warning"
+    assert calibrate_finding(warning).severity == "note"
+    assert calibrate_finding(warning.model_copy(update={"confidence": 0.9})).severity == "warning"
 
 
 def test_the_table_is_of_rules_that_exist_and_rises():

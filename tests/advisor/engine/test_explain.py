@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from advisor.engine.explain import cause_of, explain, find_first_cause
+from advisor.engine.explain import explain, find_cause, find_first_cause
 from advisor.engine.registry import load_rules
 from advisor.engine.relation import Relation
 from advisor.engine.rule import Rule
@@ -44,7 +44,7 @@ def test_everything_follows_from_trials_that_learned_nothing() -> None:
         assert explained[effect].explained_by is not None
         assert explained[effect].explained_by.rule == "curve-worse-than-chance"
         assert explained[effect].explained_by.waits
-        assert cause_of(explained[effect], list(explained.values())) == broken
+        assert find_cause(explained[effect], list(explained.values())) == broken
     assert explained["curve-worse-than-chance"].explained_by is None
 
 

@@ -9,11 +9,11 @@ from typing import ClassVar
 from studies import make_study
 
 from advisor.engine.judge import NON_NETWORK_CHAPTERS, judge
-from advisor.engine.pages import chapter
-from advisor.engine.registry import chapters, load_rules
+from advisor.engine.pages import chapter_of_rule
+from advisor.engine.registry import load_rules, rule_chapters
 from advisor.engine.rule import Rule
 from advisor.model.finding import Finding, Goal
-from advisor.model.reading import Kind
+from advisor.model.reading import WorkloadKind
 from advisor.model.study import Study
 
 STUDY = make_study([{"lr": 0.1}, {"lr": 0.2}], {"val/loss": [[1.0, 0.5], [1.0, 0.4]]})
@@ -24,7 +24,7 @@ class OfLosses(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "pipeline"
-    not_for: ClassVar[frozenset[Kind]] = frozenset({"gan"})
+    not_for: ClassVar[frozenset[WorkloadKind]] = frozenset({"gan"})
     id: ClassVar[str | None] = "of-losses"
 
     def check(self, study: Study) -> Iterator[Finding]:
@@ -60,8 +60,8 @@ def test_without_a_network_only_rules_of_space_and_decision_apply() -> None:
     rules = load_rules()
     verdicts = judge(replace(STUDY, kind="no-network"), rules)
     excluded = {v.rule for v in verdicts if "no network" in (v.reason or "")}
-    assert excluded == {r.rule_id() for r in rules if chapter(r) not in NON_NETWORK_CHAPTERS}
-    assert set(NON_NETWORK_CHAPTERS) < set(chapters())
+    assert excluded == {r.rule_id() for r in rules if chapter_of_rule(r) not in NON_NETWORK_CHAPTERS}
+    assert set(NON_NETWORK_CHAPTERS) < set(rule_chapters())
 
 
 def test_rules_of_users_apply_to_any_kind_that_they_do_not_exclude() -> None:

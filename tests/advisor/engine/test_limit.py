@@ -17,7 +17,7 @@ from studies import make_study
 
 from advisor.engine import limit
 from advisor.engine.judge import judge
-from advisor.engine.limit import TooLongError, limited
+from advisor.engine.limit import TooLongError, run_with_limits
 from advisor.engine.rule import Rule
 from advisor.model.finding import Finding, Goal
 from advisor.model.study import Study
@@ -47,9 +47,9 @@ class NeverEnds(Rule):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit, "MAX_CPU_S", SECONDS)
+    monkeypatch.setattr(limit, "MAX_RULE_CPU_S", SECONDS)
     monkeypatch.setattr(limit, "MAX_STOP_WAIT_S", 1.0)
-    limit.forget()
+    limit.forget_stopped_rules()
 
 
 class _Base(Rule):
@@ -127,7 +127,7 @@ def test_a_rule_that_waits_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
     try:
         with pytest.raises(TooLongError, match="took more than"):
-            limited("waits", lambda: over.wait(60))
+            run_with_limits("waits", lambda: over.wait(60))
     finally:
         over.set()
 
@@ -141,8 +141,8 @@ def test_a_rule_that_was_stopped_is_not_started_again() -> None:
         "broken",
         "stopped: it was stopped in an earlier analysis and is not started again",
     )
-    limit.forget()
-    assert limited("loops", lambda: 3) == 3
+    limit.forget_stopped_rules()
+    assert run_with_limits("loops", lambda: 3) == 3
 
 
 def test_waiting_and_other_threads_cost_no_processor_time() -> None:
@@ -159,7 +159,7 @@ def test_waiting_and_other_threads_cost_no_processor_time() -> None:
     other = threading.Thread(target=spin)
     other.start()
     try:
-        assert limited("sleeps", work) == 3
+        assert run_with_limits("sleeps", work) == 3
     finally:
         over.set()
         other.join()
@@ -179,7 +179,7 @@ def test_a_rule_that_is_stopped_can_clean_up(monkeypatch: pytest.MonkeyPatch) ->
             ends.append("closed")
 
     with pytest.raises(TooLongError):
-        limited("cleans up", work)
+        run_with_limits("cleans up", work)
     assert ends == ["closed"]
 
 
@@ -197,12 +197,12 @@ def test_a_rule_that_catches_the_first_exception_is_stopped_by_the_second() -> N
 
     before = threading.active_count()
     with pytest.raises(TooLongError):
-        limited("catches", work)
+        run_with_limits("catches", work)
     assert threading.active_count() == before
 
 
 def test_a_thread_that_took_over_the_identifier_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    call = limit._Call(lambda: 3)
+    call = limit._ThreadedCall(lambda: 3)
     call.start()
     call.join()
     monkeypatch.setattr(call, "_ident", threading.get_ident())
@@ -221,10 +221,10 @@ def test_without_clocks_of_threads_only_the_wall_time_counts(monkeypatch: pytest
             sum(range(1000))
         return 3
 
-    assert limited("spins", lambda: spin(5 * SECONDS)) == 3
+    assert run_with_limits("spins", lambda: spin(5 * SECONDS)) == 3
     monkeypatch.setattr(limit, "MAX_WAIT_S", 1)
     with pytest.raises(TooLongError, match="min"):
-        limited("spins on", lambda: spin(60))
+        run_with_limits("spins on", lambda: spin(60))
 
 
 def test_without_threads_rules_run_directly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_without_threads_rules_run_directly(monkeypatch: pytest.MonkeyPatch) -> 
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert limited("any", lambda: 3) == 3
+    assert run_with_limits("any", lambda: 3) == 3
 
 
 def test_analyze_names_the_rule_and_keeps_all_other_verdicts(database, tmp_path, monkeypatch, capsys) -> None:
@@ -241,7 +241,7 @@ def test_analyze_names_the_rule_and_keeps_all_other_verdicts(database, tmp_path,
     folder.mkdir()
     (folder / "never_ends.py").write_text(ENDLESS)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(limit, "MAX_CPU_S", 1)
+    monkeypatch.setattr(limit, "MAX_RULE_CPU_S", 1)
     assert status_of("analyze", "plain", "--tracking-uri", database, "--rules", folder, "--out", "out", "-q") == 0
     line = "advisor: the rule never-ends broke: stopped: it took more than 1 s of processor time\n"
     assert capsys.readouterr().err == line

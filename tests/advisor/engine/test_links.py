@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from advisor.engine.links import check_relations, find_links
+from advisor.engine.links import check_relations, find_causal_links
 from advisor.engine.registry import load_rules
 from advisor.engine.relation import Relation
 from advisor.engine.rule import Rule
@@ -49,7 +49,7 @@ def test_two_directions_are_no_circle_if_severities_differ() -> None:
         check_relations([rule("a", "b", min_severity="warning"), rule("b", "a", max_severity="warning")])
 
 
-@pytest.mark.parametrize("link", find_links(RULES), ids=lambda link: f"{link.cause}-{link.effect}")
+@pytest.mark.parametrize("link", find_causal_links(RULES), ids=lambda link: f"{link.cause}-{link.effect}")
 def test_every_relation_says_why_in_a_sentence(link: Any) -> None:
     assert link.relation.because[0].isupper()
     assert link.relation.because.endswith(".")
@@ -57,9 +57,10 @@ def test_every_relation_says_why_in_a_sentence(link: Any) -> None:
 
 def test_no_two_relations_say_the_same() -> None:
     conditions = [
-        (k.cause, k.effect, k.relation.shares, k.relation.cause_at, k.relation.effect_at) for k in find_links(RULES)
+        (k.cause, k.effect, k.relation.shares, k.relation.cause_at, k.relation.effect_at)
+        for k in find_causal_links(RULES)
     ]
-    severities = [(k.relation.min_severity, k.relation.max_severity) for k in find_links(RULES)]
+    severities = [(k.relation.min_severity, k.relation.max_severity) for k in find_causal_links(RULES)]
     every = list(zip(conditions, severities, strict=True))
     assert len(set(every)) == len(every)
 
@@ -68,4 +69,4 @@ def test_a_relation_to_rules_that_need_learning_reaches_those_only() -> None:
     cause, other, needing = rule("a"), rule("b"), rule("c")
     type(cause).explains = Relation(rules="needs_learning", shares="study", because="It does.")
     type(needing).needs_learning = True
-    assert [(k.cause, k.effect) for k in find_links([cause, other, needing])] == [("a", "c")]
+    assert [(k.cause, k.effect) for k in find_causal_links([cause, other, needing])] == [("a", "c")]

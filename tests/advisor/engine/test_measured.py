@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import csv
 
-from advisor.engine.measured import FILE, SIZES, MeasuredCounts, describe_measured_rates, measured, size
+from advisor.engine.measured import (
+    MEASURED_FILE_NAME,
+    STUDY_SIZE_GROUPS,
+    MeasuredCounts,
+    describe_measured_rates,
+    measured_counts,
+    size,
+)
 from advisor.engine.pages import rule_page
 from advisor.engine.registry import load_rules, path_of_rule_table
 
@@ -41,13 +48,13 @@ def test_all_sizes_in_one_sentence():
 
 def test_the_file_is_of_rules_that_exist_and_counts_that_can_be():
     known = {rule.rule_id() for rule in load_rules()}
-    with path_of_rule_table(FILE).open(newline="", encoding="utf-8") as lines:
+    with path_of_rule_table(MEASURED_FILE_NAME).open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     assert {row["rule"] for row in rows} <= known
     assert len({(row["rule"], row["trials"]) for row in rows}) == len(rows) > 40
     for rule in known:
-        for m in measured(rule):
-            assert m.trials in [words for _, words in SIZES]
+        for m in measured_counts(rule):
+            assert m.trials in [words for _, words in STUDY_SIZE_GROUPS]
             assert 0 <= m.detected <= m.positives
             assert 0 <= m.false_alarms <= m.negatives
             assert 0 <= m.not_assessed <= m.positives + m.negatives
@@ -55,7 +62,7 @@ def test_the_file_is_of_rules_that_exist_and_counts_that_can_be():
 
 def test_a_rules_page_shows_them():
     rule = next(r for r in load_rules() if r.rule_id() == "space-boundary")
-    rows = measured("space-boundary")
+    rows = measured_counts("space-boundary")
     page = rule_page(type(rule))
     assert len(rows) > 1
     for m in rows:

@@ -18,7 +18,7 @@ from advisor.execution import Ledger
 from advisor.execution.api import OpenStudy
 from advisor.execution.engines import Exit
 from advisor.execution.guarding import RunVerdict
-from advisor.execution.queue import AdaptiveQueue, as_observations
+from advisor.execution.queue import AdaptiveQueue, entries_as_observations
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.tracking.stores.location import parse_tracking_uri
@@ -239,7 +239,7 @@ def test_an_adaptive_study_learns_from_all_rounds_before_it(project):
     last = SPEC.model_copy(update={"study": "last", "parent": "probe", "sampler": Sampler(kind="adaptive")})
     found = Ledger(parse_tracking_uri("mlflow.db"), "last", last).earlier()
     assert [entry.outcome.best for entry in found] == pytest.approx([0.0, 0.1, 0.2, 0.3, 1.0])
-    history = as_observations(last.model_copy(update={"parameters": near}), found)
+    history = entries_as_observations(last.model_copy(update={"parameters": near}), found)
     assert len(history) == 5
     assert any(not 0.01 <= past.params["lr"] <= 0.1 for past in history)
 
@@ -278,11 +278,11 @@ def test_the_guard_asks_a_hopeless_training_to_stop(obeys, status, project):
     assert study._guard._process is None
     tags = runs()["trial-5"].tags
     if obeys:
-        stopped = json.loads(tags[contract.TAG_STOPPED])
+        stopped = json.loads(tags[contract.TAG_GUARD_STOP])
         assert (stopped["state"], stopped["step"]) == ("doomed", 8)
         assert stopped["reason"].startswith("trial-5 cannot become the best")
     else:
-        assert contract.TAG_STOPPED not in tags
+        assert contract.TAG_GUARD_STOP not in tags
 
 
 def test_a_trial_ends_as_reported_even_after_a_verdict(project):
@@ -300,7 +300,7 @@ def test_a_trial_ends_as_reported_even_after_a_verdict(project):
         if trial.number == 2:
             report_trial(trial, error="lost its data")
     assert list(statuses().values()) == ["diverged", "stopped", "infeasible"]
-    assert [contract.TAG_STOPPED in runs()[f"trial-{n}"].tags for n in range(3)] == [True, False, False]
+    assert [contract.TAG_GUARD_STOP in runs()[f"trial-{n}"].tags for n in range(3)] == [True, False, False]
 
 
 @pytest.mark.parametrize("public", [open_study, OpenStudy.trials, report_trial])

@@ -8,7 +8,7 @@ from advisor.execution import command
 from advisor.execution.command import check_placeholders, fill_placeholders
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Sampler
-from advisor.model.spec_yaml import dump
+from advisor.model.spec_yaml import format_study_file
 
 PARAMS = {"lr": 0.1, "nesterov": True}
 
@@ -46,7 +46,7 @@ def test_unknown_placeholders_are_refused():
 
 def test_run_checks_the_command_first_and_dry_run_prints_it(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.yaml").write_text(dump(SPEC.model_copy(update={"trials": 2})))
+    (tmp_path / "s.yaml").write_text(format_study_file(SPEC.model_copy(update={"trials": 2})))
     for more in (["--dry-run"], []):
         with pytest.raises(SystemExit) as ended:
             main(["run", "s.yaml", *more, "--", "t", "--lr", "{lr}"])
@@ -62,7 +62,7 @@ def test_run_checks_the_command_first_and_dry_run_prints_it(tmp_path, capsys, mo
 
 def test_an_adaptive_study_has_no_dry_run(tmp_path, capsys):
     file = tmp_path / "s.yaml"
-    file.write_text(dump(SPEC.model_copy(update={"sampler": Sampler(kind="adaptive")})))
+    file.write_text(format_study_file(SPEC.model_copy(update={"sampler": Sampler(kind="adaptive")})))
     with pytest.raises(SystemExit) as ended:
         main(["run", str(file), "--dry-run", "--", "t"])
     assert ended.value.code == 2

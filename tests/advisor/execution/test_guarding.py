@@ -18,9 +18,9 @@ from advisor.execution.engines import process
 from advisor.execution.engines.local import LocalEngine
 from advisor.execution.engines.process import Exit
 from advisor.execution.engines.slurm import SlurmEngine
-from advisor.execution.guarding import GuardedStudy, StudyGuard, pause_between_readings_s
+from advisor.execution.guarding import GuardedStudy, StudyGuard, store_read_pause_s
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
-from advisor.execution.ledger.record import Outcome
+from advisor.execution.ledger.record import JobOutcome
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Sampler
 from advisor.tracking import read_study
@@ -43,7 +43,7 @@ def run_of(project, trial):
 
 
 def tag(run):
-    return json.loads(run.data.tags[contract.TAG_STOPPED])
+    return json.loads(run.data.tags[contract.TAG_GUARD_STOP])
 
 
 def test_hopeless_trainings_are_stopped_once_and_recorded(trained, monkeypatch):
@@ -74,7 +74,7 @@ def test_a_stopped_trial_is_marked_before_its_process_ends(trained):
     spec = SPEC.model_copy(update={"trials": 6})
     running = Background(guarded_plan(trained, spec))
     wait_until(lambda: len(begun(trained)) == 6)
-    wait_until(lambda: contract.TAG_STOPPED in run_of(trained, 5).data.tags)
+    wait_until(lambda: contract.TAG_GUARD_STOP in run_of(trained, 5).data.tags)
     assert run_of(trained, 5).info.status == "RUNNING"
     trial = read_study("e", tracking_uri="sqlite:///mlflow.db", spec=spec).trials[5]
     assert trial.status == "pruned"
@@ -140,16 +140,16 @@ def test_a_training_that_ended_by_itself_just_before_counts_as_complete(project,
         ledger.mark_stop(run_id, stop)
     outcome = ledger.end(run_id, Exit(code, interrupted=True), stop=stop)
     assert (outcome.status, outcome.best) == (status, 3.0)
-    assert (contract.TAG_STOPPED in run_of(project, 0).data.tags) == (status == "pruned")
+    assert (contract.TAG_GUARD_STOP in run_of(project, 0).data.tags) == (status == "pruned")
 
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_stop_by_the_guard_of_the_hook_is_no_failure(project, code):
     ledger = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC)
     run_id = claim(ledger, jobs(SPEC)[0])
-    client_of(project).set_tag(run_id, contract.TAG_STOPPED, GuardStop("doomed", 8, "it cannot win", 1.0).tag_text())
-    assert ledger.end(run_id, Exit(code)) == Outcome("pruned", None, "it cannot win")
-    assert ledger.entries()[0].outcome == Outcome("pruned", None, "it cannot win")
+    client_of(project).set_tag(run_id, contract.TAG_GUARD_STOP, GuardStop("doomed", 8, "it cannot win", 1.0).tag_text())
+    assert ledger.end(run_id, Exit(code)) == JobOutcome("pruned", None, "it cannot win")
+    assert ledger.entries()[0].outcome == JobOutcome("pruned", None, "it cannot win")
     assert run_of(project, 0).info.status == "KILLED"
 
 
@@ -189,8 +189,8 @@ def test_a_stopped_trial_is_continued_in_a_new_run(trained, kind):
     assert after.info.run_id != before.info.run_id
     assert after.data.params == before.data.params
     assert after.data.tags[contract.TAG_SEED] == before.data.tags[contract.TAG_SEED]
-    assert after.data.tags[contract.TAG_CONTINUED] == before.data.tags[contract.TAG_STOPPED]
-    assert contract.TAG_STOPPED not in after.data.tags
+    assert after.data.tags[contract.TAG_CONTINUED_AFTER_STOP] == before.data.tags[contract.TAG_GUARD_STOP]
+    assert contract.TAG_GUARD_STOP not in after.data.tags
 
 
 def test_a_training_that_resumes_is_continued_in_its_run(project):
@@ -206,9 +206,9 @@ def test_a_training_that_resumes_is_continued_in_its_run(project):
     assert claim(later, job) == run_id
     run = client.get_run(run_id)
     assert run.info.status == "RUNNING"
-    assert not {contract.TAG_STOPPED, contract.TAG_STATUS} & run.data.tags.keys()
+    assert not {contract.TAG_GUARD_STOP, contract.TAG_STATUS} & run.data.tags.keys()
     client.log_metric(run_id, "val/loss", 2.0, step=12)
-    assert later.end(run_id, Exit(0)) == Outcome("complete", 2.0)
+    assert later.end(run_id, Exit(0)) == JobOutcome("complete", 2.0)
     assert claim(Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC), job) == "done"
 
 
@@ -263,7 +263,7 @@ def test_a_trial_that_resumes_with_the_hook_counts_once(trained, by):
     assert running.end(300.0)[5, 0] == "complete"
     after = run_of(trained, 5)
     assert after.info.run_id == before.info.run_id
-    assert contract.TAG_STOPPED not in after.data.tags
+    assert contract.TAG_GUARD_STOP not in after.data.tags
     study = read_study("e", tracking_uri="sqlite:///mlflow.db", spec=spec)
     assert [t.status for t in study.trials] == ["complete"] * 6
     assert study.cost_curve(study.trials[5]).steps.tolist() == list(range(12))
@@ -337,8 +337,8 @@ def test_a_password_of_the_store_is_no_argument_of_the_guard(database):
 
 
 def test_the_pause_grows_with_the_time_of_a_reading():
-    assert pause_between_readings_s(0.2) == 10.0
-    assert pause_between_readings_s(3.0) == 30.0
+    assert store_read_pause_s(0.2) == 10.0
+    assert store_read_pause_s(3.0) == 30.0
 
 
 def test_a_doomed_job_of_slurm_is_stopped(trained):

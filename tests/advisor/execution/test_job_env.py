@@ -9,14 +9,14 @@ from advisor.execution import jobs
 from advisor.execution.job_env import (
     check_command,
     command_warnings,
+    create_private_folder,
     job_command,
     job_environment,
-    make_private,
     study_folder,
 )
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
-from advisor.tracking.stores.location import Location, absolute_uri, parse_tracking_uri
+from advisor.tracking.stores.location import StoreLocation, absolute_uri, parse_tracking_uri
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_existing_folder_is_closed_to_others(tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()
     folder.chmod(0o755)
-    make_private(folder)
+    create_private_folder(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -79,7 +79,7 @@ def test_the_uri_in_the_environment_is_absolute_and_only_it_has_the_password(pro
     assert (
         absolute_uri(parse_tracking_uri("sqlite:///mlflow.db?timeout=9")) == f"sqlite:///{project}/mlflow.db?timeout=9"
     )
-    elsewhere = Location("database", "postgresql://me:s3cret@host/db")
+    elsewhere = StoreLocation("database", "postgresql://me:s3cret@host/db")
     assert "s3cret" in job_environment(LAUNCHED, jobs(LAUNCHED)[0], "id", elsewhere, "e")["MLFLOW_TRACKING_URI"]
     assert "s3cret" not in elsewhere.display
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from advisor.execution.ledger.record import JobEntry, Outcome
-from advisor.execution.queue import as_observations, parse_params
+from advisor.execution.ledger.record import JobEntry, JobOutcome
+from advisor.execution.queue import entries_as_observations, parse_params
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.planning.sampling.adaptive import Observation
 
@@ -60,9 +60,9 @@ def test_values_outside_the_space_or_unreadable_are_no_trial(texts):
 
 
 def test_trials_of_earlier_rounds_count_also_outside_the_ranges():
-    ended = Outcome("complete", best=0.5)
+    ended = JobOutcome("complete", best=0.5)
     entries = [
         JobEntry("a", (0, 0), "done", TEXTS | {"lr": "2"}, "", ended),
         JobEntry("b", (1, 0), "done", TEXTS | {"lr": "?"}, "", ended),
     ]
-    assert as_observations(SPEC, entries) == [Observation(TRIAL | {"lr": 2.0}, 0.5)]
+    assert entries_as_observations(SPEC, entries) == [Observation(TRIAL | {"lr": 2.0}, 0.5)]

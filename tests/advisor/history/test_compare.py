@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from studies import make_study
 
-from advisor.history.compare import Comparison, Side, compare
+from advisor.history.compare import ComparedTrials, Comparison, compare
 from advisor.model.errors import AdvisorError
 
 
@@ -18,7 +18,7 @@ def study(values, *, metric="val/loss", direction="minimize", n_valid=None):
 
 
 def side(name, of, lr=None):
-    return Side(name, of, tuple(t for t in of.trials if lr is None or t.params["lr"] == lr))
+    return ComparedTrials(name, of, tuple(t for t in of.trials if lr is None or t.params["lr"] == lr))
 
 
 def settings(values, **options):
@@ -140,7 +140,7 @@ def test_sides_that_cannot_be_compared_are_refused():
     with pytest.raises(AdvisorError, match="pass --objective"):
         compare(side("A", of, 0.1), side("B", accuracy))
     with pytest.raises(AdvisorError, match="ended with a result"):
-        compare(Side("A", of, ()), side("B", of, 0.1))
+        compare(ComparedTrials("A", of, ()), side("B", of, 0.1))
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5, 10])

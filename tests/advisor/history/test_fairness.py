@@ -3,7 +3,7 @@
 import pytest
 from gate_studies import loop
 
-from advisor.history.fairness import Limit, budget_excesses, median_budget, parse_limit
+from advisor.history.fairness import Limit, budget_excesses, median_budget, parse_metric_limit
 from advisor.model.errors import AdvisorError
 
 
@@ -48,11 +48,11 @@ def test_runs_that_were_copied_have_no_time():
 
 def test_a_limit_takes_the_last_values():
     study = loop(("a", 1.0, {"metrics": {"memory": 10}}), ("b", 1.0, {"metrics": {"memory": 14}}), ("c", 1.0, {}))
-    limit = parse_limit(study, study.trials[:2], "memory=13", at_most=True)
-    assert (limit.value, limit.met) == (12, True)
-    assert not parse_limit(study, study.trials[:2], "memory=13", at_most=False).met
-    assert not parse_limit(study, study.trials[2:], "memory=13", at_most=True).met
-    assert not Limit(metric="m", at_most=1.0, value=None).met
+    limit = parse_metric_limit(study, study.trials[:2], "memory=13", at_most=True)
+    assert (limit.value, limit.is_met) == (12, True)
+    assert not parse_metric_limit(study, study.trials[:2], "memory=13", at_most=False).is_met
+    assert not parse_metric_limit(study, study.trials[2:], "memory=13", at_most=True).is_met
+    assert not Limit(metric="m", at_most=1.0, value=None).is_met
     for text in ("memory", "memory=much", "=3", "memory=inf", "memory=nan"):
         with pytest.raises(AdvisorError, match="--at-most takes METRIC=VALUE"):
-            parse_limit(study, study.trials, text, at_most=True)
+            parse_metric_limit(study, study.trials, text, at_most=True)

@@ -7,8 +7,8 @@ import pytest
 from gate_studies import loop, repeated
 
 from advisor.history.case import GateQuestion
-from advisor.history.gate import ERROR, answer_for_study, make_record
-from advisor.history.proposals import tag_value
+from advisor.history.gate import MAX_WRONGLY_KEPT_SHARE, answer_for_study, make_gate_record
+from advisor.history.proposals import updated_tag_text
 from advisor.model.errors import AdvisorError
 
 BASE = repeated("base", [1.00, 1.01, 0.99, 1.005, 0.995])
@@ -85,7 +85,7 @@ def test_a_tag_that_was_named_once_tells_settings_apart_from_then_on():
     old, new, best = ({"tags": {"variant": v}} for v in ("old", "new", "best"))
     runs = [*repeated("run", [1.0, 1.01, 0.99, 1.0], **old), *repeated("run", [0.9, 0.905, 0.9], **new)]
     kept = gate(*runs, candidate="variant=new", against="variant=old")
-    new["tags"]["advisor.gate"] = tag_value(make_record(kept))
+    new["tags"]["advisor.gate"] = updated_tag_text(make_gate_record(kept))
     runs = [*runs[:4], *repeated("run", [0.9, 0.905, 0.9], **new), *repeated("other", [0.8], **best)]
     later = gate(*runs, candidate="other")
     assert (later.incumbent.runs, later.incumbent_is, later.kept_before) == (3, "the last kept setting", 1)
@@ -93,7 +93,7 @@ def test_a_tag_that_was_named_once_tells_settings_apart_from_then_on():
 
 def test_the_last_kept_setting_is_the_incumbent():
     answer = gate(*BASE, *wide(0.90, 0.905, 0.91))
-    tags = {"advisor.gate": tag_value(make_record(answer))}
+    tags = {"advisor.gate": updated_tag_text(make_gate_record(answer))}
     kept = [("wide", 0.90, {"seed": 0, "params": {"lr": 0.2}, "tags": tags}), *wide(0.90, 0.905, 0.91)[1:]]
     later = gate(*BASE, *kept, ("more", 0.80, {"seed": 0, "params": {"lr": 0.3}}))
     assert (later.incumbent.name.split()[0], later.incumbent_is, later.kept_before) == (
@@ -208,4 +208,4 @@ def test_a_loop_without_gains_keeps_nothing():
                 break
             runs.append((f"p{i}", 1 + 0.01 * rng.standard_normal(), {"seed": seed, "params": {"lr": 1 + i}}))
     assert kept == 0
-    assert ERROR == 0.05
+    assert MAX_WRONGLY_KEPT_SHARE == 0.05

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from studies import make_study
 
-from advisor.history.ladder import FALSE_ALARMS, read_ladder
+from advisor.history.ladder import TRANSFER_TEST_LEVEL, read_ladder
 from advisor.model.errors import AdvisorError
 
 RATES = [2.0**-k for k in range(10, 2, -1)]
@@ -63,7 +63,7 @@ def test_a_score_keeps_its_sign():
 def test_chance_alone_rarely_says_that_the_best_rate_moves():
     rng = np.random.default_rng(5)
     answers = [read_ladder([study([0.015] * 3, noise=0.05, seeds=1, rng=rng)]).transfer for _ in range(24)]
-    assert answers.count("moves") <= 2 * FALSE_ALARMS * len(answers)
+    assert answers.count("moves") <= 2 * TRANSFER_TEST_LEVEL * len(answers)
 
 
 def test_noise_cannot_be_told_and_names_runs():

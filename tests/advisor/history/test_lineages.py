@@ -15,7 +15,7 @@ from advisor import analyze, open_study, report_trial
 from advisor.cli import main
 from advisor.model.prediction import Prediction, Settled
 from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.model.spec_yaml import dump, load
+from advisor.model.spec_yaml import format_study_file, load_study_file
 
 TRAIN = """
 import math, os, sys
@@ -136,7 +136,7 @@ def test_missing_studies_are_reported(uri: str, capsys) -> None:
 @pytest.mark.slow
 def test_the_commands_in_a_row(uri: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "study.yaml").write_text(dump(first_study(10)))
+    (tmp_path / "study.yaml").write_text(format_study_file(first_study(10)))
 
     def advisor(*words: str) -> str:
         command = [*ADVISOR, *words]
@@ -148,9 +148,9 @@ def test_the_commands_in_a_row(uri: str, tmp_path: Path) -> None:
     advisor("run", "study.yaml", "--tracking-uri", uri, "-j", "2", *train_it)
     advisor("analyze", "tiny", "--tracking-uri", uri, "--out", "one")
     (following,) = list((tmp_path / "one" / "next").glob("1-*.yaml"))
-    assert load(following).predictions
+    assert load_study_file(following).predictions
     advisor("run", str(following), "--tracking-uri", uri, "-j", "2", *train_it)
-    said = advisor("analyze", load(following).study, "--tracking-uri", uri, "--out", "two")
+    said = advisor("analyze", load_study_file(following).study, "--tracking-uri", uri, "--out", "two")
     assert "from earlier rounds in this search space" in said
     assert "Predictions for this round" in said
     assert "How often predictions came true" in advisor("history", "--tracking-uri", uri)

@@ -6,13 +6,15 @@ import pytest
 from gate_studies import loop, repeated
 
 from advisor.history.memory import find_nearby_settings
-from advisor.history.proposals import Record, tag_value
+from advisor.history.proposals import GateRecord, updated_tag_text
 from advisor.model.errors import AdvisorError
 
 
 def decided(decision):
     return {
-        "advisor.gate": tag_value(Record(decision, "x", 1.0, 1, "val_loss", (), 1.0 if decision == "keep" else None))
+        "advisor.gate": updated_tag_text(
+            GateRecord(decision, "x", 1.0, 1, "val_loss", (), 1.0 if decision == "keep" else None)
+        )
     }
 
 

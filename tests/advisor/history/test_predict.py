@@ -12,20 +12,20 @@ from advisor.computed.curves import curve_tails
 from advisor.engine.judge import judge
 from advisor.history import predict
 from advisor.history.judge import outcomes
-from advisor.history.predict import MAX_PROBABILITY, is_change_made, with_predictions
+from advisor.history.predict import MAX_STATED_PROBABILITY, add_predictions, is_change_made
 from advisor.model.change import AddParameter, FixParameter, RunPlan, SetRange
 from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials
 from advisor.model.spec import Parameter, StudySpec
 from advisor.planning import plan
 from advisor.planning.base import base
-from advisor.planning.designs.reseed import reseed
+from advisor.planning.designs.reseed import repeat_best_trial
 
 RATES = [float(r) for r in np.geomspace(1.1e-4, 9e-3, 12)]
 
 
 def next_studies(study, *rules):
     verdicts = [verdict(rule, study) for rule in rules]
-    return with_predictions(study, verdicts, plan(study, verdicts, RULES).specs, RULES)
+    return add_predictions(study, verdicts, plan(study, verdicts, RULES).specs, RULES)
 
 
 def falling(rate: float, optimum: float = 0.05) -> float:
@@ -40,7 +40,9 @@ def test_a_widened_range_predicts_where_the_best_will_lie():
     assert isinstance(made.expects, BestBeyond)
     assert (made.expects.parameter, made.expects.side, made.expects.end) == ("learning_rate", "high", 0.01)
     assert made.expects.than == pytest.approx(falling(RATES[-1]), rel=1e-5)
-    assert 0.5 < made.probability <= MAX_PROBABILITY  # the trend is steep, and half of the next trials lie beyond
+    assert (
+        0.5 < made.probability <= MAX_STATED_PROBABILITY
+    )  # the trend is steep, and half of the next trials lie beyond
 
 
 def test_nothing_is_better_than_a_perfect_score():
@@ -72,15 +74,15 @@ def test_a_cut_range_predicts_fewer_failures():
 
 def test_repeats_predict_nothing():
     study = round_of(RATES, [falling(r) for r in RATES])
-    again = reseed(study, base(study))
+    again = repeat_best_trial(study, base(study))
     assert again is not None
-    assert with_predictions(study, judge(study, RULES), [again], RULES)[0].predictions == ()
+    assert add_predictions(study, judge(study, RULES), [again], RULES)[0].predictions == ()
 
 
 def test_without_a_change_there_is_no_prediction():
     study = round_of(RATES, [falling(r) for r in RATES])
     verdicts = [verdict("space-boundary", study)]
-    assert with_predictions(study, verdicts, [study.spec])[0].predictions == ()
+    assert add_predictions(study, verdicts, [study.spec])[0].predictions == ()
 
 
 CLIP = RunPlan(plan="clip", numbers={"p90": 2.0, "median": 1.0, "norms": 500}, why="the loss jumps")
@@ -102,7 +104,7 @@ def test_a_design_predicts_for_its_own_study_only(asked, final, settled):
     middle = float(np.median(RATES))  # at an end, the range of the rate would be moved before dropout is added
     study = round_of(RATES, [falling(r, middle) for r in RATES], max_train_steps=1000, final_train_steps=final)
     verdicts = [found(*a) for a in asked]
-    specs = with_predictions(study, verdicts, plan(study, verdicts).specs)
+    specs = add_predictions(study, verdicts, plan(study, verdicts).specs)
     assert [[p.rule for p in spec.predictions] for spec in specs] == settled
 
 
@@ -132,16 +134,20 @@ def test_longer_training_has_the_forecast_of_the_finding():
     finding = verdict("curve-still-improving", study).findings[0]
     ending = next(
         e
-        for e in curve_tails.best_endings(study, curve_tails.BEST, curve_tails.MAX_DISTANCE_FROM_BEST)
+        for e in curve_tails.best_curve_endings(
+            study, curve_tails.NUMBER_OF_BEST_TRIALS, curve_tails.MAX_DISTANCE_FROM_BEST
+        )
         if e.trial.id == finding.trials[0]
     )
     first = next_studies(study, "curve-still-improving")[0]
     (made,) = first.predictions
-    part = ending.end.part_of_forecast(first.max_train_steps / 4000)
+    part = ending.end.share_of_forecast(first.max_train_steps / 4000)
     assert isinstance(made.expects, BestReaches)
-    assert made.expects.expected == pytest.approx(curve_tails.forecast(study, ending, part).middle, rel=0.01)
+    assert made.expects.expected == pytest.approx(
+        curve_tails.forecast_longer_training(study, ending, part).point_forecast, rel=0.01
+    )
     few = first.model_copy(update={"trials": 1})  # one other draw may well be worse than the best trial
-    (bound,) = with_predictions(study, [verdict("curve-still-improving", study)], [few], RULES)[0].predictions
+    (bound,) = add_predictions(study, [verdict("curve-still-improving", study)], [few], RULES)[0].predictions
     assert isinstance(bound.expects, BestReaches)
     assert (bound.expects.value, bound.probability) == (bound.expects.than, None)
 
@@ -150,7 +156,7 @@ def test_a_rule_without_a_prediction_of_its_own_expects_to_find_nothing_again():
     rates = [float(r) for r in np.geomspace(1e-4, 1e-2, 12)]
     study = round_of(rates, [falling(r, 1e-3) for r in rates])
     verdicts = judge(study, RULES)
-    for spec in with_predictions(study, verdicts, plan(study, verdicts).specs):
+    for spec in add_predictions(study, verdicts, plan(study, verdicts).specs):
         for made in spec.predictions:
             assert made.rule in {r.rule_id() for r in RULES}
             if isinstance(made.expects, Settled):
@@ -173,7 +179,9 @@ def test_a_range_is_widened_if_its_end_moves_the_same_way(low, high, made):
 @pytest.mark.parametrize(("stated", "written"), [(0.0, 0.01), (0.4567, 0.457), (1.0, 0.99)])
 def test_a_written_probability_is_never_0_or_1(stated, written):
     expects = BestBeyond(parameter="lr", side="high", end=0.1, noise=0.0)
-    made = predict._round_values(Prediction(rule="space-boundary", subject="lr", expects=expects, probability=stated))
+    made = predict._round_predicted_values(
+        Prediction(rule="space-boundary", subject="lr", expects=expects, probability=stated)
+    )
     assert made.probability == pytest.approx(written)
 
 
@@ -183,10 +191,10 @@ def test_a_prediction_is_no_surer_than_its_finding_and_an_end_that_stays_has_non
     (finding,) = said.findings
     doubted = said.model_copy(update={"findings": (finding.model_copy(update={"confidence": 0.55}),)})
     (spec,) = plan(study, [doubted], RULES).specs
-    (made,) = with_predictions(study, [doubted], [spec], RULES)[0].predictions
+    (made,) = add_predictions(study, [doubted], [spec], RULES)[0].predictions
     assert made.probability == 0.55
     rounded = SetRange(parameter="learning_rate", low=1e-4, high=0.010001, scale="log", why="w").apply(spec)
-    assert with_predictions(study, [doubted], [rounded], RULES)[0].predictions == ()
+    assert add_predictions(study, [doubted], [rounded], RULES)[0].predictions == ()
 
 
 def test_findings_of_one_rule_that_predict_the_same_are_counted_once():
@@ -198,7 +206,7 @@ def test_findings_of_one_rule_that_predict_the_same_are_counted_once():
     spec = study.spec.model_copy(update={"trials": 24})
     for v in verdicts:
         spec = v.findings[0].changes[0].apply(spec)
-    (made,) = with_predictions(study, verdicts, [spec], RULES)[0].predictions
+    (made,) = add_predictions(study, verdicts, [spec], RULES)[0].predictions
     assert isinstance(made.expects, BestReaches)
 
 
@@ -215,7 +223,7 @@ def test_hyperparameters_that_are_fixed_hide_no_trial_from_a_forecast():
     for v in verdicts:
         spec = v.findings[0].changes[0].apply(spec)
     made = next(
-        p for p in with_predictions(study, verdicts, [spec], RULES)[0].predictions if p.rule == "space-infeasible"
+        p for p in add_predictions(study, verdicts, [spec], RULES)[0].predictions if p.rule == "space-infeasible"
     )
     assert made.probability >= 0.9
     assert made.expects.at_most <= 0.15
@@ -229,7 +237,7 @@ def fixed_as_unimportant():
         "momentum": Parameter(low=0.0, high=0.9),
         "dropout": Parameter(low=0.0, high=0.5),
     }
-    params = [{n: p.from_unit(float(rng.random())) for n, p in space.items()} for _ in range(24)]
+    params = [{n: p.value_at_position(float(rng.random())) for n, p in space.items()} for _ in range(24)]
     fails = [p["learning_rate"] > 2e-3 for p in params]
     curves = [[1.0, math.nan if bad else 0.3 + 0.1 * p["learning_rate"]] for p, bad in zip(params, fails, strict=True)]
     return make_study(

@@ -7,14 +7,14 @@ import pytest
 from gate_studies import loop, repeated
 
 from advisor.history.proposals import (
-    Record,
+    GateRecord,
     default_incumbent,
-    find_setting,
-    loop_positions,
     noise_floor,
-    proposals,
+    positions_in_loop,
+    proposed_settings,
     setting_key_with_tags,
-    tag_value,
+    setting_of_trials,
+    updated_tag_text,
 )
 from advisor.model.errors import AdvisorError
 
@@ -22,7 +22,7 @@ BASE = repeated("base", [1.0, 1.02, 0.98])
 
 
 def of(*runs, tags=()):
-    return proposals(loop(*runs), setting_key_with_tags(tags))
+    return proposed_settings(loop(*runs), setting_key_with_tags(tags))
 
 
 def trial(name, value, lr, **facts):
@@ -33,9 +33,9 @@ def test_settings_stand_in_the_order_of_their_first_run():
     every = of(*BASE, trial("a", 0.9, 0.2), trial("b", 0.8, 0.3), ("a2", 0.91, {"seed": 1, "params": {"lr": 0.2}}))
     assert [p.name.split()[0] for p in every] == ["base", "a", "b"]
     assert [len(p.costs) for p in every] == [3, 2, 1]
-    assert loop_positions(every, every[0]) == (1, 1)
-    assert loop_positions(every, every[1]) == (2, 2)
-    assert loop_positions(every, every[2]) == (3, 3)  # it would be the third one to be repeated
+    assert positions_in_loop(every, every[0]) == (1, 1)
+    assert positions_in_loop(every, every[1]) == (2, 2)
+    assert positions_in_loop(every, every[2]) == (3, 3)  # it would be the third one to be repeated
 
 
 def test_a_repeat_with_the_same_seed_adds_nothing():
@@ -56,7 +56,7 @@ def test_the_noise_floor_pools_repeats_and_needs_one():
 def test_the_default_incumbent_is_kept_repeated_or_first():
     every = of(*BASE, trial("a", 0.9, 0.2))
     assert default_incumbent(every, every[1])[1] == "the best repeated setting"
-    record = {"advisor.gate": tag_value(keep_of(every[0]))}
+    record = {"advisor.gate": updated_tag_text(keep_of(every[0]))}
     every = of(*BASE, trial("a", 0.9, 0.2, tags=record), trial("b", 0.8, 0.3))
     assert default_incumbent(every, every[2])[0] is every[1]
     assert default_incumbent(every, every[1])[0] is every[0]
@@ -68,18 +68,18 @@ def test_the_default_incumbent_is_kept_repeated_or_first():
 
 def keep_of(incumbent, metric="val_loss"):
     run = incumbent.trials[0].id
-    return Record("keep", run, 5.0, 1, metric, kept_at=5.0, kept_against=run)
+    return GateRecord("keep", run, 5.0, 1, metric, kept_at=5.0, kept_against=run)
 
 
 def test_a_record_counts_for_its_metric_only():
     base = of(*BASE)[0]
-    other = tag_value(keep_of(base, "accuracy"))
-    assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": other}))[1].record is None
-    both = tag_value(keep_of(base), other)
-    assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": both}))[1].record == keep_of(base)
+    other = updated_tag_text(keep_of(base, "accuracy"))
+    assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": other}))[1].gate_record is None
+    both = updated_tag_text(keep_of(base), other)
+    assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": both}))[1].gate_record == keep_of(base)
     assert set(json.loads(both)) == {"accuracy", "val_loss"}
     for broken in ("{", "[1]", '{"decision": "keep"}'):
-        assert set(json.loads(tag_value(keep_of(base), broken))) == {"val_loss"}
+        assert set(json.loads(updated_tag_text(keep_of(base), broken))) == {"val_loss"}
 
 
 def test_a_malformed_record_counts_as_none():
@@ -91,11 +91,11 @@ def test_a_malformed_record_counts_as_none():
         '{"decision": "keep", "against": 1, "at": NaN, "looks": 1}',
     )
     for text in ("", "{", "[]", "3", *(f'{{"val_loss": {entry}}}' for entry in entries)):
-        assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": text}))[1].record is None
+        assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": text}))[1].gate_record is None
 
 
 def test_several_settings_are_represented_by_the_best_repeated_one():
     study = loop(*BASE, trial("a", 0.9, 0.2), ("c", 0.97, {"seed": 0, "params": {"lr": 0.4}}))
-    every = proposals(study, setting_key_with_tags())
-    assert find_setting(every, study.trials) is every[0]
-    assert find_setting(every, study.trials[3:]) is every[1]
+    every = proposed_settings(study, setting_key_with_tags())
+    assert setting_of_trials(every, study.trials) is every[0]
+    assert setting_of_trials(every, study.trials[3:]) is every[1]

@@ -7,7 +7,7 @@ from history_studies import round_of
 from advisor.engine.registry import load_rules
 from advisor.history.model import Outcome, hit_rates
 from advisor.history.pool import add_earlier_trials
-from advisor.history.rounds import history
+from advisor.history.rounds import build_history
 from advisor.model.prediction import BestReaches, Prediction
 
 RATES = (1e-3, 3e-3, 5e-3, 9e-3)
@@ -26,7 +26,7 @@ def lineage(*bests, **last):
 
 
 def test_rounds_have_their_best_and_the_best_so_far():
-    found = history(lineage(0.3, 0.2, 0.25, predictions=PREDICTED), load_rules())
+    found = build_history(lineage(0.3, 0.2, 0.25, predictions=PREDICTED), load_rules())
     assert [r.number for r in found.rounds] == [1, 2, 3]
     assert [r.best for r in found.rounds] == pytest.approx([0.3, 0.2, 0.25])
     assert [r.incumbent for r in found.rounds] == pytest.approx([0.3, 0.2, 0.2])
@@ -37,7 +37,7 @@ def test_rounds_have_their_best_and_the_best_so_far():
 def test_what_changed_and_why():
     first = round_of(RATES, (0.5, 0.4, 0.3, 0.2), study="a")
     wider = round_of(RATES, (0.5, 0.4, 0.3, 0.2), study="b", parent="a", round=2, high=0.1, max_train_steps=2000)
-    (_, second) = history([first, wider], []).rounds
+    (_, second) = build_history([first, wider], []).rounds
     assert second.changed == (
         "learning_rate: searched 0.0001 to 0.1 (log), was searched 0.0001 to 0.01 (log)",
         "max_train_steps: 2,000, was 1,000",
@@ -46,25 +46,25 @@ def test_what_changed_and_why():
 
 def test_counted_trials_are_listed_by_round():
     first, second = lineage(0.3, 0.2)
-    found = history([first, second], [], pooled=add_earlier_trials(second, [first]))
+    found = build_history([first, second], [], pooled=add_earlier_trials(second, [first]))
     assert [r.counted for r in found.rounds] == [4, 0]
     assert found.counted == 4
 
 
 def test_tuning_stops_after_rounds_without_a_gain_beyond_seeds():
-    assert history(lineage(0.3, 0.2, 0.199, 0.198), []).stop is not None
-    assert "Stop tuning" in history(lineage(0.3, 0.2, 0.21, 0.2), []).stop
-    assert history(lineage(0.3, 0.2, 0.15, 0.1), []).stop is None
-    assert history(lineage(0.3, 0.3), []).stop is None
+    assert build_history(lineage(0.3, 0.2, 0.199, 0.198), []).stop is not None
+    assert "Stop tuning" in build_history(lineage(0.3, 0.2, 0.21, 0.2), []).stop
+    assert build_history(lineage(0.3, 0.2, 0.15, 0.1), []).stop is None
+    assert build_history(lineage(0.3, 0.3), []).stop is None
 
 
 def test_tuning_goes_on_with_open_findings_or_unknown_variance():
     rounds = lineage(0.3, 0.2, 0.199, 0.198)
-    assert history(rounds, [], open_findings=True).stop is None
+    assert build_history(rounds, [], open_findings=True).stop is None
     unknown = [
         round_of(RATES, np.array((0.5, 0.4, 0.3, b)), study=f"s{b}", round=i) for i, b in enumerate((0.2, 0.2, 0.2), 1)
     ]
-    assert history(unknown, []).stop is None
+    assert build_history(unknown, []).stop is None
 
 
 def test_hit_rates_count_only_what_could_be_judged():

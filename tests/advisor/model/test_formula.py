@@ -3,7 +3,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from advisor.model.formula import parse
+from advisor.model.formula import parse_formula
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ from advisor.model.formula import parse
     ],
 )
 def test_formulas_are_arithmetic(text, values, expected):
-    assert parse(text).names == set(values)
-    assert parse(text).value(values) == pytest.approx(expected)
+    assert parse_formula(text).names == set(values)
+    assert parse_formula(text).value(values) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_formulas_are_arithmetic(text, values, expected):
     ],
 )
 def test_without_a_finite_number_there_is_no_value(text, values):
-    assert parse(text).value(values) is None
+    assert parse_formula(text).value(values) is None
 
 
 @pytest.mark.parametrize(
@@ -60,23 +60,23 @@ def test_without_a_finite_number_there_is_no_value(text, values):
 )
 def test_anything_else_is_refused(text):
     with pytest.raises(ValueError, match=r"arithmetic|numbers, names|at most 300"):
-        parse(text)
+        parse_formula(text)
 
 
 def test_a_name_that_python_keeps_for_itself_goes_into_braces():
     with pytest.raises(ValueError, match=r"if lambda is a hyperparameter, write \{lambda\}$"):
-        parse("lambda * 2")
-    assert parse("{lambda} * 2").value({"lambda": 1.5}) == 3
+        parse_formula("lambda * 2")
+    assert parse_formula("{lambda} * 2").value({"lambda": 1.5}) == 3
 
 
 def test_a_formula_is_parsed_once_however_many_trials_it_is_computed_for():
-    assert parse("lr * (1 - momentum)") is parse("lr * (1 - momentum)")
+    assert parse_formula("lr * (1 - momentum)") is parse_formula("lr * (1 - momentum)")
 
 
 @given(st.text(max_size=60))
 def test_no_text_does_anything_but_compute_or_be_refused(text):
     try:
-        formula = parse(text)
+        formula = parse_formula(text)
     except ValueError:
         return
     value = formula.value(dict.fromkeys(formula.names, 2.0))

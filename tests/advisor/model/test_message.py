@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from advisor.model.message import (
     Code,
     Count,
-    Item,
     Message,
     MessageField,
+    MessagePart,
     Name,
     Number,
     Objective,
@@ -22,7 +22,7 @@ from advisor.model.message import (
     Probability,
     Setting,
     first_sentence,
-    listed,
+    list_message,
     say,
 )
 
@@ -59,15 +59,15 @@ def test_a_message_is_its_template_with_values() -> None:
         (Name("a\u202eb"), "a\ufffdb"),
     ],
 )
-def test_values_as_plain_text(value: Item, text: str) -> None:
+def test_values_as_plain_text(value: MessagePart, text: str) -> None:
     assert str(say("{value}", value=value)) == text
 
 
 def test_each_form_shows_values_in_its_own_way_and_nested_messages_too() -> None:
-    inner = listed([Name("lr"), Name("wd"), Name("lr"), Name("momentum"), Name("beta1")])
+    inner = list_message([Name("lr"), Name("wd"), Name("lr"), Name("momentum"), Name("beta1")])
     message = say("Set {names} at {n}.", names=inner, n=2)
 
-    def show(part: Item) -> str:
+    def show(part: MessagePart) -> str:
         return f"<{part}>" if isinstance(part, Name) else str(part)
 
     assert message.render(show) == "Set <lr>, <wd> and 2 more at 2."

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from advisor.model.optimizers import denotes_hyperparameter, need_different_ranges, optimizer_of, shared_rate
+from advisor.model.optimizers import (
+    denotes_hyperparameter,
+    need_different_ranges,
+    optimizer_in_value,
+    shared_learning_rate,
+)
 from advisor.model.spec import Objective, Parameter, StudySpec
 
 AIM = Objective(metric="val/loss", direction="minimize")
@@ -30,7 +35,7 @@ RATE = Parameter(low=1e-5, high=1e-1, scale="log")
     ],
 )
 def test_optimizers_are_known_under_their_usual_spellings(value: str, optimizer: str | None) -> None:
-    assert optimizer_of(value) == optimizer
+    assert optimizer_in_value(value) == optimizer
 
 
 def test_names_denote_hyperparameters_of_an_optimizer() -> None:
@@ -51,10 +56,10 @@ def spec(**parameters: Any) -> StudySpec:
 
 def test_a_rate_is_shared_unless_each_optimizer_has_its_own() -> None:
     optimizer = Parameter(choices=("sgd", "adam"))
-    assert shared_rate(spec(optimizer=optimizer, lr=RATE)) == ("optimizer", "lr")
-    assert shared_rate(spec(opt=optimizer, lr=Parameter(role="fixed", value=0.1))) == ("opt", "lr")
-    assert shared_rate(spec(optimizer=optimizer, sgd_lr=RATE, adam_lr=RATE)) is None
+    assert shared_learning_rate(spec(optimizer=optimizer, lr=RATE)) == ("optimizer", "lr")
+    assert shared_learning_rate(spec(opt=optimizer, lr=Parameter(role="fixed", value=0.1))) == ("opt", "lr")
+    assert shared_learning_rate(spec(optimizer=optimizer, sgd_lr=RATE, adam_lr=RATE)) is None
     conditional = RATE.model_copy(update={"when": {"optimizer": "sgd"}})
-    assert shared_rate(spec(optimizer=optimizer, lr=conditional)) is None
-    assert shared_rate(spec(optimizer=Parameter(choices=("adam", "adamw")), lr=RATE)) is None
-    assert shared_rate(spec(optimizer=Parameter(role="fixed", value="sgd"), lr=RATE)) is None
+    assert shared_learning_rate(spec(optimizer=optimizer, lr=conditional)) is None
+    assert shared_learning_rate(spec(optimizer=Parameter(choices=("adam", "adamw")), lr=RATE)) is None
+    assert shared_learning_rate(spec(optimizer=Parameter(role="fixed", value="sgd"), lr=RATE)) is None

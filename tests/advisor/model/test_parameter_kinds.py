@@ -58,9 +58,9 @@ freeze_layers head_loss_weight kernel_initializer num_workers tree_depth activat
 
 @pytest.mark.parametrize("name", SIZES.split())
 def test_sizes_of_the_model(name: str) -> None:
-    assert parameter_kinds.is_architecture(name)
+    assert parameter_kinds.is_architecture_size(name)
 
 
 @pytest.mark.parametrize("name", OTHERS.split())
 def test_no_sizes_of_the_model(name: str) -> None:
-    assert not parameter_kinds.is_architecture(name)
+    assert not parameter_kinds.is_architecture_size(name)

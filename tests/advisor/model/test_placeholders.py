@@ -1,6 +1,6 @@
 """The placeholders for what a study sets besides hyperparameters."""
 
-from advisor.model.placeholders import command_option, needed_placeholders, values
+from advisor.model.placeholders import command_option, needed_placeholders, placeholder_values
 from advisor.model.spec import Objective, Parameter, StudySpec
 
 SPEC = StudySpec(
@@ -14,7 +14,7 @@ SPEC = StudySpec(
 
 
 def test_values_are_those_of_the_study() -> None:
-    assert values(SPEC) == {
+    assert placeholder_values(SPEC) == {
         "study": "s",
         "max_train_steps": "500",
         "evaluate_every": "50",

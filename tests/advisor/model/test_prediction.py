@@ -12,7 +12,7 @@ from advisor.model.prediction import (
     round_significant,
 )
 from advisor.model.spec import Objective, StudySpec
-from advisor.model.spec_yaml import dump, loads
+from advisor.model.spec_yaml import format_study_file, parse_study_file
 
 EXPECTED = (
     BestBeyond(parameter="learning_rate", side="high", end=0.01, than=0.42, noise=0.003),
@@ -26,13 +26,13 @@ EXPECTED = (
 def test_predictions_go_with_the_study_file_and_come_back_unchanged() -> None:
     made = tuple(Prediction(rule="space-boundary", subject="x", expects=e, probability=0.9) for e in EXPECTED)
     spec = StudySpec(study="s", objective=Objective(metric="loss", direction="minimize"), predictions=made)
-    assert loads(dump(spec)) == spec
+    assert parse_study_file(format_study_file(spec)) == spec
 
 
 def test_a_prediction_that_nobody_can_judge_is_refused_with_its_line() -> None:
     text = "study: s\nobjective: {metric: loss, direction: minimize}\npredictions:\n  - rule: r\n    expects: {kind: luck}\n"
     with pytest.raises(AdvisorError, match=r"line 5, predictions\.0\.expects: .*'luck'"):
-        loads(text)
+        parse_study_file(text)
 
 
 @pytest.mark.parametrize(("value", "said"), [(0.123456, 0.1235), (123456.0, 123500.0), (0.0, 0.0), (-3e-9, -3e-9)])
@@ -43,5 +43,5 @@ def test_numbers_are_no_surer_than_they_can_be(value: float, said: float) -> Non
 def test_a_study_file_says_each_prediction_in_words() -> None:
     made = Prediction(rule="r", expects=BestReaches(value=0.4, expected=0.37, than=0.42), probability=0.95)
     evil = Objective(metric="loss\n- evil", direction="minimize")
-    text = dump(StudySpec(study="s", objective=evil, predictions=(made,)))
+    text = format_study_file(StudySpec(study="s", objective=evil, predictions=(made,)))
     assert "  # The best loss - evil is at most 0.4, most likely 0.37 (it was 0.42), 95 % likely.\n  - rule: r" in text

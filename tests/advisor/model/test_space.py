@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 from advisor.model.space import (
     Domain,
-    counts_training,
     is_learning_rate,
-    limits_of_name,
+    is_training_length,
+    natural_limits_of_name,
     round_outwards,
     round_significant,
     scale_of_new_range,
@@ -18,21 +18,21 @@ from advisor.model.space import (
 
 def test_positions_are_measured_on_the_domains_own_scale():
     log = Domain(type="float", low=1e-4, high=1.0, scale="log")
-    assert log.to_unit([1e-4, 1e-2, 1.0, 10.0]) == pytest.approx([0, 0.5, 1, 1.25])
+    assert log.to_positions([1e-4, 1e-2, 1.0, 10.0]) == pytest.approx([0, 0.5, 1, 1.25])
     linear = Domain(type="float", low=0, high=4)
-    assert linear.to_unit([0, 1, 4]) == pytest.approx([0, 0.25, 1])
+    assert linear.to_positions([0, 1, 4]) == pytest.approx([0, 0.25, 1])
 
 
 def test_what_cannot_stand_on_the_scale_is_nan():
     log = Domain(type="float", low=1e-4, high=1.0, scale="log")
-    assert np.isnan(log.to_unit([0.0, -1.0, "word"])).all()
+    assert np.isnan(log.to_positions([0.0, -1.0, "word"])).all()
 
 
 def test_a_reverse_log_scale_is_logarithmic_in_what_is_left_to_one():
     momentum = Domain(type="float", low=0.9, high=0.999, scale="reverse-log")
-    assert momentum.to_unit([0.9, 0.99, 0.999, 0.9999]) == pytest.approx([0, 0.5, 1, 1.5])
-    assert [momentum.from_unit(u) for u in (0, 0.5, 1, 1.5)] == pytest.approx([0.9, 0.99, 0.999, 0.9999])
-    assert np.isnan(momentum.to_unit([1.0, 2.0, "word"])).all()
+    assert momentum.to_positions([0.9, 0.99, 0.999, 0.9999]) == pytest.approx([0, 0.5, 1, 1.5])
+    assert [momentum.value_at_position(u) for u in (0, 0.5, 1, 1.5)] == pytest.approx([0.9, 0.99, 0.999, 0.9999])
+    assert np.isnan(momentum.to_positions([1.0, 2.0, "word"])).all()
     assert momentum.contains(0.95)
     assert not momentum.contains(1.0)
 
@@ -46,21 +46,21 @@ def test_what_is_just_below_one_is_not_rounded_to_it(value, shown):
 
 def test_choices_have_positions_in_their_order():
     domain = Domain(type="categorical", choices=("a", "b", "c"))
-    assert domain.to_unit(["a", "b", "c"]) == pytest.approx([0, 0.5, 1])
-    assert math.isnan(domain.to_unit(["d"])[0])
+    assert domain.to_positions(["a", "b", "c"]) == pytest.approx([0, 0.5, 1])
+    assert math.isnan(domain.to_positions(["d"])[0])
     assert [domain.draw(u) for u in (0, 0.34, 0.99)] == ["a", "b", "c"]
 
 
 @given(st.floats(1e-12, 1e6), st.floats(1.001, 1e9), st.sampled_from(["log", "linear"]), st.floats(0, 1))
 def test_there_and_back_again(low, factor, scale, position):
     domain = Domain(type="float", low=low, high=low * factor, scale=scale)
-    assert domain.to_unit([domain.from_unit(position)])[0] == pytest.approx(position, abs=1e-6)
+    assert domain.to_positions([domain.value_at_position(position)])[0] == pytest.approx(position, abs=1e-6)
 
 
 @given(st.floats(1e-6, 10), st.floats(1.001, 1e3), st.floats(0, 1))
 def test_there_and_back_again_in_reverse(left, factor, position):
     domain = Domain(type="float", low=1 - left * factor, high=1 - left, scale="reverse-log")
-    assert domain.to_unit([domain.from_unit(position)])[0] == pytest.approx(position, abs=1e-6)
+    assert domain.to_positions([domain.value_at_position(position)])[0] == pytest.approx(position, abs=1e-6)
     assert domain.low <= domain.draw(position) <= domain.high
 
 
@@ -107,7 +107,7 @@ LIMITS = {
 
 @pytest.mark.parametrize(("name", "limits"), [(n, limits) for limits, names in LIMITS.items() for n in names.split()])
 def test_hard_limits_are_known_by_name(name, limits):
-    assert limits_of_name(name) == pytest.approx(limits)
+    assert natural_limits_of_name(name) == pytest.approx(limits)
 
 
 WARMUP_LENGTHS = (
@@ -126,8 +126,8 @@ SCHEDULES = "lr_scheduler lr_power lr_num_cycles lr_drop cos_lr scale_lr auto_lr
 @pytest.mark.parametrize(
     ("recognises", "names", "expected"),
     [
-        (counts_training, WARMUP_LENGTHS, True),
-        (counts_training, OTHER_COUNTS, False),
+        (is_training_length, WARMUP_LENGTHS, True),
+        (is_training_length, OTHER_COUNTS, False),
         (is_learning_rate, RATES, True),
         (is_learning_rate, SCHEDULES, False),
     ],

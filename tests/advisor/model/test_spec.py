@@ -1,9 +1,9 @@
 import pytest
 
 from advisor.model.spec import Bounds, Checkpoints, Parameter, Region
-from advisor.model.spec_yaml import loads
+from advisor.model.spec_yaml import parse_study_file
 
-SPEC = loads(
+SPEC = parse_study_file(
     """
 study: s
 objective: {metric: val/loss, direction: minimize}
@@ -23,7 +23,7 @@ checkpoints: {keep_best: 2}
 
 
 def test_a_trial_is_completed_by_its_formulas_in_whatever_order_they_stand():
-    trial = SPEC.completed({"effective_learning_rate": 1.0, "momentum": 0.75, "optimizer": "sgd"})
+    trial = SPEC.with_computed_values({"effective_learning_rate": 1.0, "momentum": 0.75, "optimizer": "sgd"})
     assert trial["learning_rate"] == 0.25
     assert trial["double_rate"] == 0.5
     assert trial["batch_size"] == 4
@@ -31,14 +31,22 @@ def test_a_trial_is_completed_by_its_formulas_in_whatever_order_they_stand():
 
 
 def test_a_trial_of_another_form_is_read_in_this_one():
-    assert SPEC.completed({"learning_rate": 0.5, "momentum": 0.75})["effective_learning_rate"] == 2.0
-    assert SPEC.completed({"learning_rate": 0.5}) == {"learning_rate": 0.5, "double_rate": 1.0, "batch_size": 8}
-    assert SPEC.completed({"learning_rate": 0.5, "momentum": 1.0}).keys().isdisjoint({"effective_learning_rate"})
+    assert SPEC.with_computed_values({"learning_rate": 0.5, "momentum": 0.75})["effective_learning_rate"] == 2.0
+    assert SPEC.with_computed_values({"learning_rate": 0.5}) == {
+        "learning_rate": 0.5,
+        "double_rate": 1.0,
+        "batch_size": 8,
+    }
+    assert (
+        SPEC.with_computed_values({"learning_rate": 0.5, "momentum": 1.0})
+        .keys()
+        .isdisjoint({"effective_learning_rate"})
+    )
 
 
 def test_what_a_trial_has_stays():
     logged = {"learning_rate": 0.5, "momentum": 0.75, "effective_learning_rate": 7.0}
-    assert SPEC.completed(logged)["effective_learning_rate"] == 7.0
+    assert SPEC.with_computed_values(logged)["effective_learning_rate"] == 7.0
 
 
 def test_a_region_holds_where_all_its_bounds_do():
@@ -50,8 +58,8 @@ def test_a_region_holds_where_all_its_bounds_do():
     for other in ({"lr": 0.2}, {"optimizer": "adam"}, {"m": 0.95}, {"m": 0.4}, {"lr": "high"}):
         assert not region.contains({**trial, **other})
     assert not region.contains({"lr": 1.0, "optimizer": "sgd"})
-    assert SPEC.model_copy(update={"forbidden": (region,)}).forbids(trial) == region
-    assert SPEC.forbids(trial) is None
+    assert SPEC.model_copy(update={"forbidden": (region,)}).forbidden_region_of(trial) == region
+    assert SPEC.forbidden_region_of(trial) is None
 
 
 def test_how_many_checkpoints_to_keep_is_read():

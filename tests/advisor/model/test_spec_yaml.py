@@ -10,8 +10,8 @@ from promise import ALL
 
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
-from advisor.model.spec import SAME, Bounds, Checkpoints, Objective, Parameter, Region, Sampler, StudySpec
-from advisor.model.spec_yaml import dump, load, loads, schema
+from advisor.model.spec import SAME_IN_ALL_TRIALS, Bounds, Checkpoints, Objective, Parameter, Region, Sampler, StudySpec
+from advisor.model.spec_yaml import format_study_file, load_study_file, parse_study_file, study_file_schema
 
 HEAD = "study: s\nobjective: {metric: val/loss, direction: minimize}\n"
 
@@ -87,22 +87,22 @@ def specs(draw):
 @settings(max_examples=300 if ALL else 100, deadline=None)
 @given(specs())
 def test_what_is_written_is_read_back_unchanged(spec):
-    text = dump(spec)
-    again = loads(text)
+    text = format_study_file(spec)
+    again = parse_study_file(text)
     assert again == spec
-    assert dump(again) == text
+    assert format_study_file(again) == text
 
 
 @pytest.fixture(scope="module")
 def validator():
-    Draft202012Validator.check_schema(schema())
-    return Draft202012Validator(schema())
+    Draft202012Validator.check_schema(study_file_schema())
+    return Draft202012Validator(study_file_schema())
 
 
 @settings(max_examples=100, deadline=None)
 @given(spec=specs())
 def test_what_is_written_fits_the_published_schema(validator, spec):
-    validator.validate(yaml.safe_load(dump(spec)))
+    validator.validate(yaml.safe_load(format_study_file(spec)))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_the_schema_refuses_what_is_wrong(validator, wrong):
 @settings(max_examples=100, deadline=None)
 @given(specs())
 def test_a_plain_yaml_reader_reads_the_same(spec):
-    data = yaml.safe_load(dump(spec))
+    data = yaml.safe_load(format_study_file(spec))
     for name, parameter in spec.parameters.items():
         read = data["parameters"][name]
         if parameter.numeric:
@@ -137,31 +137,39 @@ def test_a_plain_yaml_reader_reads_the_same(spec):
 
 
 def test_numbers_as_people_write_them_are_numbers():
-    spec = loads(HEAD + "parameters:\n  lr: {low: 1e-5, high: 1e-2, scale: log}\n  wd: {role: fixed, value: 1e-4}\n")
+    spec = parse_study_file(
+        HEAD + "parameters:\n  lr: {low: 1e-5, high: 1e-2, scale: log}\n  wd: {role: fixed, value: 1e-4}\n"
+    )
     assert spec.parameters["lr"].low == 1e-5
     assert spec.parameters["wd"].value == 1e-4
 
 
 def test_a_comment_says_what_the_round_before_did():
-    before = loads(HEAD + "parameters:\n  lr: {low: 1e-5, high: 1e-3, scale: log}\n  wd: {low: 0, high: 1}\n")
-    after = loads(
+    before = parse_study_file(
+        HEAD + "parameters:\n  lr: {low: 1e-5, high: 1e-3, scale: log}\n  wd: {low: 0, high: 1}\n"
+    )
+    after = parse_study_file(
         HEAD
         + "parameters:\n  lr: {low: 1e-5, high: 1e-1, scale: log}\n  wd: {low: 0, high: 1}\n  do: {low: 0, high: 1}\n"
     )
-    text = dump(after, parent=before)
+    text = format_study_file(after, parent=before)
     assert "# the preceding round searched 1e-05 to 0.001 (log)" in text
     assert "# new in this round" in text
     assert text.count("    # ") == 2
     assert text.startswith("# Written by advisor to follow s.")
-    assert loads(text) == after
-    assert "# the preceding round tried 1e-05 to 0.001 (log)" in dump(after, parent=before, inferred={"lr"})
+    assert parse_study_file(text) == after
+    assert "# the preceding round tried 1e-05 to 0.001 (log)" in format_study_file(
+        after, parent=before, inferred={"lr"}
+    )
 
 
 def test_a_comment_holds_no_invisible_characters() -> None:
     hidden = "\u202egnp.exe\u2066"
-    before = loads(HEAD + f"parameters:\n  a: {{choices: [x, {json.dumps(hidden)}]}}\n")
-    after = loads(HEAD + "parameters:\n  a: {choices: [x, y]}\n")
-    comment = next(line for line in dump(after, parent=before).splitlines() if "the preceding round" in line)
+    before = parse_study_file(HEAD + f"parameters:\n  a: {{choices: [x, {json.dumps(hidden)}]}}\n")
+    after = parse_study_file(HEAD + "parameters:\n  a: {choices: [x, y]}\n")
+    comment = next(
+        line for line in format_study_file(after, parent=before).splitlines() if "the preceding round" in line
+    )
     assert comment.strip() == "# the preceding round searched x, \ufffdgnp.exe\ufffd"
 
 
@@ -224,24 +232,24 @@ def test_a_comment_holds_no_invisible_characters() -> None:
 )
 def test_a_bad_file_gets_one_line_with_the_place(text, message):
     with pytest.raises(AdvisorError, match=message) as caught:
-        loads(text)
+        parse_study_file(text)
     assert "\n" not in str(caught.value)
 
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(AdvisorError, match="cannot read the study file"):
-        load(tmp_path / "none.yaml")
+        load_study_file(tmp_path / "none.yaml")
     with pytest.raises(AdvisorError, match="cannot read the study file"):
-        load(tmp_path)
+        load_study_file(tmp_path)
     (tmp_path / "b.yaml").write_bytes(b"study: \xff\xfe")
     with pytest.raises(AdvisorError, match="not UTF-8"):
-        load(tmp_path / "b.yaml")
+        load_study_file(tmp_path / "b.yaml")
 
 
 def refusal(text):
     """Why the text is no study file; None where it is one."""
     try:
-        loads(text, source="study.yaml")
+        parse_study_file(text, source="study.yaml")
     except AdvisorError as error:
         return str(error)
     return None
@@ -250,7 +258,7 @@ def refusal(text):
 @settings(max_examples=300, deadline=None)
 @given(specs(), st.data())
 def test_a_file_with_a_slip_is_read_or_refused_in_one_line_with_its_place(spec, data):
-    lines = dump(spec).splitlines()
+    lines = format_study_file(spec).splitlines()
     at = data.draw(st.integers(0, len(lines) - 1))
     slip = data.draw(st.sampled_from(["drop", "twice", "key", "value", "indent", "character"]))
     line = lines[at]
@@ -274,34 +282,35 @@ def test_a_file_with_a_slip_is_read_or_refused_in_one_line_with_its_place(spec, 
 
 def test_how_to_read_an_experiment_is_read_back():
     text = HEAD + "reading: {ignore: [tokens, name], population: all, kind: gan}\n"
-    spec = loads(text)
+    spec = parse_study_file(text)
     assert spec.reading == Reading(ignore=("tokens", "name"), population="all", kind="gan")
-    assert loads(dump(spec)) == spec
+    assert parse_study_file(format_study_file(spec)) == spec
 
 
-CONSTANT = Parameter(role="fixed", value=0.9, why=SAME)
+CONSTANT = Parameter(role="fixed", value=0.9, why=SAME_IN_ALL_TRIALS)
 
 
 def test_constants_take_one_line_each():
     aim = Objective(metric="m", direction="minimize")
     names = {
-        f"argument_{i}": Parameter(role="fixed", value=v, why=SAME) for i, v in enumerate([1, True, "no", "1e3", 0.5])
+        f"argument_{i}": Parameter(role="fixed", value=v, why=SAME_IN_ALL_TRIALS)
+        for i, v in enumerate([1, True, "no", "1e3", 0.5])
     }
     inner = StudySpec(study="b", objective=aim, parameters={"beta": CONSTANT})
     spec = StudySpec(study="s", objective=aim, parameters={**names, "lr": Parameter(low=0.1, high=1)}, baseline=inner)
-    text = dump(spec)
-    assert loads(text) == spec
+    text = format_study_file(spec)
+    assert parse_study_file(text) == spec
     assert "constants:  # the same in every trial\n  argument_0: 1\n  argument_1: true\n" in text
     assert text.index("  lr:") < text.index("constants:")
-    Draft202012Validator(schema()).validate(yaml.safe_load(text))
+    Draft202012Validator(study_file_schema()).validate(yaml.safe_load(text))
 
 
 def test_what_the_last_round_did_differently_is_no_constant():
     aim = Objective(metric="m", direction="minimize")
     before = StudySpec(study="s", objective=aim, parameters={"beta": Parameter(low=0.5, high=0.9)})
     after = before.with_parameter("beta", CONSTANT)
-    assert "constants" not in dump(after, parent=before)
-    assert "constants" in dump(after, parent=after)
+    assert "constants" not in format_study_file(after, parent=before)
+    assert "constants" in format_study_file(after, parent=after)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +324,7 @@ def test_what_the_last_round_did_differently_is_no_constant():
 def test_wrong_constants_are_refused(constants, message):
     text = "study: s\nobjective: {metric: m, direction: minimize}\nparameters: {lr: {low: 0.1, high: 1}}\n"
     with pytest.raises(AdvisorError, match=message):
-        loads(f"{text}constants: {constants}\n")
+        parse_study_file(f"{text}constants: {constants}\n")
 
 
 def test_long_reasons_and_notes_continue_on_further_lines():
@@ -323,9 +332,9 @@ def test_long_reasons_and_notes_continue_on_further_lines():
         "The best values lie at the upper end: # we extend by one decade, 'quoted', and the optimum may lie further. "
         * 4
     )
-    spec = loads(HEAD + "parameters:\n  lr: {low: 1, high: 2}\n")
+    spec = parse_study_file(HEAD + "parameters:\n  lr: {low: 1, high: 2}\n")
     long = spec.model_copy(update={"notes": (why.strip(), "short")})
     long.parameters["lr"] = long.parameters["lr"].model_copy(update={"why": why.strip()})
-    text = dump(long)
-    assert loads(text) == long
+    text = format_study_file(long)
+    assert parse_study_file(text) == long
     assert max(map(len, text.splitlines())) <= 120

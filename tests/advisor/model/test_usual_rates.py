@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.model import usual_rates
-from advisor.model.optimizers import TUNABLE_BY_OPTIMIZER
+from advisor.model.optimizers import HYPERPARAMETERS_BY_OPTIMIZER
 
 
 @pytest.mark.parametrize(
@@ -11,13 +11,13 @@ from advisor.model.optimizers import TUNABLE_BY_OPTIMIZER
     [("SGD", "SGD", 1.0), ("torch.optim.AdamW", "AdamW", 0.03), ("adamw_torch", "AdamW", 0.03), ("lion", "Lion", 3e-3)],
 )
 def test_the_name_of_an_optimizer_gives_its_rates(name: str, training: str, high: float) -> None:
-    found = usual_rates.of_optimizer(name)
+    found = usual_rates.rates_of_optimizer(name)
     assert found is not None
     assert (found.training, found.high) == (training, high)
 
 
 def test_unknown_optimizers_have_no_usual_rates() -> None:
-    assert usual_rates.of_optimizer("shampoo") is None
+    assert usual_rates.rates_of_optimizer("shampoo") is None
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ def test_fine_tuning_shows_in_logged_parameters(params: dict[str, str], fine_tun
     assert usual_rates.starts_from_pretrained(params) is fine_tunes
 
 
-@pytest.mark.parametrize("optimizer", TUNABLE_BY_OPTIMIZER)
+@pytest.mark.parametrize("optimizer", HYPERPARAMETERS_BY_OPTIMIZER)
 def test_a_first_study_searches_no_unusual_rates(optimizer: str) -> None:
-    usual, rate = usual_rates.of_optimizer(optimizer), TUNABLE_BY_OPTIMIZER[optimizer][0]
+    usual, rate = usual_rates.rates_of_optimizer(optimizer), HYPERPARAMETERS_BY_OPTIMIZER[optimizer][0]
     assert usual is not None
     assert usual.low <= rate.low < rate.high <= usual.high
 
 
 def test_a_quick_look_at_the_text_misses_no_word_for_fine_tuning() -> None:
-    for words in [*({w} for w in usual_rates._PRETRAINED_WORDS), *usual_rates._PRETRAINED_PAIRS]:
+    for words in [*({w} for w in usual_rates._PRETRAINED_WORDS), *usual_rates._PRETRAINED_WORD_PAIRS]:
         assert usual_rates.starts_from_pretrained({"-".join(sorted(words)).upper(): "x"})

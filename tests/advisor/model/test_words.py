@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from advisor.model.words import (
+    align_columns,
     clean,
-    columns,
     confidence,
     count,
     listed,
-    lower_first,
+    lower_first_letter,
     number,
     sentence,
     setting,
@@ -72,7 +72,7 @@ def test_numbers_that_are_part_of_a_name_stay_as_they_are(name: str) -> None:
 
 
 def test_columns_are_as_wide_as_their_longest_cell() -> None:
-    assert columns([("run", "age"), ("a longer name", "3 s"), ("b", "")]) == [
+    assert align_columns([("run", "age"), ("a longer name", "3 s"), ("b", "")]) == [
         "run            age",
         "a longer name  3 s",
         "b",
@@ -111,4 +111,4 @@ def test_a_short_form_keeps_both_ends(text: str, length: int) -> None:
     ("text", "lower"), [("No trial", "no trial"), ("A trial", "a trial"), ("DPO trains", "DPO trains"), ("", "")]
 )
 def test_a_word_in_capitals_keeps_them(text: str, lower: str) -> None:
-    assert lower_first(text) == lower
+    assert lower_first_letter(text) == lower

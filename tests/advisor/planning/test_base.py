@@ -9,7 +9,7 @@ from studies import make_study
 
 from advisor.model.change import SetRange
 from advisor.model.spec import Parameter
-from advisor.planning.base import base, validate, with_training_lengths
+from advisor.planning.base import base, validate_spec, with_training_lengths
 from advisor.planning.draft import StudyDraft
 
 
@@ -27,8 +27,8 @@ def test_only_changed_parameters_are_validated_again() -> None:
     changed = spec.with_parameter("lr", spec.parameters["lr"].model_copy(update={"low": 2.0}))
     for before in (None, spec):
         with pytest.raises(ValidationError, match="low"):
-            validate(changed, before)
-    assert validate(spec.with_parameter("lr", Parameter(low=0.1, high=2.0)), spec).parameters["lr"].high == 2.0
+            validate_spec(changed, before)
+    assert validate_spec(spec.with_parameter("lr", Parameter(low=0.1, high=2.0)), spec).parameters["lr"].high == 2.0
 
 
 def test_inferred_ends_are_rounded_outwards_and_others_stay() -> None:
@@ -48,7 +48,7 @@ def test_a_range_that_keeps_an_inferred_end_keeps_it_rounded() -> None:
     start = base(make_study(trials, {"val/loss": [3.0, 2.0, 1.0]}))
     draft = StudyDraft(start, start)
     assert draft.apply("some-rule", SetRange(parameter="lr", low=0.0123456, high=4.0, scale="log", why="more"))
-    made = draft.current.parameters["lr"]
+    made = draft.current_spec.parameters["lr"]
     assert (made.low, made.high) == (0.0123, 4.0)
 
 

@@ -10,7 +10,7 @@ from studies import make_study
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import base
-from advisor.planning.batch_rates import with_wider_rates
+from advisor.planning.batch_rates import with_wider_rate_range
 
 SPACE = {
     "batch_size": Parameter(type="int", low=32, high=1024, scale="log"),
@@ -26,7 +26,7 @@ def study(trials: Sequence[tuple[int, float, float]]) -> Study:
 
 def of_1024(shown: Study) -> StudySpec:
     spec = base(shown).with_parameter("batch_size", Parameter(role="fixed", type="int", value=1024))
-    return with_wider_rates(shown, spec.model_copy(update={"goal": "Narrow lr: 0.001 to 0.05"}))
+    return with_wider_rate_range(shown, spec.model_copy(update={"goal": "Narrow lr: 0.001 to 0.05"}))
 
 
 SMALL = [(32, 0.001, 0.5), (32, 0.002, 0.4), (64, 0.004, 0.5), (64, 0.03, 0.9)]

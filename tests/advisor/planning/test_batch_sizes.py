@@ -9,7 +9,7 @@ from advisor.computed.batch import throughput
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
 from advisor.planning.base import base
-from advisor.planning.batch_sizes import MEASURE
+from advisor.planning.batch_sizes import MEASURE_THROUGHPUT_ADVICE
 
 RANGE = Parameter(type="int", low=16, high=256, scale="log")
 
@@ -28,7 +28,7 @@ def test_a_range_becomes_the_power_of_two_next_to_the_best_trials() -> None:
     made = base(study([17, 65, 110, 185, 230, 90], best=2))
     assert (made.parameters["batch_size"].role, made.parameters["batch_size"].value) == ("fixed", 64)
     assert "110, as a power of two" in (made.parameters["batch_size"].why or "")
-    assert MEASURE in made.notes
+    assert MEASURE_THROUGHPUT_ADVICE in made.notes
 
 
 def test_a_listed_size_stays_as_it_is() -> None:

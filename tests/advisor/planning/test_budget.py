@@ -10,7 +10,7 @@ from history_studies import logged_at_0, round_of
 from studies import make_study
 
 from advisor.model.errors import AdvisorError
-from advisor.model.optimizers import RATE_TRIALS
+from advisor.model.optimizers import TRIALS_FOR_RATE_ONLY
 from advisor.model.spec import Parameter
 from advisor.planning import Plan, budget
 from advisor.planning.base import base
@@ -44,11 +44,11 @@ def test_a_narrower_range_needs_fewer_trials(searched) -> None:
     spec = base(searched)
     narrow = spec.with_parameter("learning_rate", Parameter(low=5e-4, high=2e-3, scale="log"))
     (made,) = budget.with_trial_numbers(searched, planned(narrow))
-    assert made.trials == RATE_TRIALS
+    assert made.trials == TRIALS_FOR_RATE_ONLY
     wider = spec.with_parameter("learning_rate", Parameter(low=1e-3, high=1e-1, scale="log"))
     (made,) = budget.with_trial_numbers(searched, planned(wider))
     assert made.trials is not None
-    assert RATE_TRIALS <= made.trials < 40
+    assert TRIALS_FOR_RATE_ONLY <= made.trials < 40
 
 
 def test_never_fewer_trials_than_choices(searched) -> None:
@@ -68,7 +68,7 @@ def test_few_trials_of_many_hyperparameters_offer_fewer() -> None:
 def test_a_budget_needs_known_lengths() -> None:
     study = logged_at_0()
     with pytest.raises(AdvisorError, match="no trial logged its steps"):
-        budget.within(study, [base(study)], budget.Budget(100, "steps"))
+        budget.within(study, [base(study)], budget.CostLimit(100, "steps"))
 
 
 @pytest.mark.parametrize(
@@ -85,20 +85,20 @@ def test_a_budget_needs_known_lengths() -> None:
     ],
 )
 def test_budgets_are_times_or_steps(text: str, amount: float, unit: str) -> None:
-    assert budget.parse(text) == budget.Budget(amount, unit)  # type: ignore[arg-type]
+    assert budget.parse_budget(text) == budget.CostLimit(amount, unit)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["40", "h", "-3h", "0 steps", "ten hours", "1e999 steps", "1,5h", "1,00,000 steps"])
 def test_other_budgets_are_refused(text: str) -> None:
     with pytest.raises(AdvisorError, match="--budget"):
-        budget.parse(text)
+        budget.parse_budget(text)
 
 
 def test_a_budget_leaves_out_hyperparameters_and_later_studies(searched) -> None:
     study = many(count=24)
     first = base(study).model_copy(update={"goal": "Search the right space: lr", "trials": 24, "max_train_steps": 100})
     later = first.model_copy(update={"goal": "Train for the right number of steps: max_train_steps"})
-    (made,) = budget.within(study, [first, later], budget.Budget(1200, "steps"))
+    (made,) = budget.within(study, [first, later], budget.CostLimit(1200, "steps"))
     assert made.trials == 12
     assert len(made.searched) < 6
     assert "lr" in made.searched
@@ -109,7 +109,7 @@ def test_a_budget_leaves_out_hyperparameters_and_later_studies(searched) -> None
 
 def test_a_budget_for_no_trial_is_an_error(searched) -> None:
     with pytest.raises(AdvisorError, match="pays for no trial"):
-        budget.within(searched, [base(searched)], budget.Budget(10, "steps"))
+        budget.within(searched, [base(searched)], budget.CostLimit(10, "steps"))
 
 
 def test_stated_settings_keep_their_number(searched) -> None:

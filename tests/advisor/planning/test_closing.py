@@ -14,7 +14,7 @@ from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.planning import closing, plan
 from advisor.planning.designs.reseed import REPEAT_GOAL
-from advisor.planning.states import Evidence
+from advisor.planning.states import ExplorationEvidence
 from advisor.report.build import build_report
 from advisor.report.text.headline import headline
 
@@ -54,7 +54,7 @@ def test_steps_are_saved_now_if_the_space_only_narrows() -> None:
 def test_no_effect_is_reported_only_if_the_analysis_of_effects_could_run() -> None:
     study = bowl()
     again = study.spec.model_copy(update={"trials": 1})
-    unknown = Evidence(space="fine", effect="cannot be told", variation="fine")
+    unknown = ExplorationEvidence(space="fine", effect="cannot be told", variation="fine")
     assert "No such difference was found" in closing._with_power_note(study, again, unknown).notes[-1]
     same = replace(study, trials=tuple(replace(t, params={"lr": 0.01, "weight_decay": 1e-4}) for t in study.trials))
     assert closing._with_power_note(same, again, unknown) == again
@@ -106,7 +106,7 @@ def test_a_hopeless_search_whose_best_setting_was_repeated_is_no_study() -> None
         "lr": Parameter(low=1e-4, high=1e-1, scale="log"),
         "weight_decay": Parameter(low=1e-6, high=1e-2, scale="log"),
     }
-    params = [{n: p.from_unit(float(rng.random())) for n, p in space.items()} for _ in range(24)]
+    params = [{n: p.value_at_position(float(rng.random())) for n, p in space.items()} for _ in range(24)]
     ends = [0.5 + 0.01 * float(rng.random()) for _ in params]
     best = int(np.argmin(ends))
     ends += [ends[best] + 0.02 * (1 + i % 2) for i in range(5)]

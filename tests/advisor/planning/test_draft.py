@@ -16,7 +16,7 @@ def lr_after(*ranges: tuple[float, float]) -> tuple[float | None, float | None]:
     draft = StudyDraft(SPEC, SPEC)
     for i, (low, high) in enumerate(ranges):
         draft.apply(f"rule-{i}", SetRange(parameter="lr", low=low, high=high, scale="log", why=f"reason {i}"))
-    return draft.current.parameters["lr"].low, draft.current.parameters["lr"].high
+    return draft.current_spec.parameters["lr"].low, draft.current_spec.parameters["lr"].high
 
 
 def test_the_tighter_of_two_cuts_wins_on_each_side() -> None:

@@ -13,7 +13,7 @@ from advisor.model.change import SetField
 from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning import gain, price
-from advisor.planning.goals import manual_goal
+from advisor.planning.goals import goal_after_manual_fix
 from advisor.stats import best_of
 
 SPACE = {"lr": Parameter(low=1e-4, high=1e-1, scale="log"), "weight_decay": Parameter(low=1e-6, high=1e-2, scale="log")}
@@ -22,7 +22,7 @@ SPACE = {"lr": Parameter(low=1e-4, high=1e-1, scale="log"), "weight_decay": Para
 def study(ends: list[float], again: int = 0) -> Study:
     """Random settings with these results; the best one is repeated `again` times, with results that vary by 0.01."""
     rng = np.random.default_rng(0)
-    params = [{n: p.from_unit(float(rng.random())) for n, p in SPACE.items()} for _ in ends]
+    params = [{n: p.value_at_position(float(rng.random())) for n, p in SPACE.items()} for _ in ends]
     best = int(np.argmin(ends))
     results = [*ends, *(ends[best] + 0.01 * (1 + i % 2) for i in range(again))]
     data = make_study(params + [params[best]] * again, {"val/loss": [[2.0, 1.0, end] for end in results]})
@@ -62,14 +62,14 @@ def test_nothing_is_said_where_new_trials_differ_from_the_old_ones() -> None:
     wider = made.spec.with_parameter("lr", SPACE["lr"].model_copy(update={"high": 1.0}))
     longer = made.spec.model_copy(update={"max_train_steps": 4000})
     adaptive = made.spec.model_copy(update={"sampler": Sampler(kind="adaptive")})
-    assert [gain.of(made, spec) for spec in (wider, longer, adaptive)] == [None] * 3
-    assert gain.of(study([0.5, 0.6, 0.7]), made.spec) is None
+    assert [gain.expected_gain_of_search(made, spec) for spec in (wider, longer, adaptive)] == [None] * 3
+    assert gain.expected_gain_of_search(study([0.5, 0.6, 0.7]), made.spec) is None
 
 
 def test_on_a_plateau_with_known_noise_the_search_ends() -> None:
     flat = study([0.5 + 0.001 * i for i in range(24)], again=3)
-    assert gain.hopeless(flat, flat.spec)
-    assert not gain.hopeless(study([0.5 + 0.05 * i for i in range(24)], again=3), flat.spec)
+    assert gain.is_search_hopeless(flat, flat.spec)
+    assert not gain.is_search_hopeless(study([0.5 + 0.05 * i for i in range(24)], again=3), flat.spec)
     more = found("under", "sampling", SetField(field="trials", value=24, why="w"), severity="note")
     spec = only_study(flat, more, *QUIET)
     assert spec.goal == "Stop searching and repeat the best setting: 5 seeds, to measure the variation between them"
@@ -79,7 +79,7 @@ def test_on_a_plateau_with_known_noise_the_search_ends() -> None:
 def test_no_gain_beyond_a_perfect_score_is_promised() -> None:
     """An accuracy of 1 cannot be improved, and from 0.98 only by 0.02."""
     rng = np.random.default_rng(1)
-    params = [{n: p.from_unit(float(rng.random())) for n, p in SPACE.items()} for _ in range(24)]
+    params = [{n: p.value_at_position(float(rng.random())) for n, p in SPACE.items()} for _ in range(24)]
     for best in (0.98, 1.0):
         data = make_study(
             params,
@@ -88,7 +88,7 @@ def test_no_gain_beyond_a_perfect_score_is_promised() -> None:
             direction="maximize",
         )
         spec = StudySpec(study="s", objective=data.spec.objective, parameters=SPACE, trials=24, max_train_steps=2000)
-        expected = gain.of(replace(data, spec=spec, inferred={}), spec)
+        expected = gain.expected_gain_of_search(replace(data, spec=spec, inferred={}), spec)
         assert expected is not None
         assert expected.size <= 1 - best + 1e-9
         assert (expected.chance == 0) == (best == 1.0)
@@ -96,13 +96,20 @@ def test_no_gain_beyond_a_perfect_score_is_promised() -> None:
 
 def test_a_search_after_a_fix_by_hand_has_no_known_gain() -> None:
     made = study([0.5 + 0.02 * i for i in range(24)])
-    assert gain.of(made, made.spec) is not None
-    assert gain.of(made, made.spec.model_copy(update={"goal": manual_goal("Shuffle the data.")})) is None
+    assert gain.expected_gain_of_search(made, made.spec) is not None
+    assert (
+        gain.expected_gain_of_search(
+            made, made.spec.model_copy(update={"goal": goal_after_manual_fix("Shuffle the data.")})
+        )
+        is None
+    )
 
 
 def test_no_cross_entropy_below_zero_is_promised() -> None:
     steep = study([0.02, *np.geomspace(0.5, 3.0, 11)])
-    stated, capped = (gain.of(replace(steep, kind=kind), steep.spec) for kind in ("supervised", "language-model"))
+    stated, capped = (
+        gain.expected_gain_of_search(replace(steep, kind=kind), steep.spec) for kind in ("supervised", "language-model")
+    )
     assert stated is not None
     assert capped is not None
     assert stated.size > capped.size == 0.02

@@ -17,7 +17,7 @@ from advisor.model.change import (
     SetSchedule,
 )
 from advisor.model.spec import Parameter, StudySpec
-from advisor.planning.goals import goal_text, manual_goal
+from advisor.planning.goals import goal_after_manual_fix, goal_text
 
 BEFORE = StudySpec(study="s", objective=AIM, parameters=SPACE, trials=20, max_train_steps=2000)
 
@@ -75,7 +75,7 @@ def test_a_goal_has_a_verb_an_object_and_numbers(changes: list[Change], goal: st
 
 
 def test_a_fix_by_hand_names_what_to_do() -> None:
-    assert manual_goal("Shuffle the data.") == "Search again once this is done: Shuffle the data"
+    assert goal_after_manual_fix("Shuffle the data.") == "Search again once this is done: Shuffle the data"
 
 
 def test_a_length_is_fixed_where_trials_had_several() -> None:

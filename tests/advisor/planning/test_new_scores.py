@@ -35,7 +35,7 @@ def test_the_best_settings_are_trained_again_if_the_search_does_not_change() -> 
     (spec,) = made.specs
     assert_ready_to_run(spec)
     assert made.new_scores
-    best = [t.params["lr"] for t in study.ranked()[: new_scores.BEST]]
+    best = [t.params["lr"] for t in study.ranked()[: new_scores.MAX_SETTINGS_TRAINED_AGAIN]]
     assert [s["lr"] for s in spec.settings] == best
     assert spec.trials == len(best)
     assert MORE.text in spec.notes
@@ -58,10 +58,10 @@ def test_settings_are_chosen_in_the_order_of_the_ranking() -> None:
     params = [{"lr": 0.1 * (i + 1)} for i in range(9)]
     curves = [lucky, good, lucky, good, *[other] * 5]
     study = make_study(params, {"val/acc": curves}, objective="val/acc", direction="maximize")
-    chosen = [t.name for t in new_scores.best_settings(study)]
+    chosen = [t.name for t in new_scores.best_trial_per_setting(study)]
     assert chosen == ["trial-1", "trial-3", "trial-0", "trial-2"] == [t.name for t in study.ranked()[:4]]
     equal = make_study(params, {"val/acc": [good] * 9}, objective="val/acc", direction="maximize")
-    assert len(new_scores.best_settings(equal)) == new_scores.BEST
+    assert len(new_scores.best_trial_per_setting(equal)) == new_scores.MAX_SETTINGS_TRAINED_AGAIN
 
 
 def test_advice_of_a_note_changes_no_study() -> None:

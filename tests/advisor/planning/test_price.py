@@ -58,7 +58,7 @@ def test_results_at_step_0_tell_no_length() -> None:
 
 def test_the_cost_is_the_first_note(study: Study) -> None:
     spec = study.spec.model_copy(update={"notes": ("Then this.",)})
-    assert price.with_price(study, spec).notes == (price.cost(study, spec).sentence, "Then this.")
+    assert price.with_cost_note(study, spec).notes == (price.cost(study, spec).sentence, "Then this.")
 
 
 def test_the_power_counts_the_trials_so_far(study: Study) -> None:

@@ -25,8 +25,8 @@ def study(best: list[float], others: list[float], **more: Any) -> Study:
     """Trials at these positions of the learning rate's range, the best ones first; equal positions are one setting."""
     rng = np.random.default_rng(0)
     places = [*best, *others]
-    decays = {u: DECAY.from_unit(float(rng.random())) for u in dict.fromkeys(places)}
-    params = [{"lr": LR.from_unit(u), "weight_decay": decays[u]} for u in places]
+    decays = {u: DECAY.value_at_position(float(rng.random())) for u in dict.fromkeys(places)}
+    params = [{"lr": LR.value_at_position(u), "weight_decay": decays[u]} for u in places]
     costs = [[2.0, 1.0 + 0.01 * i] for i in range(len(places))]
     return make_study(params, {"val/loss": costs}, space={"lr": LR, "weight_decay": DECAY}, **more)
 
@@ -73,14 +73,14 @@ def test_a_range_that_is_cut_at_one_end_is_moved_at_the_other() -> None:
     ],
 )
 def test_the_range_stays_if_nothing_or_too_little_speaks_for_its_end(made: Study) -> None:
-    assert rate_end.wider(made, made.spec) is None
+    assert rate_end.wider_rate_range(made, made.spec) is None
 
 
 def test_an_end_that_a_finding_set_stays() -> None:
     made = study(LOW, REST)
-    assert rate_end.wider(made, made.spec) is not None
+    assert rate_end.wider_rate_range(made, made.spec) is not None
     set_by_finding = made.spec.with_parameter("lr", LR.model_copy(update={"low": 2e-4}))
-    assert rate_end.wider(made, set_by_finding) is None
+    assert rate_end.wider_rate_range(made, set_by_finding) is None
 
 
 @pytest.mark.parametrize(("outermost", "moved"), [(0.95, False), (0.8, True)])
@@ -89,5 +89,5 @@ def test_without_other_hyperparameters_one_worse_setting_further_out_shows_the_o
 ) -> None:
     places = [0.9, 0.85, 0.75, 0.7, 0.2, outermost, *REST[:5]]
     costs = [[2.0, 1.0 + 0.01 * i] for i in range(len(places))]
-    made = make_study([{"lr": LR.from_unit(u)} for u in places], {"val/loss": costs}, space={"lr": LR})
-    assert (rate_end.wider(made, made.spec) is not None) == moved
+    made = make_study([{"lr": LR.value_at_position(u)} for u in places], {"val/loss": costs}, space={"lr": LR})
+    assert (rate_end.wider_rate_range(made, made.spec) is not None) == moved

@@ -15,9 +15,9 @@ from advisor.model.change import AddParameter, Advise, FixParameter, SetField, S
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence, Line, Mark
 from advisor.model.finding import DataNeed, Explanation, Finding, Verdict
 from advisor.model.message import Name, say
-from advisor.model.space import Value
+from advisor.model.space import HyperparameterValue
 from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.model.study import CurveBlock, Status, Study, Trial
+from advisor.model.study import CurveBlock, Study, Trial, TrialStatus
 from advisor.planning import Plan, plan
 from advisor.report import Report, build_report
 
@@ -83,7 +83,7 @@ def make_study(
     spec: StudySpec | None = None,
     name: str = "cifar-resnet50",
     names: Sequence[str] | None = None,
-    statuses: Mapping[int, Status] | None = None,
+    statuses: Mapping[int, TrialStatus] | None = None,
     dense: bool = True,
     maximize: bool = False,
     steps: int = 10_000,
@@ -97,12 +97,14 @@ def make_study(
     objective, loss, norm, rate = [], [], [], []
     evaluations = np.arange(200, steps + 1, 200)
     for i in range(trials):
-        params: dict[str, Value] = {n: p.from_unit(float(rng.random())) for n, p in spec.searched.items()}
+        params: dict[str, HyperparameterValue] = {
+            n: p.value_at_position(float(rng.random())) for n, p in spec.searched.items()
+        }
         if repeats and i >= trials - repeats and made:
             params = dict(made[0].params)
         lr = float(params.get("learning_rate", 0.03))
         off = abs(math.log10(max(lr, 1e-9)) - math.log10(0.05))
-        status: Status = "diverged" if lr > 0.35 else "complete"
+        status: TrialStatus = "diverged" if lr > 0.35 else "complete"
         status = (statuses or {}).get(i, status)
         final = 0.19 + 0.09 * off**1.4 + 0.02 * abs(rng.normal())
         progress = evaluations / steps

@@ -15,7 +15,7 @@ import pytest
 from advisor.model.message import Name, say
 from advisor.model.words import clean
 from advisor.report import Report
-from advisor.report.live import ADDRESS, MAX_CONNECTIONS, LiveReport, rows
+from advisor.report.live import ADDRESS, MAX_CONNECTIONS, LiveReport, live_trial_rows
 from advisor.report.model import RunningTrial, StoppedTrial, StoppedTrials
 
 
@@ -54,7 +54,7 @@ def test_it_serves_the_running_trials_as_plain_text(live: LiveReport, report: Re
     made = report.model_copy(
         update={"running": (running, running.model_copy(update={"length": None})), "stopped": stopped}
     )
-    live.show("<p>one</p>", "10:00:00", (), rows(made), "2 running trials.")
+    live.show("<p>one</p>", "10:00:00", (), live_trial_rows(made), "2 running trials.")
     state = json.loads(get(live, "/state")[1])
     first, second, third = state["running"]
     assert first == {

@@ -17,7 +17,7 @@ def test_deferred_findings_come_last(report: Report) -> None:
     first = next(f for f in report.findings if f.severity != "critical")
     defer_stage = Deferred(rule=first.rule, message=first.message, reason="it would blur the goal")
     again = report.model_copy(update={"deferred": (defer_stage,)})
-    for name in ("headed", "heads", "findings"):
+    for name in ("findings_by_cause", "heads", "findings"):
         again.__dict__.pop(name, None)  # the copy carries what was worked out for the first one
     assert again.findings[-1] == first
     assert len(again.findings) == len(report.findings)
@@ -27,7 +27,7 @@ def test_a_cause_is_followed_by_the_findings_that_it_explains() -> None:
     made = explained_report()
     assert [f.rule for f in made.findings][:2] == ["stability-spikes", "space-insensitive"]
     assert [f.rule for f in made.heads] == ["stability-spikes", "space-boundary", "step-position"]
-    assert [[f.rule for f in below] for _, below in made.headed] == [["space-insensitive"], [], []]
+    assert [[f.rule for f in below] for _, below in made.findings_by_cause] == [["space-insensitive"], [], []]
     assert made.deferral_reason(made.findings[1]) is not None
 
 
@@ -73,5 +73,5 @@ def test_notes_that_change_a_study_come_first_and_then_the_more_certain_ones() -
         for r, (c, changes) in shown.items()
     ]
     made = make_report(study, verdicts).model_copy(update={"deferred": ()})
-    made.__dict__.pop("headed", None)
-    assert [head.rule for head, _ in made.headed] == ["range", "sure", "unsure"]
+    made.__dict__.pop("findings_by_cause", None)
+    assert [head.rule for head, _ in made.findings_by_cause] == ["range", "sure", "unsure"]

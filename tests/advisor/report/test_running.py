@@ -7,14 +7,14 @@ import jsonschema
 import numpy as np
 import pytest
 
-from advisor.engine.guard.hindsight import Hindsight, Outcome
+from advisor.engine.guard.hindsight import Hindsight, StoppingOutcome
 from advisor.engine.registry import load_rules
 from advisor.model.message import say
 from advisor.model.study import Study
 from advisor.report import Report, build_report, findings_schema
 from advisor.report.model import RunningTrial, StoppedTrials
 from advisor.report.running import running_trials, stopped_trials
-from advisor.report.text.running import alarms, doomed_line, summary_line
+from advisor.report.text.running import doomed_trials_sentence, running_trials_summary, trial_alarms
 from tests.studies import make_study
 
 STEPS = np.arange(1, 21) * 50
@@ -93,17 +93,17 @@ def test_the_terminal_names_doomed_trials_in_one_line(report: Report) -> None:
     doomed = [row(id=str(i), name=f"trial-{i}", state="doomed", stop=True) for i in range(2)]
     made = report.model_copy(update={"running": (*doomed, row(id="9"))})
     line = "2 of 3 running trials cannot become the best: trial-0 and trial-1. `advisor guard` says why."
-    assert str(doomed_line(made)) == line
+    assert str(doomed_trials_sentence(made)) == line
     assert line in str(made)
-    assert doomed_line(report.model_copy(update={"running": (row(),)})) is None
+    assert doomed_trials_sentence(report.model_copy(update={"running": (row(),)})) is None
 
 
 def test_the_summary_counts_running_trials_and_saved_steps(report: Report) -> None:
-    assert summary_line(report.model_copy(update={"running": (), "stopped": StoppedTrials()})) == ""
+    assert running_trials_summary(report.model_copy(update={"running": (), "stopped": StoppedTrials()})) == ""
     made = report.model_copy(
         update={"running": (row(), row(id="2", stop=True)), "stopped": StoppedTrials(trials=3, saved_steps=4500)}
     )
-    assert summary_line(made) == (
+    assert running_trials_summary(made) == (
         "2 running trials; 1 cannot become the best. The guard stopped 3 trials and saved 4,500 steps so far."
     )
 
@@ -111,17 +111,17 @@ def test_the_summary_counts_running_trials_and_saved_steps(report: Report) -> No
 def test_an_alarm_is_raised_once_for_each_trial_and_verdict(report: Report) -> None:
     message = say("The trial is far behind.")
     made = report.model_copy(update={"running": (row(state="stuck", message=message), row(id="2"))})
-    ((key, line),) = alarms(made, set())
+    ((key, line),) = trial_alarms(made, set())
     assert line == "Stuck: The trial is far behind."
-    assert alarms(made, {key}) == ()
+    assert trial_alarms(made, {key}) == ()
     later = report.model_copy(update={"running": (row(state="doomed", message=message),)})
-    assert [line for _, line in alarms(later, {key})] == ["Doomed: The trial is far behind."]
+    assert [line for _, line in trial_alarms(later, {key})] == ["Doomed: The trial is far behind."]
 
 
 @pytest.fixture
 def replayed(report: Report) -> Report:
     outcomes = [
-        Outcome(name=name, saved=saved, kept=not lost, lost=lost)
+        StoppingOutcome(name=name, saved=saved, kept=not lost, lost=lost)
         for name, saved, lost in (("guard", 0.4, 0), ("median", 0.5, 2))
     ]
     found = Hindsight(

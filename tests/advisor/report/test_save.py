@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from advisor.model.errors import AdvisorError
-from advisor.model.spec_yaml import load
+from advisor.model.spec_yaml import load_study_file
 from advisor.report import Report
 from tests.advisor.report.studies import make_report, of_one_optimizer
 
@@ -26,7 +26,7 @@ def test_save_writes_the_page_the_findings_and_the_studies(report: Report, tmp_p
     listed = json.loads((tmp_path / "new" / "folder" / "findings.json").read_text())["next"]
     assert {f"next/{n['file']}" for n in listed} == written
     for study in report.next_studies:
-        assert load(tmp_path / "new" / "folder" / "next" / study.file) == study.spec
+        assert load_study_file(tmp_path / "new" / "folder" / "next" / study.file) == study.spec
 
 
 def test_the_command_in_the_page_names_the_file_where_it_lies(

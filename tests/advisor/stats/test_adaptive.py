@@ -19,20 +19,20 @@ def climb(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]
 
 def test_sees_points_that_follow_the_best() -> None:
     rng = np.random.default_rng(0)
-    assert np.mean([adaptive.p_value(*climb(rng, 40)) <= 0.05 for _ in range(10)]) >= 0.9
+    assert np.mean([adaptive.p_value_of_adaptivity(*climb(rng, 40)) <= 0.05 for _ in range(10)]) >= 0.9
 
 
 def test_keeps_its_level_for_random_and_clumped_points_and_sweeps() -> None:
     rng = np.random.default_rng(1)
-    seen = [adaptive.p_value(rng.random((30, 3)) ** 2, rng.random(30)) <= 0.05 for _ in range(100)]
+    seen = [adaptive.p_value_of_adaptivity(rng.random((30, 3)) ** 2, rng.random(30)) <= 0.05 for _ in range(100)]
     assert np.mean(seen) <= 0.1
     sweep = np.linspace(0, 1, 30)[:, None]
-    assert adaptive.p_value(sweep, np.abs(sweep[:, 0] - 0.5)) == 1
+    assert adaptive.p_value_of_adaptivity(sweep, np.abs(sweep[:, 0] - 0.5)) == 1
 
 
 def test_copes_with_failures_missing_axes_and_few_points() -> None:
     points, costs = climb(np.random.default_rng(2), 40)
     points[::3, 0], costs[::4] = np.nan, np.nan
-    assert 0 <= adaptive.p_value(points, costs) <= 1
-    assert adaptive.p_value(points[:5], costs[:5]) == 1
-    assert adaptive.p_value(np.full((20, 2), np.nan), np.zeros(20)) == 1
+    assert 0 <= adaptive.p_value_of_adaptivity(points, costs) <= 1
+    assert adaptive.p_value_of_adaptivity(points[:5], costs[:5]) == 1
+    assert adaptive.p_value_of_adaptivity(np.full((20, 2), np.nan), np.zeros(20)) == 1

@@ -33,9 +33,9 @@ def test_the_expected_best_counts_all_draws(n: int) -> None:
 def test_halving_loses_what_the_best_of_halves_is_behind() -> None:
     costs = np.random.default_rng(0).random(10)
     halves = best_of.loss_of_halving(costs)
-    assert halves.loss == pytest.approx(best_of.expected_best(costs, 5) - costs.min())
+    assert halves.expected_loss == pytest.approx(best_of.expected_best(costs, 5) - costs.min())
     low, high = halves.interval(0.9)
-    assert low < halves.loss < high
+    assert low < halves.expected_loss < high
     assert halves.chance_above(low) == pytest.approx(0.9)
     assert halves.chance_above(0.0) == 1
 
@@ -44,14 +44,14 @@ def test_halving_says_how_well_it_knows() -> None:
     rng = np.random.default_rng(0)
     for shape in (1.0, 0.4):
         many = [best_of.loss_of_halving(rng.random(12) ** shape) for _ in range(400)]
-        mean = float(np.mean([h.loss for h in many]))
+        mean = float(np.mean([h.expected_loss for h in many]))
         assert np.mean([h.chance_above(mean) > 0.9 for h in many]) < 0.15
 
 
 @pytest.mark.parametrize("costs", [[1.0, 1.0, 1.0, 1.0], [0.0, 1e300, -1e300, 5.0, np.nan], [0.0, 0.0, 1.0, 2.0]])
 def test_halving_of_odd_costs(costs: list[float]) -> None:
     halves = best_of.loss_of_halving(np.array(costs))
-    assert np.isfinite(halves.loss)
+    assert np.isfinite(halves.expected_loss)
     assert 0 <= halves.chance_above(1e-3) <= 1
 
 

@@ -33,9 +33,9 @@ def test_response_finds_the_end_or_the_interior(best: float, low: float, high: f
     u, other = rng.random(40), rng.random(40)
     values = ranks.log_rank_scores((u - best) ** 2 + 0.5 * other + 0.02 * rng.standard_normal(40))
     response = boundaries.fit_responses([u, other], [], values, 0.1)[0]
-    assert (response.low >= low, response.high >= high) == (True, True)
-    assert response.low <= 0.05 or low
-    assert response.high <= 0.05 or high
+    assert (response.chance_of_low_end >= low, response.chance_of_high_end >= high) == (True, True)
+    assert response.chance_of_low_end <= 0.05 or low
+    assert response.chance_of_high_end <= 0.05 or high
 
 
 def test_an_optimum_inside_the_only_range_is_visible() -> None:

@@ -3,7 +3,13 @@ import pytest
 from promise import kept, studies
 from scipy import stats
 
-from advisor.stats.difference import chance_of_replication, difference, pooled, repeats_needed, widest_gap
+from advisor.stats.difference import (
+    chance_of_replication,
+    difference,
+    pooled_deviation,
+    repeats_needed,
+    widest_cost_gap,
+)
 
 
 def test_the_t_of_welch():
@@ -21,33 +27,33 @@ def test_the_t_of_welch():
 
 def test_the_exact_p_value_of_perfect_order():
     found = difference(np.array([1.0, 2, 3, 4]), np.array([5.0, 6, 7, 8]))
-    assert found.p == pytest.approx(2 / 70)
+    assert found.p_value == pytest.approx(2 / 70)
 
 
 @pytest.mark.parametrize(("n", "m", "ratio"), [(2, 2, 1), (3, 3, 1), (4, 4, 1), (5, 12, 1), (10, 10, 3), (50, 50, 1)])
 def test_keeps_its_level(n, m, ratio):
     rng = np.random.default_rng(n * m)
-    found = [difference(rng.normal(0, 1, n), rng.normal(0, ratio, m)).p <= 0.05 for _ in studies(200)]
+    found = [difference(rng.normal(0, 1, n), rng.normal(0, ratio, m)).p_value <= 0.05 for _ in studies(200)]
     assert kept(sum(found), len(found))
 
 
 def test_one_run_takes_the_variance_of_others():
-    assert np.isnan(difference(np.array([1.0]), np.array([2.0])).p)
+    assert np.isnan(difference(np.array([1.0]), np.array([2.0])).p_value)
     found = difference(np.array([1.0]), np.array([2.0]), pool=(0.1, 8))
-    assert found.p == pytest.approx(2 * stats.t.sf(1 / (0.1 * 2**0.5), 8))
+    assert found.p_value == pytest.approx(2 * stats.t.sf(1 / (0.1 * 2**0.5), 8))
     assert difference(np.array([1.0]), np.array([2.0, 2.2])).freedom == 1
 
 
 def test_no_variance_at_all():
-    assert difference(np.ones(4), np.ones(4)).p == 1
-    assert difference(np.ones(4), 2 * np.ones(4)).p <= 0.05
+    assert difference(np.ones(4), np.ones(4)).p_value == 1
+    assert difference(np.ones(4), 2 * np.ones(4)).p_value <= 0.05
     assert difference(np.ones(2), 2 * np.ones(2)).chance_above(0) == 1
 
 
 def test_pooled_is_within_groups():
-    sd, freedom = pooled([np.array([1.0, 3.0]), np.array([11.0, 13.0]), np.array([5.0])])
+    sd, freedom = pooled_deviation([np.array([1.0, 3.0]), np.array([11.0, 13.0]), np.array([5.0])])
     assert (sd, freedom) == (pytest.approx(2**0.5), 2)
-    assert pooled([np.array([1.0]), np.array([2.0])]) is None
+    assert pooled_deviation([np.array([1.0]), np.array([2.0])]) is None
 
 
 @pytest.mark.parametrize("size", [0.7, 1.0, 2.0])
@@ -76,18 +82,18 @@ def test_a_barely_significant_lead_shows_again_half_of_the_time():
 
 
 def test_repeats_that_fall_apart():
-    found = widest_gap(np.array([0.0969, 0.8966, 0.0970, 0.0998, 0.8967]))
+    found = widest_cost_gap(np.array([0.0969, 0.8966, 0.0970, 0.0998, 0.8967]))
     assert found.smaller_group == (1, 4)
-    assert found.worse
-    assert found.p < 0.01
-    lucky = widest_gap(np.array([0.1, 0.9, 0.901, 0.902, 0.903]))
-    assert (lucky.smaller_group, lucky.worse) == ((0,), False)
-    assert widest_gap(np.array([1.0, 2.0, 9.0])) is None
-    assert widest_gap(np.ones(6)) is None
-    assert widest_gap(np.array([0.50, 0.50, 0.53, 0.56])).p > 0.05  # ties
+    assert found.is_smaller_group_worse
+    assert found.p_value < 0.01
+    lucky = widest_cost_gap(np.array([0.1, 0.9, 0.901, 0.902, 0.903]))
+    assert (lucky.smaller_group, lucky.is_smaller_group_worse) == ((0,), False)
+    assert widest_cost_gap(np.array([1.0, 2.0, 9.0])) is None
+    assert widest_cost_gap(np.ones(6)) is None
+    assert widest_cost_gap(np.array([0.50, 0.50, 0.53, 0.56])).p_value > 0.05  # ties
 
 
 def test_normal_repeats_seldom_fall_apart():
     rng = np.random.default_rng(5)
     for n in (4, 5, 10, 40):
-        assert np.mean([widest_gap(rng.normal(0, 1, n)).p <= 0.05 for _ in range(300)]) <= 0.085
+        assert np.mean([widest_cost_gap(rng.normal(0, 1, n)).p_value <= 0.05 for _ in range(300)]) <= 0.085

@@ -17,8 +17,8 @@ def test_importance_follows_the_true_shares() -> None:
     rng = np.random.default_rng(0)
     u = rng.random((80, 3))
     costs = 2 * u[:, 0] + u[:, 1] + 0.1 * rng.standard_normal(80)
-    total = response(costs, *u.T).total()
-    assert total.shape == (importance.DRAWS, 3)
+    total = response(costs, *u.T).total_effects()
+    assert total.shape == (importance.NUMBER_OF_DRAWS, 3)
     assert total.mean(0) == pytest.approx([0.8, 0.2, 0.0], abs=0.12)
     assert np.quantile(total[:, 2], 0.95) < 0.05
 
@@ -28,11 +28,11 @@ def test_an_effect_of_two_together_is_counted_for_both_and_as_an_interaction() -
     u = rng.random((60, 3))
     costs = 4 * (u[:, 0] - 0.5) * (u[:, 1] - 0.5) + 0.05 * rng.standard_normal(60)
     found = response(costs, *u.T)
-    assert (found.total().mean(0)[:2] > 0.5).all()
-    pairs = found.pairs(range(3))
+    assert (found.total_effects().mean(0)[:2] > 0.5).all()
+    pairs = found.interaction_effects(range(3))
     assert pairs[0, 1].mean() > 0.5
     assert max(pairs[0, 2].mean(), pairs[1, 2].mean()) < 0.1
-    p = interaction.p_values(found, [(0, 1), (0, 2)])
+    p = interaction.interaction_p_values(found, [(0, 1), (0, 2)])
     assert p[0, 1] <= 0.01
     assert p[0, 2] > 0.05
 
@@ -45,16 +45,16 @@ def test_the_interaction_test_keeps_its_level_for_additive_responses(count: int)
         u = rng.random((count, 2))
         u[:, 1] = np.round(3 * u[:, 1]) / 3
         costs = (u[:, 0] - 0.4) ** 2 + 0.5 * u[:, 1] + 0.1 * rng.standard_normal(count)
-        seen.append(interaction.p_values(response(costs, *u.T), [(0, 1)])[0, 1] <= 0.05)
+        seen.append(interaction.interaction_p_values(response(costs, *u.T), [(0, 1)])[0, 1] <= 0.05)
     assert kept(sum(seen), len(seen))
 
 
 def test_shuffled_results_show_as_much_where_there_is_only_noise() -> None:
     rng = np.random.default_rng(2)
-    noise = [response(rng.standard_normal(20), *rng.random((3, 20))).p() <= 0.05 for _ in studies(60)]
+    noise = [response(rng.standard_normal(20), *rng.random((3, 20))).p_value() <= 0.05 for _ in studies(60)]
     assert kept(sum(noise), len(noise))
     u = rng.random((4, 30))
-    assert response((u[0] - 0.5) ** 2 + 0.02 * rng.standard_normal(30), *u).p() <= 0.05
+    assert response((u[0] - 0.5) ** 2 + 0.02 * rng.standard_normal(30), *u).p_value() <= 0.05
 
 
 def test_it_holds_for_thousands_of_trials_failures_ties_choices_and_missing_axes() -> None:
@@ -63,7 +63,7 @@ def test_it_holds_for_thousands_of_trials_failures_ties_choices_and_missing_axes
     only = np.where(kind == 0.5, rng.random(5000), np.nan)
     costs = np.round(u[:, 0] + (kind == 0.5), 1)
     costs[u[:, 1] > 0.9] = np.nan
-    total = response(costs, *u.T, only, choices=(kind,)).total()
+    total = response(costs, *u.T, only, choices=(kind,)).total_effects()
     assert np.isfinite(total).all()
     assert total.mean(0)[0] > total.mean(0)[2]
 
@@ -72,11 +72,11 @@ def test_the_unit_a_few_huge_losses_and_the_draws_do_not_matter() -> None:
     rng = np.random.default_rng(4)
     u = rng.random((30, 2))
     costs = np.exp(u[:, 0])
-    one = response(costs, *u.T).total()
+    one = response(costs, *u.T).total_effects()
     huge = costs * 1e300
     huge[np.argmax(costs)] = np.inf
-    assert (response(huge, *u.T).total() == one).all()
-    assert (response(costs, *u.T).total() == one).all()
+    assert (response(huge, *u.T).total_effects() == one).all()
+    assert (response(costs, *u.T).total_effects() == one).all()
 
 
 def test_an_effect_within_a_group_shows_there():

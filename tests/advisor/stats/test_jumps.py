@@ -19,7 +19,7 @@ def falling(n, noise, kind="normal"):
 
 def significant(results):
     """Return how many of the jumps or rises are significant and material."""
-    return sum(r is not None and r.p <= 0.05 and r.share >= 0.1 for r in results)
+    return sum(r is not None and r.p_value <= 0.05 and r.share >= 0.1 for r in results)
 
 
 @pytest.mark.parametrize("kind", NOISES)
@@ -33,24 +33,24 @@ def test_a_jump_is_found_where_it_is(n, points):
     loss = falling(n, 0.03)
     loss[n // 2 : n // 2 + points] += 1.5
     found = jumps.largest_jump(loss, n // 10)
-    assert found.p < 0.01
+    assert found.p_value < 0.01
     assert abs(found.index - n // 2) <= 1
-    assert found.after - found.before == pytest.approx(1.5, abs=0.25)
+    assert found.level_after - found.level_before == pytest.approx(1.5, abs=0.25)
     assert found.share == pytest.approx(0.75, abs=0.2)
 
 
 def test_one_odd_point_is_no_jump():
     loss = falling(300, 0.03)
     loss[150] += 3
-    assert jumps.largest_jump(loss, 30).p > 0.05
+    assert jumps.largest_jump(loss, 30).p_value > 0.05
 
 
 def test_a_jump_where_the_learning_rate_is_raised_is_passed_over():
     loss = falling(300, 0.03)
     loss[150:] += 1.5
-    assert jumps.largest_jump(loss, 30, np.full(300, 0.1)).p < 1e-6
+    assert jumps.largest_jump(loss, 30, np.full(300, 0.1)).p_value < 1e-6
     found = jumps.largest_jump(loss, 30, np.where(np.arange(300) < 150, 0.01, 0.1))
-    assert found is None or found.p > 0.05
+    assert found is None or found.p_value > 0.05
 
 
 def test_a_loss_that_never_fell_has_not_jumped():
@@ -63,16 +63,16 @@ def test_a_loss_that_fell_tenfold_is_read_on_a_log_scale():
     loss = 100 * np.exp(-8 * np.linspace(0, 1, 400)) * np.exp(0.03 * RNG.normal(size=400))
     loss[300:320] *= 5
     found = jumps.largest_jump(loss, 40)
-    assert found.log
-    assert found.p < 0.01
-    assert found.after / found.before == pytest.approx(5, rel=0.3)
+    assert found.is_log
+    assert found.p_value < 0.01
+    assert found.level_after / found.level_before == pytest.approx(5, rel=0.3)
 
 
 def test_units_do_not_matter():
     loss = falling(300, 0.03)
     loss[150:160] += 1
     one, other = jumps.largest_jump(loss, 30), jumps.largest_jump(1000 * loss, 30)
-    assert one.p == pytest.approx(other.p)
+    assert one.p_value == pytest.approx(other.p_value)
     assert one.share == pytest.approx(other.share)
 
 
@@ -87,21 +87,21 @@ def test_a_rise_at_the_start():
     loss = falling(200, 0.02)
     loss[1:15] += 4
     found = jumps.early_rise(loss, 20, 3)
-    assert found.p < 1e-4
+    assert found.p_value < 1e-4
     assert 1 <= found.index < 15
-    assert found.level > 5 > found.limit > found.start
+    assert found.highest_level > 5 > found.noise_limit > found.first_value
     assert found.share > 1
 
 
 def test_an_overshoot_shorter_than_asked_for_is_none():
     loss = falling(500, 0.02)
     loss[1:3] *= 20
-    assert jumps.early_rise(loss, 50, 10).p > 0.05
+    assert jumps.early_rise(loss, 50, 10).p_value > 0.05
 
 
 def test_a_noisy_unstable_start_is_seen_against_the_quiet_rest():
     loss = np.concatenate([[0.695], 0.9 + 0.15 * RNG.normal(size=8), 0.69 + 0.005 * RNG.normal(size=42)])
-    assert jumps.early_rise(loss, 6, 1).p < 0.05
+    assert jumps.early_rise(loss, 6, 1).p_value < 0.05
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_loss_that_blew_up_and_stays_is_a_jump_whenever_it_did(top: float, at:
     falling = 0.3 + 2 * np.exp(-t / 8) + 0.01 * rng.standard_normal(60)
     found = jumps.largest_jump(np.where(t > at, top * (1 + 0.1 * rng.standard_normal(60)), falling), 6)
     assert found is not None
-    assert found.p < 0.001
+    assert found.p_value < 0.001
     assert abs(found.index - at) <= 1
     assert found.share > 1
 
@@ -138,8 +138,8 @@ def collapsed(at, spread):
 @pytest.mark.parametrize("at", [28, 35, 45])
 def test_a_collapse_does_not_hide_in_its_own_noise(at: int) -> None:
     found = [jumps.lasting_jump(collapsed(at, 0.3), 6) for _ in range(20)]
-    assert sum(j is not None and j.p <= 0.05 and j.share > 0.5 for j in found) >= 16
-    assert all(abs(j.index - at) <= 4 for j in found if j is not None and j.p <= 0.05)
+    assert sum(j is not None and j.p_value <= 0.05 and j.share > 0.5 for j in found) >= 16
+    assert all(abs(j.index - at) <= 4 for j in found if j is not None and j.p_value <= 0.05)
 
 
 @pytest.mark.parametrize("kind", NOISES)
@@ -165,7 +165,7 @@ def test_an_explained_jump_is_left_out_and_the_next_one_counts() -> None:
     assert second is not None
     assert abs(second.index - 200) <= 2
     third = jumps.largest_jump(loss, 30, explained_jumps=[first, second])
-    assert third is None or third.p > 0.05
+    assert third is None or third.p_value > 0.05
 
 
 def test_steep_rises_lie_around_a_jump() -> None:

@@ -18,17 +18,17 @@ def test_separation_has_the_exact_p_value() -> None:
     u = np.linspace(0, 1, 8)[:, None]
     failed = np.arange(8) >= 6
     (region,) = outliers.find_failure_regions(u, failed, purity=0.8, sides=(("high",),))
-    assert (region.side, region.failed, region.total) == ("high", 2, 2)
-    assert region.edge == pytest.approx(6 / 7)
-    assert region.inside == pytest.approx(5 / 7)
-    assert region.p == pytest.approx(1 / 28)  # 8 choose 2
+    assert (region.side, region.failed_count, region.trial_count) == ("high", 2, 2)
+    assert region.edge_position == pytest.approx(6 / 7)
+    assert region.nearest_outside_position == pytest.approx(5 / 7)
+    assert region.p_value == pytest.approx(1 / 28)  # 8 choose 2
 
 
 def test_the_best_trial_must_be_near() -> None:
     u = np.linspace(0, 1, 12)[:, None]
     failed = np.arange(12) >= 9
     near = np.array([[0.2, 0.3]])
-    assert outliers.find_failure_regions(u, failed, purity=0.8, best=8, near=near)[0].p < 0.05
+    assert outliers.find_failure_regions(u, failed, purity=0.8, best=8, near=near)[0].p_value < 0.05
     assert outliers.find_failure_regions(u, failed, purity=0.8, best=2, near=near) == []
 
 
@@ -37,15 +37,15 @@ def test_one_failure_in_five_next_to_the_best_is_one_in_twenty() -> None:
     (region,) = outliers.find_failure_regions(
         u, np.arange(5) == 4, purity=0.8, best=3, near=np.array([[0.6, 1.0]]), sides=(("high",),)
     )
-    assert region.p == pytest.approx(1 / 20)
+    assert region.p_value == pytest.approx(1 / 20)
 
 
 def test_equal_values_are_never_parted() -> None:
     u = np.array([0.0, 0, 1, 1, 2, 2])[:, None]
     failed = np.array([False, False, False, True, True, True])
     high = [r for r in outliers.find_failure_regions(u, failed) if r.side == "high"]
-    assert high[0].edge in (1, 2)
-    assert high[0].total in (2, 4)
+    assert high[0].edge_position in (1, 2)
+    assert high[0].trial_count in (2, 4)
 
 
 def test_nothing_to_place() -> None:

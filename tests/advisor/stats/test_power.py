@@ -31,5 +31,5 @@ def test_the_effect_is_found_with_the_stated_probability() -> None:
         design = np.stack([np.ones(trials), u, u**2], axis=1)
         left = float(np.sum((y - design @ np.linalg.lstsq(design, y, rcond=None)[0]) ** 2))
         ratio = (float(np.sum((y - y.mean()) ** 2)) - left) / 2 / (left / (trials - 3))
-        found += stats.f.sf(ratio, 2, trials - 3) <= power.LEVEL
+        found += stats.f.sf(ratio, 2, trials - 3) <= power.SIGNIFICANCE_LEVEL
     assert 0.73 < found / 400 < 0.87

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.signal import lfilter
 
-from advisor.stats.ratios import Ratio, chance_of_at_least, error_of_share, p_value_of_share, ratio
+from advisor.stats.ratios import Ratio, chance_of_at_least, error_of_share, p_value_of_share, ratio_of_sums
 
 RNG = np.random.default_rng(0)
 
@@ -24,18 +24,18 @@ def test_the_error_of_a_share():
 
 
 def test_a_ratio_of_sums_weighs_its_points():
-    found = ratio(np.array([1.0, 0.0, 0.0, 0.0]), np.ones(4), np.array([3.0, 1.0, 1.0, 1.0]))
+    found = ratio_of_sums(np.array([1.0, 0.0, 0.0, 0.0]), np.ones(4), np.array([3.0, 1.0, 1.0, 1.0]))
     assert found.value == pytest.approx(0.5)
 
 
 def test_few_points_say_nothing_of_the_error():
-    found = ratio(np.array([1.0, 2.0]), np.ones(2), np.ones(2))
+    found = ratio_of_sums(np.array([1.0, 2.0]), np.ones(2), np.ones(2))
     assert math.isnan(found.error)
     assert found.chance_above(0.5) == 0.0
 
 
 def test_a_constant_ratio_is_certain():
-    assert ratio(np.full(40, 0.3), np.ones(40), np.ones(40)).chance_above(0.29) == 1.0
+    assert ratio_of_sums(np.full(40, 0.3), np.ones(40), np.ones(40)).chance_above(0.29) == 1.0
     assert Ratio(0.3, 0.0, 9).chance_above(0.31) == 0.0
 
 
@@ -43,7 +43,7 @@ def test_a_constant_ratio_is_certain():
 def test_the_error_is_about_right(lag):
     """Also with strong autocorrelation."""
     noise = lfilter([1.0], [1.0, -lag], RNG.normal(size=(400, 400)))
-    hits = sum(ratio(1 + 0.1 * n, np.full(400, 2.0), np.ones(400)).chance_above(0.5) > 0.95 for n in noise)
+    hits = sum(ratio_of_sums(1 + 0.1 * n, np.full(400, 2.0), np.ones(400)).chance_above(0.5) > 0.95 for n in noise)
     assert 8 <= hits <= 36
 
 

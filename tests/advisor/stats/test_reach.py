@@ -14,34 +14,36 @@ def test_the_best_so_far_skips_values_that_are_not_finite():
 
 
 def test_a_level_is_the_median_of_three():
-    assert reach.levels(np.array([5.0, 1.0, 4.0, 9.0])).tolist() == [5.0, 5.0, 4.0, 4.0]
+    assert reach.running_medians(np.array([5.0, 1.0, 4.0, 9.0])).tolist() == [5.0, 5.0, 4.0, 4.0]
 
 
 def test_a_straight_fall_goes_on_to_the_end():
     costs = 10 - STEPS / 100
-    assert reach.extrapolated_gain(STEPS, reach.levels(costs), 2000, 9) == pytest.approx(10.0)
-    assert reach.extrapolated_gain(STEPS, reach.levels(costs), 1000, 9) == 0.0
+    assert reach.extrapolated_gain(STEPS, reach.running_medians(costs), 2000, 9) == pytest.approx(10.0)
+    assert reach.extrapolated_gain(STEPS, reach.running_medians(costs), 1000, 9) == 0.0
 
 
 def test_a_plateau_gains_nothing_even_if_the_start_was_steep():
     costs = np.array([9.0, 5.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
-    assert reach.extrapolated_gain(STEPS, reach.levels(costs), 2000, 9) == 0.0
-    assert reach.extrapolated_gain(STEPS, reach.levels(costs), 2000, 3) > 1.0
+    assert reach.extrapolated_gain(STEPS, reach.running_medians(costs), 2000, 9) == 0.0
+    assert reach.extrapolated_gain(STEPS, reach.running_medians(costs), 2000, 3) > 1.0
 
 
 def test_the_pace_counts_although_the_first_value_was_the_best():
     """A training that begins at chance, gets worse and then improves steadily: its best value so far does not move."""
     costs = np.array([0.7, 2.7, 1.5, 1.3, 1.2, 1.1, 1.0, 0.95, 0.9, 0.85])
-    assert reach.extrapolated_gain(STEPS, reach.levels(costs), 2000, 9) > 0.4
+    assert reach.extrapolated_gain(STEPS, reach.running_medians(costs), 2000, 9) > 0.4
 
 
 def test_nothing_is_known_before_three_values():
-    assert reach.extrapolated_gain(STEPS, reach.levels(np.ones(10)), 2000, 1) == np.inf
+    assert reach.extrapolated_gain(STEPS, reach.running_medians(np.ones(10)), 2000, 1) == np.inf
 
 
 def later_gain(step, best, *curves):
     pairs = [(STEPS[: len(costs)], reach.best_so_far(np.array(costs))) for costs in curves]
-    return reach.later_gain(best, reach.lowest_costs_by(step, pairs), np.array([costs[-1] for _, costs in pairs]))
+    return reach.largest_later_gain(
+        best, reach.lowest_costs_until(step, pairs), np.array([costs[-1] for _, costs in pairs])
+    )
 
 
 def test_the_later_gain_is_the_largest_of_the_siblings():

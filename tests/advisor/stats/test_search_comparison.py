@@ -14,7 +14,7 @@ def test_a_search_that_is_better_all_through():
     found = compare_searches(single(rng.normal(0, 1, 30)), single(rng.normal(9, 1, 20)))
     assert found.chance_above() > 0.99
     assert found.chance_above(20) == 0
-    assert found.budget == 10
+    assert found.half_size == 10
 
 
 def test_one_lucky_setting_does_not_make_a_search():
@@ -34,7 +34,7 @@ def test_ties_count_half():
 def test_a_single_setting_is_no_search():
     found = compare_searches([np.array([1.0, 1.1, 0.9])], single(np.linspace(2, 3, 10)))
     assert found.chance_above() == 1
-    assert found.sd[0] == pytest.approx(0.08, abs=0.01)
+    assert found.best_cost_sds[0] == pytest.approx(0.08, abs=0.01)
 
 
 def test_what_was_chosen_by_a_lucky_run_is_worth_its_other_runs():

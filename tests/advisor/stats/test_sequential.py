@@ -10,10 +10,10 @@ from advisor.stats.sequential import (
     RunSample,
     SequentialTest,
     SignificanceLevels,
+    candidate_weight,
     e_value,
-    half_width,
+    interval_half_width,
     lead,
-    weight,
 )
 
 RNG = np.random.default_rng(0)
@@ -23,12 +23,12 @@ FLOOR = NoiseFloor(1.0, 20)
 def question(candidate, incumbent, levels=None, floor=FLOOR, worthwhile=1.4):
     costs = np.asarray(candidate, dtype=float)
     return SequentialTest(
-        RunSample.of(costs),
-        RunSample.of(costs[1:]) if len(costs) > 1 else None,
-        RunSample.of(np.asarray(incumbent, dtype=float)),
+        RunSample.from_costs(costs),
+        RunSample.from_costs(costs[1:]) if len(costs) > 1 else None,
+        RunSample.from_costs(np.asarray(incumbent, dtype=float)),
         floor,
         worthwhile,
-        levels or SignificanceLevels.alone(error=0.05, miss=0.2),
+        levels or SignificanceLevels.single_question_levels(error=0.05, miss=0.2),
     )
 
 
@@ -39,11 +39,11 @@ def deviation():
 
 def largest_evidence(gain, looks=15, runs=5):
     """Return the largest evidence over the looks, and the evidence at the last one."""
-    incumbent = RunSample.of(deviation() * RNG.standard_normal(runs))
+    incumbent = RunSample.from_costs(deviation() * RNG.standard_normal(runs))
     costs = -gain + deviation() * RNG.standard_normal(looks)
     found = []
     for n in range(1, looks + 1):
-        difference = lead(RunSample.of(costs[:n]), incumbent, FLOOR)
+        difference = lead(RunSample.from_costs(costs[:n]), incumbent, FLOOR)
         found.append(e_value(difference.gain, difference.error, difference.freedom, 1.4))
     return max(found), found[-1]
 
@@ -76,24 +76,26 @@ def test_one_extreme_run_is_no_proof_within_a_loop():
 
 
 def test_the_weights_of_all_candidates_sum_to_one():
-    assert sum(map(weight, range(1, 100_000))) == pytest.approx(1, abs=1e-3)
+    assert sum(map(candidate_weight, range(1, 100_000))) == pytest.approx(1, abs=1e-3)
     early, late = (SignificanceLevels.levels_in_loop(n, 1, 0, error=0.05, miss=0.2) for n in (1, 100))
-    assert early.every > late.every
-    assert SignificanceLevels.levels_in_loop(100, 1, 4, error=0.05, miss=0.2).every == pytest.approx(5 * late.every)
+    assert early.all_runs > late.all_runs
+    assert SignificanceLevels.levels_in_loop(100, 1, 4, error=0.05, miss=0.2).all_runs == pytest.approx(
+        5 * late.all_runs
+    )
 
 
 def test_a_setting_with_a_wider_scatter_needs_more_evidence():
     narrow, wide = question([-3, -3.1, -2.9, -3], [0, 0.1, -0.1]), question([-8, 2, -7, 1], [0, 0.1, -0.1])
     assert narrow.lead.gain == pytest.approx(wide.lead.gain)
-    assert narrow.keep > 1 > wide.keep
+    assert narrow.evidence_to_keep > 1 > wide.evidence_to_keep
 
 
 def test_a_bad_candidate_is_discarded_at_once_and_a_worthwhile_one_rarely():
-    assert question([4.0], [0, 0.1, -0.1]).discard > 1
+    assert question([4.0], [0, 0.1, -0.1]).evidence_to_discard > 1
     lost = 0
     for _ in range(200):
         incumbent, costs = RNG.standard_normal(8), -1.4 + RNG.standard_normal(12)
-        lost += any(question(costs[:n], incumbent).discard >= 1 for n in range(1, 13))
+        lost += any(question(costs[:n], incumbent).evidence_to_discard >= 1 for n in range(1, 13))
     assert lost / 200 <= 0.2
 
 
@@ -102,21 +104,21 @@ def test_the_interval_holds_at_every_look():
     for _ in range(300):
         incumbent, costs = RNG.standard_normal(5), RNG.standard_normal(10)
         for n in range(1, 11):
-            found = lead(RunSample.of(costs[:n]), RunSample.of(incumbent), FLOOR)
-            if abs(found.gain) > half_width(found.error, found.freedom, 1.4, 0.95):
+            found = lead(RunSample.from_costs(costs[:n]), RunSample.from_costs(incumbent), FLOOR)
+            if abs(found.gain) > interval_half_width(found.error, found.freedom, 1.4, 0.95):
                 missed += 1
                 break
     assert missed / 300 <= 0.05
-    assert half_width(0.5, 10, 1.4, 0.95) > 0.5 * 2.2  # wider than an interval for one look
+    assert interval_half_width(0.5, 10, 1.4, 0.95) > 0.5 * 2.2  # wider than an interval for one look
 
 
 @pytest.mark.parametrize("unit", [1e-100, 1e-82, 1e-9, 1e9, 1e80, 1e100])
 def test_the_unit_of_the_objective_does_not_matter(unit):
     costs, others = np.array([-3.0, -3.2, -2.9]), np.array([0.1, -0.1, 0.2])
-    one = lead(RunSample.of(costs), RunSample.of(others), FLOOR)
-    scaled = lead(RunSample.of(costs * unit), RunSample.of(others * unit), NoiseFloor(unit, 20))
+    one = lead(RunSample.from_costs(costs), RunSample.from_costs(others), FLOOR)
+    scaled = lead(RunSample.from_costs(costs * unit), RunSample.from_costs(others * unit), NoiseFloor(unit, 20))
     assert scaled.freedom == pytest.approx(one.freedom)
-    widths = [half_width(d.error, d.freedom, w, 0.95) for d, w in ((one, 1.4), (scaled, 1.4 * unit))]
+    widths = [interval_half_width(d.error, d.freedom, w, 0.95) for d, w in ((one, 1.4), (scaled, 1.4 * unit))]
     assert widths[1] == pytest.approx(widths[0] * unit)
     evidence = [e_value(d.gain, d.error, d.freedom, w) for d, w in ((one, 1.4), (scaled, 1.4 * unit))]
     assert evidence[1] == pytest.approx(evidence[0])
@@ -125,19 +127,19 @@ def test_the_unit_of_the_objective_does_not_matter(unit):
 @pytest.mark.parametrize("scale", [1e-200, 1e-7, 1e-3, 1e3, 1e7, 1e200])
 @pytest.mark.parametrize("freedom", [1, 2, 20])
 def test_extreme_scales_of_the_prior_give_an_interval_that_holds_at_every_look(scale, freedom):
-    assert half_width(1.0, freedom, scale, 0.95) > stats.t.ppf(0.975, freedom)
+    assert interval_half_width(1.0, freedom, scale, 0.95) > stats.t.ppf(0.975, freedom)
 
 
 def test_the_plan_names_the_fewest_runs_that_decide():
     open_question = question([-1.5], [0.0])
     assert open_question.next_run(20) == (1, 0)
-    candidate, incumbent = open_question.plan(20)
+    candidate, incumbent = open_question.plan_runs(20)
     after = open_question.with_more_runs((candidate, incumbent))
-    assert max(after.keep, after.discard) >= 1
+    assert max(after.evidence_to_keep, after.evidence_to_discard) >= 1
     assert after.candidate.size == 1 + candidate
-    assert after.fresh is None or after.fresh.size == candidate
+    assert after.later_runs is None or after.later_runs.size == candidate
     assert question([-1.5] * 2, [0.0] * 2).next_run(2) == (0, 0)
-    assert question([-0.7], [0.0]).plan(2) is None
+    assert question([-0.7], [0.0]).plan_runs(2) is None
     few = question([-1.5], [0.0], floor=NoiseFloor(1.0, 1)).with_more_runs((2, 1))  # one degree of freedom
-    assert few.fresh is not None
-    assert few.fresh.size == 2
+    assert few.later_runs is not None
+    assert few.later_runs.size == 2

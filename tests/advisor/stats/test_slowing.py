@@ -13,13 +13,13 @@ NOISE = 0.002
 
 def fall(curve, trials=4, noise=NOISE, seed=0):
     rng = np.random.default_rng(seed)
-    return slowing.pooled_fall_rates([(STEPS, curve + noise * rng.normal(size=100)) for _ in range(trials)])
+    return slowing.pool_fall_rates([(STEPS, curve + noise * rng.normal(size=100)) for _ in range(trials)])
 
 
 @pytest.mark.parametrize("curve", [POWER, np.exp(-3 * T), 0.5 * np.exp(-40 * T) + 0.5 * np.exp(-T)])
 def test_curves_at_a_constant_rate_slow_down_gradually(curve):
     assert fall(curve).longer_training_helps(0.01)
-    assert not fall(curve).broken
+    assert not fall(curve).contradicts_constant_rate
 
 
 def test_a_linear_decay_keeps_the_pace_to_the_end():
@@ -39,29 +39,29 @@ def test_a_decay_that_ends_the_fall_shows_no_gain(seed):
 
 def test_a_long_warmup_that_raises_the_loss_is_not_judged():
     rise = 0.1 * np.minimum(T / 0.1, 1) * np.exp(-np.maximum(T - 0.15, 0) / 0.02)
-    assert not fall(np.exp(-2 * T) + rise - 0.2 * np.minimum(T, 0.1)).broken
+    assert not fall(np.exp(-2 * T) + rise - 0.2 * np.minimum(T, 0.1)).contradicts_constant_rate
 
 
 @pytest.mark.parametrize(
     "drop", [0.15 * (1 + np.cos(np.pi * T)), 0.3 * (T < 0.5), 0.3 * np.minimum(1, (1 - T) / 0.2)], ids=str
 )
 def test_a_decay_breaks_the_fall(drop):
-    assert fall(0.3 * np.exp(-40 * T) + drop).broken
+    assert fall(0.3 * np.exp(-40 * T) + drop).contradicts_constant_rate
 
 
 def test_curves_at_a_constant_rate_are_rarely_called_broken():
     curves = [POWER, np.exp(-3 * T), np.exp(-40 * T)]
-    assert sum(fall(curves[seed % 3], noise=0.01, seed=seed).broken for seed in range(150)) <= 15
+    assert sum(fall(curves[seed % 3], noise=0.01, seed=seed).contradicts_constant_rate for seed in range(150)) <= 15
 
 
 def test_trials_are_pooled():
     faint = np.exp(-40 * T) + 0.05 * (T < 0.5)
-    assert not fall(faint, trials=1, noise=0.06).broken
-    assert fall(faint, trials=60, noise=0.06).broken
+    assert not fall(faint, trials=1, noise=0.06).contradicts_constant_rate
+    assert fall(faint, trials=60, noise=0.06).contradicts_constant_rate
 
 
 def test_short_or_flat_curves_cannot_be_judged():
-    assert slowing.pooled_fall_rates([(STEPS[:4], POWER[:4]), (STEPS, np.ones(100))]) is None
+    assert slowing.pool_fall_rates([(STEPS[:4], POWER[:4]), (STEPS, np.ones(100))]) is None
 
 
 def test_curves_without_noise_can_be_judged():

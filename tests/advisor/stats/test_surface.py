@@ -16,7 +16,7 @@ def test_sees_what_matters_only_where_another_is_good() -> None:
         rate, width = rng.random(48), rng.integers(0, 4, 48) / 3
         costs = np.where(rate < 0.5, 1 - 0.5 * width + rate, 5 + 0.2 * rng.standard_normal(48))
         ends = surface.find_ends_with_optimum([rate, width], [], ranks.log_rank_scores(costs), 0.1, 0.9)
-        found += any((e.axis, e.side) == (1, "high") and e.p <= 0.01 for e in ends)
+        found += any((e.axis, e.side) == (1, "high") and e.p_value <= 0.01 for e in ends)
     assert found >= 8
 
 
@@ -27,7 +27,7 @@ def test_keeps_its_promise_while_another_axis_rules() -> None:
         u = rng.random((24, 4))
         values = ranks.log_rank_scores(-3 * u[:, 0] + 0.05 * rng.standard_normal(24))
         ends = surface.find_ends_with_optimum(list(u.T), [], values, 0.1, 0.9)
-        wrong += any(e.axis != 0 and e.p * 4 <= 0.05 for e in ends)
+        wrong += any(e.axis != 0 and e.p_value * 4 <= 0.05 for e in ends)
     assert kept(wrong, len(studies(60)))
 
 

@@ -16,7 +16,7 @@ def noisy(costs, size, seed=0):
 
 
 def ending(costs, steps=STEPS):
-    end = trend.read_end(steps, np.asarray(costs, float))
+    end = trend.read_curve_end(steps, np.asarray(costs, float))
     assert end is not None
     return end
 
@@ -30,36 +30,36 @@ def plateau(costs, tolerance=0.005, margin=1.25):
 def test_a_straight_fall_gains_the_window_share_and_does_not_slow():
     end = ending(noisy(1 - T, 0.002))
     assert end.gain == pytest.approx(0.2, abs=0.01)
-    assert end.slowing == pytest.approx(1, abs=0.05)
-    assert end.improving(0.01, 0.05)
-    assert end.stretch == pytest.approx(3.0, abs=0.6)
+    assert end.gain_ratio == pytest.approx(1, abs=0.05)
+    assert end.is_improving(0.01, 0.05)
+    assert end.length_factor == pytest.approx(3.0, abs=0.6)
 
 
 def test_the_forecast_of_an_exponential_is_what_it_has_left():
     rate = 3.0
     end = ending(noisy(np.exp(-rate * T), 1e-5))
     left = (np.exp(-rate) - np.exp(-2 * rate)) / (np.exp(-rate * T[0]) - np.exp(-rate))
-    assert end.forecast == pytest.approx(left, rel=0.15)
+    assert end.forecast_gain == pytest.approx(left, rel=0.15)
     low, high = end.forecast_interval()
-    assert low < end.forecast < high
+    assert low < end.forecast_gain < high
 
 
 def test_the_forecast_of_a_power_law_is_at_most_logarithmic():
     costs = (STEPS / 100.0) ** -0.3
     end = ending(noisy(costs, 1e-5))
     left = costs[-1] * (1 - 2**-0.3) / (costs[0] - costs[-1])
-    assert 0.5 * left < end.forecast < 1.5 * left
+    assert 0.5 * left < end.forecast_gain < 1.5 * left
 
 
 @pytest.mark.parametrize("rise", [0, 0.3])
 def test_flat_and_rising_curves_do_not_improve(rise):
-    assert not ending(noisy(np.exp(-T / 0.03) + rise * T, 0.01, 1)).improving(0.01, 0.05)
+    assert not ending(noisy(np.exp(-T / 0.03) + rise * T, 0.01, 1)).is_improving(0.01, 0.05)
 
 
 def test_a_smooth_fall_that_begins_late_and_sharply_still_improves():
     late = noisy(1 + 0.01 * np.exp(-T) - 0.4 * np.maximum(T - 0.75, 0) ** 0.5, 0.0005)
     start = np.concatenate([[3.0], late[1:]])
-    assert ending(start).improving(0.01, 0.05)
+    assert ending(start).is_improving(0.01, 0.05)
 
 
 def test_autocorrelated_noise_widens_the_error():
@@ -72,7 +72,7 @@ def test_shares_do_not_depend_on_the_unit_of_cost_or_of_steps():
     costs = noisy(0.5 + np.exp(-3 * T), 0.01)
     one, other = ending(costs), ending(1e6 * costs, STEPS * 7)
     assert one.gain == pytest.approx(other.gain)
-    assert one.p == pytest.approx(other.p)
+    assert one.p_value == pytest.approx(other.p_value)
 
 
 def test_a_tenfold_fall_is_read_in_logarithms():
@@ -84,8 +84,8 @@ def test_a_tenfold_fall_is_read_in_logarithms():
 
 def test_the_plateau_is_found_where_the_curve_settles():
     found = plateau(noisy(np.where(T < 0.4, 1 - T / 0.4, 0.0), 0.001))
-    assert found.settled == pytest.approx(0.4, abs=0.04)
-    assert found.flat(0.05)
+    assert found.settled_share == pytest.approx(0.4, abs=0.04)
+    assert found.is_flat(0.05)
 
 
 RISES_AGAIN = np.maximum(1 - T / 0.2, 0) + 0.2 * np.maximum(T - 0.4, 0)
@@ -93,7 +93,7 @@ RISES_AGAIN = np.maximum(1 - T / 0.2, 0) + 0.2 * np.maximum(T - 0.4, 0)
 
 @pytest.mark.parametrize(("costs", "noise"), [(1 - T, 0.001), (RISES_AGAIN, 0.005), (np.exp(-T / 0.05), 0.12)])
 def test_falling_rising_and_noisy_ends_are_not_called_flat(costs, noise):
-    assert not plateau(noisy(costs, noise)).flat(0.05)
+    assert not plateau(noisy(costs, noise)).is_flat(0.05)
 
 
 @pytest.mark.parametrize(
@@ -102,16 +102,16 @@ def test_falling_rising_and_noisy_ends_are_not_called_flat(costs, noise):
 )
 def test_short_flat_and_unlearned_curves_say_nothing(costs):
     costs = np.asarray(costs, float)
-    assert trend.read_end(STEPS[: len(costs)], costs) is None
+    assert trend.read_curve_end(STEPS[: len(costs)], costs) is None
     assert trend.read_plateau(STEPS[: len(costs)], costs, tolerance=0.01, margin=1.25) is None
 
 
 def test_extreme_values_do_not_overflow():
     with np.errstate(all="raise"):
         huge = 1.7e308 * (1 - 2 * T)
-        trend.read_end(STEPS, huge)
+        trend.read_curve_end(STEPS, huge)
         trend.read_plateau(STEPS, np.concatenate([[1e308], np.linspace(1, 0, N - 1)]), tolerance=0.01, margin=1.25)
-        trend.step_position(STEPS, huge, total=STEPS[-1])
+        trend.best_step_position(STEPS, huge, total=STEPS[-1])
 
 
 def test_dense_curves_are_thinned_without_losing_their_end():
@@ -123,17 +123,17 @@ def test_dense_curves_are_thinned_without_losing_their_end():
     ("costs", "left"), [([2, 1, 0.1], 0.05), ([-0.1, -0.5, -0.91], 0.1), ([0, -12, -30], np.nan), ([1], np.nan)]
 )
 def test_left_to_floor_knows_losses_and_accuracies(costs, left):
-    assert trend.distance_from_perfect(np.array(costs, float)) == pytest.approx(left, nan_ok=True)
+    assert trend.distance_from_perfect_score(np.array(costs, float)) == pytest.approx(left, nan_ok=True)
 
 
 def test_left_to_floor_does_not_measure_by_a_blown_up_start():
-    assert trend.distance_from_perfect(np.array([15.2, *[0.26] * 9, *[0.13] * 90])) == pytest.approx(0.5)
+    assert trend.distance_from_perfect_score(np.array([15.2, *[0.26] * 9, *[0.13] * 90])) == pytest.approx(0.5)
 
 
 def test_the_best_step_and_its_ties():
     costs = np.maximum(0.5 - T, 0) + np.random.default_rng(0).uniform(0, 0.01, N)
     costs[50] = -0.001
-    at, tied = trend.step_position(STEPS, costs, total=float(STEPS[-1]))
+    at, tied = trend.best_step_position(STEPS, costs, total=float(STEPS[-1]))
     assert at == pytest.approx(T[50])
     assert tied == pytest.approx(0.5, abs=0.05)
-    assert trend.step_position(np.array([0]), np.array([1.0]), total=1.0) == (0.0, 0.0)
+    assert trend.best_step_position(np.array([0]), np.array([1.0]), total=1.0) == (0.0, 0.0)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from advisor.model.space import Domain, Side
+from advisor.model.space import Domain, RangeSide
 from advisor.stats import widening
 
 
@@ -35,7 +35,7 @@ from advisor.stats import widening
     ],
 )
 def test_widen_goes_by_the_minimum_step_and_stops_at_limits(
-    name: str, domain: Domain, side: Side, expected: tuple[float, float] | None
+    name: str, domain: Domain, side: RangeSide, expected: tuple[float, float] | None
 ) -> None:
     assert widening.widen_range(name, domain, side, 0.0) == (pytest.approx(expected) if expected else None)
 

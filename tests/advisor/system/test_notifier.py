@@ -7,7 +7,7 @@ import pytest
 from launches import wait_until
 
 from advisor.model.errors import AdvisorError
-from advisor.system.notifier import Notice, Notifier, parse_command, to_message
+from advisor.system.notifier import Notification, Notifier, parse_command, to_json_message
 
 COMMAND = """
 import os, sys, time
@@ -18,7 +18,7 @@ if sys.argv[2] == "hang":
     time.sleep(60)
 sys.exit(int(sys.argv[2]))
 """
-STUCK = Notice("stuck", "s", "trial-3", 40, "trial-3 is still where it began.")
+STUCK = Notification("stuck", "s", "trial-3", 40, "trial-3 is still where it began.")
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_an_event_of_a_trial_is_sent_once_and_later_messages_are_bundled(send):
     notifier.send(STUCK)
     wait_until(received)
     for trial, event in (("trial-3", "stuck"), ("trial-4", "stuck"), ("trial-3", "diverging"), ("trial-4", "stuck")):
-        notifier.send(Notice(event, "s", trial, 50, f"{trial} {event}"))
+        notifier.send(Notification(event, "s", trial, 50, f"{trial} {event}"))
     notifier.close()
     first, bundle = received()
     assert first["trial"] == "trial-3"
@@ -64,7 +64,7 @@ def test_an_event_of_a_trial_is_sent_once_and_later_messages_are_bundled(send):
 def test_messages_wait_for_the_interval(send):
     notifier, received, _ = send(interval_s=1.0)
     for trial in range(3):
-        notifier.send(Notice("failed", "s", f"trial-{trial}", None, "x"))
+        notifier.send(Notification("failed", "s", f"trial-{trial}", None, "x"))
         wait_until(received)
     wait_until(lambda: sum(len(m.get("bundled", [m])) for m in received()) == 3)
 
@@ -75,7 +75,7 @@ def test_a_failure_of_the_command_is_one_line_and_shows_no_secret(send, ending, 
     notifier.send(STUCK)
     wait_until(lambda: said)
     assert said == [f"The command of --notify failed: {reason}."]
-    notifier.send(Notice("ended", "s", None, None, "all have ended"))  # it goes on
+    notifier.send(Notification("ended", "s", None, None, "all have ended"))  # it goes on
     wait_until(lambda: len(said) == 2)
     if ending == "3":
         assert len(received()) == 2
@@ -83,13 +83,13 @@ def test_a_failure_of_the_command_is_one_line_and_shows_no_secret(send, ending, 
 
 def test_a_message_holds_no_secret(send):
     notifier, received, _ = send()
-    notifier.send(Notice("failed", "s", "trial-0", None, "cannot open postgresql://me:s3cret-word@host/db"))
+    notifier.send(Notification("failed", "s", "trial-0", None, "cannot open postgresql://me:s3cret-word@host/db"))
     wait_until(received)
     assert "s3cret-word" not in json.dumps(received())
 
 
 def test_a_large_bundle_is_shortened():
-    message = to_message([Notice("failed", "s", f"trial-{i}", None, "x") for i in range(50)])
+    message = to_json_message([Notification("failed", "s", f"trial-{i}", None, "x") for i in range(50)])
     assert len(message["bundled"]) == 20
     assert message["message"].splitlines()[-1] == "and 30 more"
 

@@ -16,7 +16,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.study import Study
 from advisor.system import spill
 from advisor.tracking.points import cache
-from advisor.tracking.points.collect import Collector
+from advisor.tracking.points.collect import PointCollector
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.stores import database
 from advisor.tracking.stores.reading import read_experiment
@@ -54,7 +54,7 @@ def collected(seed: int, *, shuffled: bool) -> Experiment:
     if shuffled:
         draw.shuffle(pieces)
         pieces = [(m, *(np.concatenate([c[::2], c[1::2]]) for c in piece)) for m, *piece in pieces]
-    collector = Collector()
+    collector = PointCollector()
     for piece in pieces:
         collector.add(*piece)
     runs = [Run(f"r{i}", f"r{i}", "FINISHED", {"lr": str(0.1 * 2**-i)}, {}, 1.6e9, None) for i in range(12)]
@@ -92,7 +92,7 @@ def test_points_curves_and_verdicts_are_the_same(
 
 def test_a_store_is_read_the_same(large: pytest.MonkeyPatch, odd_database: Path, tmp_path: Path) -> None:
     uri = f"sqlite:///{odd_database}"
-    large.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "cache"))
+    large.setenv(cache.CACHE_FOLDER_VARIABLE, str(tmp_path / "cache"))
     large.setattr(database, "MIN_POINTS_TO_CACHE", 1)
     offloaded = [read_experiment("odd", tracking_uri=uri) for _ in range(2)]
     offloaded.append(through_client(uri))
@@ -114,13 +114,13 @@ def test_the_error_names_a_folder_that_cannot_be_written(large: pytest.MonkeyPat
 @pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
 def test_files_need_no_descriptors(large: pytest.MonkeyPatch) -> None:
     before = len(os.listdir("/dev/fd"))
-    tables = [spill.move_to_file((np.arange(9), np.arange(9.0)), fits=False) for _ in range(20)]
+    tables = [spill.move_columns_to_file((np.arange(9), np.arange(9.0)), fits=False) for _ in range(20)]
     assert len(os.listdir("/dev/fd")) == before
     assert all(in_files(*columns) and columns[1].tolist() == [*range(9)] for columns in tables)
 
 
 def test_points_that_remain_after_a_drop_stay_in_files(large: pytest.MonkeyPatch) -> None:
-    collector = Collector()
+    collector = PointCollector()
     for run in range(40):
         collector.add("loss", np.full(3, run), np.arange(3), np.arange(3.0), np.arange(3))
     collector.drop("loss", lambda runs, steps, times: steps == 1)
@@ -130,7 +130,7 @@ def test_points_that_remain_after_a_drop_stay_in_files(large: pytest.MonkeyPatch
 
 
 def test_several_threads_may_add(large: pytest.MonkeyPatch) -> None:
-    collector = Collector()
+    collector = PointCollector()
 
     def add(first: int) -> None:
         for run in range(first, first + 50):

@@ -24,7 +24,7 @@ def spec(name: str, parent: str | None = None, number: int = 1, **more: object) 
 
 
 def experiment(client: MlflowClient, name: str, *specs: StudySpec, runs: tuple[tuple[float, str | None], ...]) -> None:
-    tags = {k: v for s in specs for k, v in study_tags.tags_of(s).items()}
+    tags = {k: v for s in specs for k, v in study_tags.study_file_tags(s).items()}
     id = client.create_experiment(name, tags=tags)
     for x, study in runs:
         run = client.create_run(id, tags={contract.TAG_STUDY: study} if study else {})
@@ -73,13 +73,13 @@ def test_studies_are_found_and_follow_from_each_other(store: str) -> None:
     assert find_study(found, "gone") is None
 
     read = read_rounds("second", tracking_uri=store)
-    assert [s.name for s in read.earlier] == ["plain"]
-    assert sorted(float(t.params["x"]) for t in read.earlier[0].trials) == [0.1, 0.5]
+    assert [s.name for s in read.earlier_studies] == ["plain"]
+    assert sorted(float(t.params["x"]) for t in read.earlier_studies[0].trials) == [0.1, 0.5]
     assert read.notes == ()
 
     shared = read_rounds("both", tracking_uri=store)
     assert sorted(float(t.params["x"]) for t in shared.own.trials) == [0.4, 0.6]
-    assert [float(t.params["x"]) for t in shared.earlier[0].trials] == [0.1]
+    assert [float(t.params["x"]) for t in shared.earlier_studies[0].trials] == [0.1]
     assert "2 runs are of other studies in this experiment" in " ".join(shared.own.warnings)
 
 
@@ -89,9 +89,9 @@ def test_a_circle_ends_and_another_objective_is_left_out(database: str) -> None:
     experiment(client, "one", spec("one", "two"), runs=((0.1, "one"), (0.2, "one")))
     experiment(client, "two", spec("two", "one", 2), runs=((0.3, "two"), (0.4, "two")))
     experiment(client, "three", spec("three", "two", 3, objective=other), runs=((0.3, "three"), (0.4, "three")))
-    assert [s.name for s in read_rounds("two", tracking_uri=uri).earlier] == ["one"]
+    assert [s.name for s in read_rounds("two", tracking_uri=uri).earlier_studies] == ["one"]
     read = read_rounds("three", tracking_uri=uri, direction="maximize")
-    assert read.earlier == ()
+    assert read.earlier_studies == ()
     assert read.notes[0] == "The earlier round two is omitted: the study's objective was to minimize loss."
     assert sorted(len(g) for g in lineages(places(uri)))[-1] == 3
 

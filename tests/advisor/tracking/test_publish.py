@@ -13,7 +13,7 @@ from mlflow.artifacts import list_artifacts
 from advisor import contract
 from advisor.model.errors import AdvisorError
 from advisor.tracking.links import runs_url
-from advisor.tracking.publish import ReportRun, publish
+from advisor.tracking.publish import ReportRun, publish_report_run
 from advisor.tracking.stores.reading import read_experiment
 
 FILES = {"report.html": "<p>näh</p>", "findings.json": "{}", "next/1-a.yaml": "a: 1\n", "next/2-b.yaml": "b: 2\n"}
@@ -52,7 +52,7 @@ def test_it_is_logged_once_replaced_later_and_never_read_as_a_trial(uri: str) ->
     experiment = client.create_experiment("sweep")
     mine = trial(client, experiment)
 
-    first = publish("sweep", files=FILES, tags=TAGS, tracking_uri=uri)
+    first = publish_report_run("sweep", files=FILES, tags=TAGS, tracking_uri=uri)
     assert first.changed
     run = client.get_run(first.run)
     assert run.info.status == "FINISHED"
@@ -61,11 +61,11 @@ def test_it_is_logged_once_replaced_later_and_never_read_as_a_trial(uri: str) ->
     text = client.download_artifacts(first.run, "report.html")
     assert Path(text).read_text("utf-8") == FILES["report.html"]
 
-    again = publish("sweep", files=FILES, tags=TAGS, tracking_uri=uri)
+    again = publish_report_run("sweep", files=FILES, tags=TAGS, tracking_uri=uri)
     assert again == ReportRun(first.run, first.url, changed=False)
 
     fewer = {k: v for k, v in FILES.items() if k != "next/2-b.yaml"} | {"report.html": "<p>new</p>"}
-    later = publish("sweep", files=fewer, tags={"advisor.verdict.seeds": "quiet"}, tracking_uri=uri)
+    later = publish_report_run("sweep", files=fewer, tags={"advisor.verdict.seeds": "quiet"}, tracking_uri=uri)
     assert later == ReportRun(first.run, first.url, changed=True)
     tags = client.get_run(first.run).data.tags
     assert {k: v for k, v in tags.items() if k.startswith("advisor.verdict.")} == {"advisor.verdict.seeds": "quiet"}
@@ -82,7 +82,7 @@ def test_one_that_was_cut_off_is_done_again(uri: str) -> None:
     experiment = client.create_experiment("sweep")
     trial(client, experiment)
     begun = client.create_run(experiment, tags={contract.TAG_REPORT: "begun"}).info.run_id
-    done = publish("sweep", files=FILES, tags=TAGS, tracking_uri=uri)
+    done = publish_report_run("sweep", files=FILES, tags=TAGS, tracking_uri=uri)
     assert (done.run, done.changed) == (begun, True)
     assert artifacts(uri, begun) == set(FILES)
 
@@ -90,7 +90,7 @@ def test_one_that_was_cut_off_is_done_again(uri: str) -> None:
 def test_an_experiment_of_reports_alone_has_no_trials(uri: str) -> None:
     client = MlflowClient(uri)
     client.create_experiment("bare")
-    publish("bare", files=FILES, tags={}, tracking_uri=uri)
+    publish_report_run("bare", files=FILES, tags={}, tracking_uri=uri)
     with pytest.raises(AdvisorError, match="has no runs"):
         read_experiment("bare", tracking_uri=uri)
 
@@ -113,14 +113,14 @@ def test_the_description_of_the_experiment_links_to_the_report_and_keeps_what_ot
     trial(client, experiment)
 
     def note() -> str:
-        return str(client.get_experiment(experiment).tags[contract.TAG_NOTE])
+        return str(client.get_experiment(experiment).tags[contract.TAG_DESCRIPTION])
 
-    client.set_experiment_tag(experiment, contract.TAG_NOTE, "Our digits.")
-    run = publish("sweep", files=FILES, tags=TAGS, summary="Search higher.", tracking_uri=uri).run
+    client.set_experiment_tag(experiment, contract.TAG_DESCRIPTION, "Our digits.")
+    run = publish_report_run("sweep", files=FILES, tags=TAGS, summary="Search higher.", tracking_uri=uri).run
     link = f"[Report](#/experiments/{experiment}/runs/{run}/artifacts/report.html): Search higher."
     assert note() == f"Our digits.\n\n<!-- advisor -->\n{link}\n<!-- end of advisor -->"
-    client.set_experiment_tag(experiment, contract.TAG_NOTE, f"{note()}\nAsk Ann.")
-    publish("sweep", files=FILES, tags=TAGS, summary="Stop.", tracking_uri=uri)
+    client.set_experiment_tag(experiment, contract.TAG_DESCRIPTION, f"{note()}\nAsk Ann.")
+    publish_report_run("sweep", files=FILES, tags=TAGS, summary="Stop.", tracking_uri=uri)
     assert note().startswith("Our digits.\n\n<!-- advisor -->\n[Report](")
     assert note().endswith("<!-- end of advisor -->\nAsk Ann.")
     assert note().count("advisor -->") == 2

@@ -5,7 +5,7 @@ import pytest
 from advisor import contract
 from advisor.execution.ledger import Ledger
 from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.model.spec_yaml import dump
+from advisor.model.spec_yaml import format_study_file
 from advisor.tracking import study_tags
 from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
@@ -21,24 +21,24 @@ def _spec(name: str, parameters: int = 1, why: str = "") -> StudySpec:
 
 def test_a_study_file_comes_back_from_its_tags() -> None:
     spec = _spec("s")
-    tags = study_tags.tags_of(spec)
-    assert tags[contract.TAG_STUDY_FILE] == dump(spec)
-    assert study_tags.latest_file(tags) == dump(spec)
+    tags = study_tags.study_file_tags(spec)
+    assert tags[contract.TAG_STUDY_FILE] == format_study_file(spec)
+    assert study_tags.latest_study_file(tags) == format_study_file(spec)
     assert study_tags.all_stored_specs(tags) == (spec,)
 
 
 def test_a_long_one_is_spread_over_tags_that_every_tracker_takes() -> None:
     spec = _spec("s", 400, "the reason why it is what it is, in words " * 3)
-    tags = study_tags.tags_of(spec)
-    assert len(dump(spec)) > 3 * study_tags.MAX_TAG_CHARACTERS
+    tags = study_tags.study_file_tags(spec)
+    assert len(format_study_file(spec)) > 3 * study_tags.MAX_TAG_CHARACTERS
     assert max(map(len, tags.values())) <= study_tags.MAX_TAG_CHARACTERS
-    assert study_tags.latest_file(tags) == dump(spec)
+    assert study_tags.latest_study_file(tags) == format_study_file(spec)
 
 
 def test_what_cannot_be_read_is_no_study_file() -> None:
-    tags = study_tags.tags_of(_spec("s", 400, "why"))
+    tags = study_tags.study_file_tags(_spec("s", 400, "why"))
     del tags[f"{contract.TAG_STUDY_FILE}.part-0"]
-    assert study_tags.latest_file(tags) is None
+    assert study_tags.latest_study_file(tags) is None
     assert [s.study for s in study_tags.all_stored_specs(tags)] == ["s"]  # it is noted under its own name, too
     assert study_tags.all_stored_specs({contract.TAG_STUDY_FILE: "no study"}) == ()
 
@@ -53,6 +53,6 @@ def test_experiments_keep_the_file_of_each_of_their_studies(database: str, param
 
     tags = mlflow.MlflowClient(uri).get_experiment_by_name("shared").tags
     assert study_tags.all_stored_specs(tags) == (first, second)
-    assert study_tags.latest_file(tags) == dump(second)
+    assert study_tags.latest_study_file(tags) == format_study_file(second)
     with pytest.raises(Exception, match="no runs"):
         read_experiment("shared", tracking_uri=uri)

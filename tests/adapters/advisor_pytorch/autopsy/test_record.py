@@ -6,23 +6,23 @@ import math
 import pytest
 
 from advisor import contract
-from advisor_logging.table import Table
+from advisor_logging.table import MetricTable
 from advisor_pytorch.autopsy.history import MAX_ROWS, ROWS_AFTER, History
-from advisor_pytorch.autopsy.record import MAX_BYTES, to_text
+from advisor_pytorch.autopsy.record import MAX_AUTOPSY_BYTES, autopsy_json
 
 
 def test_the_file_is_bounded_and_plain_json() -> None:
-    text = to_text({"step": 3, "value": math.nan, "spikes": ["x" * MAX_BYTES], "following": [(math.inf,)]})
+    text = autopsy_json({"step": 3, "value": math.nan, "spikes": ["x" * MAX_AUTOPSY_BYTES], "following": [(math.inf,)]})
     record = json.loads(text, parse_constant=pytest.fail)
     assert record == {"step": 3, "value": "nan", "following": [["inf"]], "left_out": ["spikes"]}
 
 
 def test_the_history_ends_soon_after_the_first_bad_row() -> None:
     history = History()
-    history.add(Table([5], [0], {"val/error": [math.nan]}))  # an evaluation
+    history.add(MetricTable([5], [0], {"val/error": [math.nan]}))  # an evaluation
     for first in range(0, 300, 100):
         losses = [math.inf if step == 250 else 1.0 for step in range(first, first + 100)]
-        history.add(Table(list(range(first, first + 100)), [0] * 100, {contract.TRAIN_LOSS: losses}))
+        history.add(MetricTable(list(range(first, first + 100)), [0] * 100, {contract.TRAIN_LOSS: losses}))
     facts = history.facts()
     assert history.first_bad_step == 250
     assert [row[0] for row in facts["first"]] == [0, 1, 2, 3, 4]

@@ -16,7 +16,7 @@ from torch import nn
 from advisor import contract
 from advisor_pytorch import TuningLogger
 from advisor_pytorch.autopsy.inspection import tensor_facts
-from advisor_pytorch.steps.backward import patches
+from advisor_pytorch.steps.backward import backward_patches
 from tests.adapters.fixture_types import Start
 
 Run = Callable[..., tuple[TuningLogger, dict[str, Any] | None]]
@@ -69,7 +69,7 @@ def test_on_the_cpu_the_model_is_seen_before_the_bad_update(run: Run, clip: floa
     assert [row[0] for row in record["history"]["before"]] == list(range(BAD))
     assert [row[0] for row in record["history"]["after"]][:1] == [BAD]
     assert log._autopsy is not None
-    assert log._autopsy._listener not in patches.listeners
+    assert log._autopsy._listener not in backward_patches.listeners
 
 
 def test_elsewhere_it_is_seen_some_steps_later(run: Run) -> None:
@@ -93,7 +93,7 @@ def test_kept_batches_are_stored(run: Run, uri: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("settings", [{"bad": None}, {"autopsy": False}])
 def test_no_file_without_a_non_finite_value_or_if_it_is_off(run: Run, settings: dict[str, Any]) -> None:
     assert run(**settings)[1] is None
-    assert patches.listeners == []
+    assert backward_patches.listeners == []
 
 
 def test_training_is_the_same_with_and_without(run: Run) -> None:

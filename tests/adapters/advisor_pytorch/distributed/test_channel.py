@@ -15,10 +15,10 @@ import pytest
 from torch import distributed as dist
 
 from advisor import contract
-from advisor_logging.table import Table
+from advisor_logging.table import MetricTable
 from advisor_pytorch.distributed import channel
 from advisor_pytorch.distributed.channel import RankReceiver, RankSender
-from advisor_pytorch.steps.shard_names import part_name
+from advisor_pytorch.steps.shard_names import shard_metric_name
 from tests.adapters.samples import RowChunk
 
 SERVER = """
@@ -30,13 +30,13 @@ time.sleep(600)
 """
 
 
-NORM = part_name(contract.GRAD_NORM)
+NORM = shard_metric_name(contract.GRAD_NORM)
 
 
 def chunk(steps: range, **values: float) -> RowChunk:
     columns = {NORM: 3.0, contract.STEP_TIME: 1.0, "train/loss": 7.0, **values}
     return RowChunk(
-        Table(list(steps), [0] * len(steps), {name: [value] * len(steps) for name, value in columns.items()})
+        MetricTable(list(steps), [0] * len(steps), {name: [value] * len(steps) for name, value in columns.items()})
     )
 
 
@@ -102,7 +102,7 @@ class Rows(dict[int, dict[str, float]]):
 
         self._wait_for(came)
 
-    def _add(self, tables: list[Table]) -> None:
+    def _add(self, tables: list[MetricTable]) -> None:
         for table in tables:
             self.update({step: dict(values) for step, _, values in table.rows()})
 

@@ -7,20 +7,25 @@ import math
 import pytest
 
 from advisor import contract
-from advisor_logging.table import Row
-from advisor_pytorch.distributed.merging import MAX_STEPS_AHEAD, StepMerger, merge_step
-from advisor_pytorch.steps.shard_names import clipped_norm_name, clipping_limit_name, is_sent_to_rank_0, part_name
+from advisor_logging.table import MetricRow
+from advisor_pytorch.distributed.merging import MAX_STORED_STEPS_PER_RANK, StepMerger, merge_step
+from advisor_pytorch.steps.shard_names import (
+    clipped_norm_name,
+    clipping_limit_name,
+    is_sent_to_rank_0,
+    shard_metric_name,
+)
 
 TIME, RATE = contract.STEP_TIME, contract.EXAMPLES_PER_SECOND
 
-NORM = part_name(contract.GRAD_NORM)
+NORM = shard_metric_name(contract.GRAD_NORM)
 
 
-def row(step: int, **values: float) -> Row:
+def row(step: int, **values: float) -> MetricRow:
     return (step, 1000 + step, {NORM: 3.0, **values})
 
 
-def steps(rows: list[Row]) -> list[int]:
+def steps(rows: list[MetricRow]) -> list[int]:
     return [step for step, _, _ in rows]
 
 
@@ -129,6 +134,6 @@ def test_a_rank_that_left_is_not_waited_for() -> None:
 
 def test_memory_is_bounded_where_a_rank_runs_ahead() -> None:
     merger = two_ranks()
-    for start in range(0, 3 * MAX_STEPS_AHEAD, 1000):
+    for start in range(0, 3 * MAX_STORED_STEPS_PER_RANK, 1000):
         merger.add_steps_of_rank(1, [(step, {NORM: 4.0}) for step in range(start, start + 1000)])
-    assert len(merger._others[1]) == MAX_STEPS_AHEAD
+    assert len(merger._others[1]) == MAX_STORED_STEPS_PER_RANK

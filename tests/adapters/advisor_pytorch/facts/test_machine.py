@@ -14,7 +14,7 @@ from torch import nn
 from advisor import contract
 from advisor_logging.recorder import Recorder
 from advisor_logging.run_description import RunSettings
-from advisor_logging.table import Table
+from advisor_logging.table import MetricTable
 from advisor_pytorch.facts import machine
 from tests.adapters.fixture_types import History
 from tests.adapters.samples import RowChunk
@@ -74,7 +74,7 @@ def test_samples_are_rows_of_the_last_step(
         return {contract.DEVICE_UTILISATION: 0.5, contract.DEVICE_MEMORY_USED: float(os.getpid())}
 
     recorder.sampler = sample
-    recorder.put(RowChunk(Table([0, 1, 2], [int(time.time() * 1000)] * 3, {contract.TRAIN_LOSS: [1.0] * 3})))
+    recorder.put(RowChunk(MetricTable([0, 1, 2], [int(time.time() * 1000)] * 3, {contract.TRAIN_LOSS: [1.0] * 3})))
     deadline = time.monotonic() + 20
     while len(calls) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -66,7 +66,7 @@ def test_a_run_says_all_of_it(uri: str, only_run: OnlyRun) -> None:
         contract.TAG_AVERAGING: {"class": "AveragedModel", "kind": "ema"},
         contract.TAG_PRECISION: {"parameters": "float32", "compute": "float32"},
         contract.TAG_REGULARISERS: {"dropout": 0.1, "weight_decay": 0.01},
-        contract.TAG_CHANCE: {
+        contract.TAG_CHANCE_LEVEL: {
             "train/loss": pytest.approx(math.log(10)),
             "val/accuracy": 0.1,
             "val/loss": pytest.approx(math.log(10)),

@@ -13,7 +13,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     config.touch()
     monkeypatch.setattr(sys, "orig_argv", ["python", "train.py", f"--config={config}", "--api-key", "abc", "no.yaml"])
     assert run_tags.shell_command() == f"python train.py --config={config} --api-key '***' no.yaml"
-    assert run_tags.config_files(sys.orig_argv) == [str(config)]
+    assert run_tags.config_files_in_arguments(sys.orig_argv) == [str(config)]
     for name, value in (("TORCHELASTIC_RUN_ID", "none"), ("GROUP_WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "8")):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "orig_argv", ["/usr/bin/python3", "-u", "train.py", "--lr", "1"])

@@ -8,7 +8,7 @@ import torch
 from torch.optim import Optimizer, lr_scheduler
 
 from advisor_pytorch.facts.schedules import describe_schedule
-from advisor_pytorch.facts.side_effects import is_pure
+from advisor_pytorch.facts.side_effects import is_side_effect_free
 
 STEPS = 1000
 
@@ -43,7 +43,7 @@ def test_a_function_that_somebody_would_notice_is_not_called() -> None:
 
     counts = Counts()
     for function in (remembers, counts, cosine_decay):
-        assert not is_pure(function)
+        assert not is_side_effect_free(function)
     scheduler = lr_scheduler.LambdaLR(optimizer(), remembers)
     before = len(calls)
     assert describe_schedule([scheduler], STEPS) == {"class": "LambdaLR", "kind": "other"}

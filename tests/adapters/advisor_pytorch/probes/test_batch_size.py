@@ -18,7 +18,7 @@ from probing import Training, analyzed, runs_of
 from advisor import contract
 from advisor_pytorch.probes import BatchSizeSweep, batch_size_sweep
 from advisor_pytorch.probes.batch_size import Throughput
-from advisor_pytorch.probes.throughput import WARMUP_STEPS, Stopwatch, median_interval
+from advisor_pytorch.probes.throughput import UNTIMED_WARMUP_STEPS, Stopwatch, median_confidence_interval
 
 EXPERIMENT = "batch-size probe"
 
@@ -61,7 +61,7 @@ def test_a_sweep_is_a_study_and_leaves_no_trace(uri: str) -> None:
         middle = sorted(p.value for p in points)[len(points) // 2]
         assert middle == pytest.approx(size.examples_per_s, rel=0.5)
         steps = MlflowClient(uri).get_metric_history(run.info.run_id, contract.GRAD_NORM)
-        assert max(p.step for p in steps) + 1 == size.steps + WARMUP_STEPS
+        assert max(p.step for p in steps) + 1 == size.steps + UNTIMED_WARMUP_STEPS
         assert size.quartiles[0] <= size.examples_per_s <= size.quartiles[1]
         assert size.step_time_s == pytest.approx(size.batch_size / size.examples_per_s)
     report = analyzed(uri, EXPERIMENT)
@@ -202,9 +202,9 @@ def test_the_largest_size_before_the_plateau(sweep: BatchSizeSweep, useful: int 
 
 
 def test_a_measurement_ends_when_the_median_is_known() -> None:
-    assert median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
-    assert median_interval(list(map(float, range(6)))) == (0.0, 5.0)
-    low, high = median_interval(list(map(float, range(101))))
+    assert median_confidence_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    assert median_confidence_interval(list(map(float, range(6)))) == (0.0, 5.0)
+    low, high = median_confidence_interval(list(map(float, range(101))))
     assert (low, high) == (40.0, 60.0)  # from tables of the binomial distribution
     calls = []
     watch = Stopwatch(lambda: time.sleep(0.001) or 0.0, torch.device("cpu"), precision=10.0, seconds=60.0)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from advisor import contract
-from advisor_pytorch.steps.capture import MAX_PENDING_LOSSES, MIN_PENDING_TO_WARN
+from advisor_pytorch.steps.capture import MAX_PENDING_LOSSES, MIN_PENDING_LOSSES_TO_WARN
 from tests.adapters.captured import Training, column
 
 
@@ -89,14 +89,15 @@ def train_other(training: Training, steps: int) -> Any:
 def test_losses_of_an_unknown_optimizer_are_reported_and_bounded() -> None:
     training = Training()
     training.run(20)
-    train_other(training, MIN_PENDING_TO_WARN + 1)
+    train_other(training, MIN_PENDING_LOSSES_TO_WARN + 1)
     (warning,) = set(training.collector.warnings)  # a logger logs each once
     assert "steps of a different optimizer, Adam, are not logged" in warning
     train_other(training, MAX_PENDING_LOSSES)
     assert len(training.capture._losses) < MAX_PENDING_LOSSES
     training.capture.stop()
     assert (
-        f"{MIN_PENDING_TO_WARN + 1 + MAX_PENDING_LOSSES:,}; a different optimizer, Adam" in training.capture.missing()
+        f"{MIN_PENDING_LOSSES_TO_WARN + 1 + MAX_PENDING_LOSSES:,}; a different optimizer, Adam"
+        in training.capture.missing()
     )
     assert sum(len(chunk) for chunk in training.collector.chunks) == 20
 
@@ -114,7 +115,7 @@ def test_a_second_network_beside_the_captured_one_is_ignored() -> None:
 def test_micro_batches_are_no_missing_steps() -> None:
     training = Training()
     for _ in range(2):
-        for _ in range(3 * MIN_PENDING_TO_WARN):
+        for _ in range(3 * MIN_PENDING_LOSSES_TO_WARN):
             training.capture.add_loss(training.backward())
         training.step()
     training.capture.add_loss(training.backward())

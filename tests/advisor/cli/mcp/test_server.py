@@ -26,7 +26,7 @@ from mlflow_studies import log_study
 
 from advisor.cli.mcp.quoting import NOTICE
 from advisor.cli.mcp.tools import NOT_RECORDED_NOTE, STUDY_NOT_WRITTEN_NOTE
-from advisor.model.spec_yaml import loads
+from advisor.model.spec_yaml import parse_study_file
 
 from .hostile_names import HOSTILE, ORDER, log_hostile
 
@@ -105,7 +105,7 @@ def test_every_tool_answers_and_none_writes(store: Path, tmp_path: Path) -> None
                 yaml = answer["quoted"].get("yaml", yaml)
                 note = {"gate": NOT_RECORDED_NOTE, "next_study": STUDY_NOT_WRITTEN_NOTE}.get(tool)
                 assert answer.get("note") == note
-            assert loads(yaml).parent == "study"
+            assert parse_study_file(yaml).parent == "study"
             failed, text = await call("check_study", text=yaml)
             assert not failed
             assert json.loads(text)["quoted"]["study"] == "study-round-2"

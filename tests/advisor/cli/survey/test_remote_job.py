@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.cli.survey.remote_job import pack_job
+from advisor.cli.survey.remote_job import pack_remote_job
 from advisor.model.errors import AdvisorError
 
 RULE = (
@@ -28,7 +28,7 @@ def project(tmp_path, database, monkeypatch):
 
 
 def test_options_mean_the_same_on_another_machine(project, monkeypatch):
-    job = pack_job({"tracking_uri": "sqlite:///mlflow.db", "rules": ("mine",)}, ["Default"])
+    job = pack_remote_job({"tracking_uri": "sqlite:///mlflow.db", "rules": ("mine",)}, ["Default"])
     assert "pl4nted" not in repr(job)
     assert "SOMEBODYS_TOKEN" not in job.environment
     monkeypatch.chdir("/")
@@ -54,13 +54,13 @@ def test_options_mean_the_same_on_another_machine(project, monkeypatch):
     ],
 )
 def test_a_missing_or_different_store_is_an_error(project, store, experiments, message):
-    job = pack_job({"tracking_uri": store}, experiments)
+    job = pack_remote_job({"tracking_uri": store}, experiments)
     with pytest.raises(AdvisorError, match=message), job.unpack():
         pass
 
 
 def test_another_version_is_an_error(project):
-    job = replace(pack_job({"tracking_uri": "mlflow.db"}, ["Default"]), version="9.9")
+    job = replace(pack_remote_job({"tracking_uri": "mlflow.db"}, ["Default"]), version="9.9")
     with (
         pytest.raises(AdvisorError, match=r"has tuning-advisor .*, this machine 9\.9; install the same"),
         job.unpack(),
@@ -70,17 +70,17 @@ def test_another_version_is_an_error(project):
 
 def test_invalid_settings_and_rules_are_errors_before_anything_is_sent(project):
     with pytest.raises(AdvisorError, match="the rules folder 'none' does not exist"):
-        pack_job({"rules": ("none",)}, ["Default"])
+        pack_remote_job({"rules": ("none",)}, ["Default"])
     (project / "advisor.toml").write_text("[rules.none]\n", "utf-8")
     with pytest.raises(AdvisorError, match="settings name the rule 'none', which does not exist"):
-        pack_job({}, ["Default"])
+        pack_remote_job({}, ["Default"])
 
 
 def test_each_machine_has_its_own_files(project, monkeypatch):
     for name in ("PGPASSFILE", "AWS_CA_BUNDLE", "MLFLOW_TRACKING_SERVER_CERT_PATH", "ADVISOR_CACHE"):
         monkeypatch.setenv(name, str(project / "here"))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "pl4nted")
-    sent = pack_job({"tracking_uri": "mlflow.db"}, ["Default"]).environment
+    sent = pack_remote_job({"tracking_uri": "mlflow.db"}, ["Default"]).environment
     assert str(project / "here") not in sent.values()
     assert sent["AWS_SECRET_ACCESS_KEY"] == "pl4nted"
 
@@ -88,4 +88,4 @@ def test_each_machine_has_its_own_files(project, monkeypatch):
 def test_a_rules_folder_that_cannot_be_read_is_an_error(project):
     (project / "mine" / "_gone.py").symlink_to(project / "nowhere")
     with pytest.raises(AdvisorError, match=r"cannot read the rules folder 'mine': No such file.*_gone\.py"):
-        pack_job({"tracking_uri": "mlflow.db", "rules": ("mine",)}, ["Default"])
+        pack_remote_job({"tracking_uri": "mlflow.db", "rules": ("mine",)}, ["Default"])

@@ -14,8 +14,8 @@ from forks import Fork
 from launches import wait_until
 
 from advisor import contract
-from advisor.cli.tune.record import Record
-from advisor.model.spec_yaml import load
+from advisor.cli.tune.record import SearchRecord
+from advisor.model.spec_yaml import load_study_file
 from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
@@ -101,7 +101,7 @@ def test_a_wrong_space_is_widened_and_the_best_setting_repeated(folder, capfd):
         "03-extend-lr.yaml",
         "04-repeat.yaml",
     ]
-    second = load(folder / "advisor-tune/small/02-extend-lr.yaml")
+    second = load_study_file(folder / "advisor-tune/small/02-extend-lr.yaml")
     assert (second.study, second.parent, second.round) == ("small-block-02", "small", 2)
     assert second.parameters["lr"].high == 0.01
     assert all(setting["lr"] > 0.001 for setting in second.settings)
@@ -145,12 +145,12 @@ def test_an_interrupted_search_makes_the_same_decisions_and_trains_nothing_twice
 
 
 def test_the_search_waits_while_the_store_is_away(folder, capfd, monkeypatch):
-    nowhere, read, calls = parse_tracking_uri("http://127.0.0.1:9"), Record._read, count(1)
+    nowhere, read, calls = parse_tracking_uri("http://127.0.0.1:9"), SearchRecord._read, count(1)
 
     def away(record):
         return read(replace(record, location=nowhere) if next(calls) in (3, 4) else record)
 
-    monkeypatch.setattr(Record, "_read", away)
+    monkeypatch.setattr(SearchRecord, "_read", away)
     assert status_of(*words(8)) == 0
     out = capfd.readouterr().out
     assert out.count("The store does not answer; the search continues when the store answers again.\n") == 1
@@ -193,7 +193,7 @@ def test_a_corrected_objective_needs_no_new_training(folder, capfd):
         "The only run of this setting has val/loss" in out
     )  # the fourth trial is another one: the first three are known
     assert len(lines(folder, "begun")) == 4
-    assert {load(path).objective.metric for path in files(folder)} == {"val/loss"}
+    assert {load_study_file(path).objective.metric for path in files(folder)} == {"val/loss"}
 
     # Now the trials have values of the objective, so another one would be another search.
     (folder / "study.yaml").write_text(STUDY.replace("minimize", "maximize"))

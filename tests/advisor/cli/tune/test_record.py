@@ -7,7 +7,7 @@ from mlflow.tracking import MlflowClient
 
 from advisor import contract
 from advisor.cli.tune.files import BlockFile
-from advisor.cli.tune.record import Record
+from advisor.cli.tune.record import SearchRecord
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.tracking.stores.location import parse_tracking_uri
@@ -23,7 +23,7 @@ WORDS = ("python", "train.py", "{lr}", "{seed}")
 
 
 def record(*words, uri="sqlite:///none.db", append=True):
-    return Record("s", parse_tracking_uri(uri), START, words or WORDS, append, ())
+    return SearchRecord("s", parse_tracking_uri(uri), START, words or WORDS, append, ())
 
 
 def log(client, experiment, trial, steps, status, value=0.5):
@@ -57,12 +57,12 @@ def test_a_stopped_trial_costs_its_own_steps_and_a_failed_one_has_no_result(data
 
 def test_an_experiment_with_other_runs_is_refused(database):
     client = MlflowClient(database)
-    record(uri=database).check_no_runs()
+    record(uri=database).check_experiment_is_empty()
     client.create_run(client.create_experiment("s"))
     with pytest.raises(
         AdvisorError, match="already holds runs of no study, which are not from this search; pass --experiment"
     ):
-        record(uri=database).check_no_runs()
+        record(uri=database).check_experiment_is_empty()
 
 
 def test_the_length_of_training_changes_only_if_the_command_passes_it():
@@ -71,7 +71,7 @@ def test_the_length_of_training_changes_only_if_the_command_passes_it():
     assert record(append=False).supported_study(longer, START) == longer
     kept = record()
     assert kept.supported_study(longer, START) == START
-    assert kept.declined == [
+    assert kept.declined_changes == [
         "The analysis asks for max_train_steps: 2,000, was 100; to allow this, add --max-train-steps {max_train_steps} to the "
         "command."
     ]
@@ -79,7 +79,7 @@ def test_the_length_of_training_changes_only_if_the_command_passes_it():
 
 def test_without_a_stated_length_it_stays_unknown():
     open_ended = START.model_copy(update={"max_train_steps": None})
-    known = Record("s", parse_tracking_uri("sqlite:///none.db"), open_ended, WORDS, True, ())
+    known = SearchRecord("s", parse_tracking_uri("sqlite:///none.db"), open_ended, WORDS, True, ())
     assert known.supported_study(START, open_ended) == open_ended
 
 

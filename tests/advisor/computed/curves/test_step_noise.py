@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.computed.curves.step_noise import around_best, redraw_ranking
+from advisor.computed.curves.step_noise import redraw_ranking, split_around_best
 
 
 def trial(rng, level, noise, n=60):
@@ -12,13 +12,13 @@ def trial(rng, level, noise, n=60):
 
 def test_noise_around_the_best_step():
     rng = np.random.default_rng(0)
-    found = [around_best(trial(rng, 1.0, 0.1)).noise for _ in range(200)]
+    found = [split_around_best(trial(rng, 1.0, 0.1)).noise_sd for _ in range(200)]
     assert np.median(found) == pytest.approx(0.1, rel=0.15)
 
 
 def test_a_bend_is_no_noise():
-    assert around_best(np.exp(-np.arange(30) / 5)).noise == 0
-    assert around_best(np.arange(9.0)) is None
+    assert split_around_best(np.exp(-np.arange(30) / 5)).noise_sd == 0
+    assert split_around_best(np.arange(9.0)) is None
 
 
 def test_equal_trials_are_ranked_by_noise():
@@ -26,14 +26,14 @@ def test_equal_trials_are_ranked_by_noise():
     rankings = []
     for _ in range(40):
         curves = sorted((trial(rng, 1.0, 0.05) for _ in range(5)), key=np.min)
-        rankings.append(redraw_ranking([around_best(c) for c in curves]))
+        rankings.append(redraw_ranking([split_around_best(c) for c in curves]))
     assert np.median([r.reliability for r in rankings]) < 0.5
-    assert np.median([r.keeps for r in rankings]) < 0.6
+    assert np.median([r.best_unchanged_share for r in rankings]) < 0.6
 
 
 def test_distinct_trials_keep_their_order():
     rng = np.random.default_rng(2)
     curves = [trial(rng, 1 + 0.3 * i, 0.05) for i in range(5)]
-    ranking = redraw_ranking([around_best(c) for c in curves])
-    assert ranking.keeps == 1
+    ranking = redraw_ranking([split_around_best(c) for c in curves])
+    assert ranking.best_unchanged_share == 1
     assert ranking.reliability > 0.95

@@ -8,12 +8,12 @@ import pytest
 from studies import make_study
 
 from advisor.computed.decision import repeats
-from advisor.model.study import Status, Study
+from advisor.model.study import Study, TrialStatus
 
 COSTS = (0.500, 0.503, 0.506, 0.800, 0.600, 0.603, 0.606, 0.950)
 
 
-def _repeated(last: Status) -> Study:
+def _repeated(last: TrialStatus) -> Study:
     """Two settings of four seeds; the last run of each has this status and stopped at 40 % of the planned 1,000 steps."""
     curves = [[2.0, *[1.0] * 8, c] if i % 4 < 3 else [2.0, 1.5, 1.2, c] for i, c in enumerate(COSTS)]
     made = make_study(
@@ -24,14 +24,14 @@ def _repeated(last: Status) -> Study:
 
 
 @pytest.mark.parametrize("status", ["pruned", "stopped"])
-def test_runs_that_ended_early_are_no_repeats(status: Status) -> None:
-    tried = repeats.settings(_repeated(status))
+def test_runs_that_ended_early_are_no_repeats(status: TrialStatus) -> None:
+    tried = repeats.full_length_settings(_repeated(status))
     assert [len(s.trials) for s in tried] == [3, 3]
-    assert repeats.trial_variance(tried) == (pytest.approx(0.003), 4)
+    assert repeats.variance_between_seeds(tried) == (pytest.approx(0.003), 4)
 
 
 def test_complete_runs_are_repeats() -> None:
-    tried = repeats.settings(_repeated("complete"))
+    tried = repeats.full_length_settings(_repeated("complete"))
     assert [len(s.trials) for s in tried] == [4, 4]
 
 
@@ -39,10 +39,10 @@ def test_complete_runs_are_repeats() -> None:
 def test_without_hyperparameters_the_commit_is_the_setting(params: dict[str, float], settings: int) -> None:
     made = make_study([params] * 4, {"val/loss": [[2.0, 1.0, c] for c in COSTS[:4]]}, seeds=[0, 1, 2, 3])
     trials = [replace(t, facts={**t.facts, "git_commit": "ab"[i // 2] * 7}) for i, t in enumerate(made.trials)]
-    assert len(repeats.settings(replace(made, trials=tuple(trials)))) == settings
+    assert len(repeats.full_length_settings(replace(made, trials=tuple(trials)))) == settings
 
 
 def test_the_first_trial_of_each_setting():
     study = make_study([{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.1}], {"val/loss": [[3.0], [2.0], [1.0]]}, seeds=[0, 1, 2])
-    assert [t.name for t in repeats.first_trial_of_settings(study.trials)] == ["trial-0", "trial-1"]
-    assert [t.name for t in repeats.first_trial_of_settings(study.ranked())] == ["trial-2", "trial-1"]
+    assert [t.name for t in repeats.first_trial_per_setting(study.trials)] == ["trial-0", "trial-1"]
+    assert [t.name for t in repeats.first_trial_per_setting(study.ranked())] == ["trial-2", "trial-1"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from studies import make_study
 
-from advisor.computed.pipeline.ties import tie
+from advisor.computed.pipeline.ties import reason_settings_tie
 from advisor.model.study import Study
 
 
@@ -31,22 +31,22 @@ def study(ends: Sequence[float], noise: float, *, repeats: int = 1, between_seed
     ids=["equal", "differences within noise", "differences beyond noise", "no noise"],
 )
 def test_the_noise_between_evaluations_decides(step: float, noise: float, tied: bool) -> None:
-    reason = tie(study([1 + step * i for i in range(6)], noise))
+    reason = reason_settings_tie(study([1 + step * i for i in range(6)], noise))
     assert (reason is not None) == tied
     assert reason is None or "no more than the noise between evaluations" in reason
 
 
 def test_repeats_show_noise_that_evaluations_do_not() -> None:
     ends = [1 + 0.01 * i for i in range(4)]
-    assert tie(study(ends, 0.001)) is None
-    reason = tie(study(ends, 0.001, repeats=3, between_seeds=0.1))
+    assert reason_settings_tie(study(ends, 0.001)) is None
+    reason = reason_settings_tie(study(ends, 0.001, repeats=3, between_seeds=0.1))
     assert reason is not None
     assert "the noise between seeds" in reason
 
 
 def test_equal_results_tie() -> None:
     assert "all 4 settings have the same best val/loss" in str(
-        tie(make_study([{"lr": 0.1 * i} for i in range(4)], {"val/loss": [[2.0, 1.0]] * 4}))
+        reason_settings_tie(make_study([{"lr": 0.1 * i} for i in range(4)], {"val/loss": [[2.0, 1.0]] * 4}))
     )
 
 
@@ -55,7 +55,7 @@ def test_few_settings_that_are_equal_rarely_differ_by_chance() -> None:
     for seed in range(200):
         rng = np.random.default_rng(seed)
         curves = [1 + np.exp(-np.arange(30) / 3) + 0.01 * rng.standard_normal(30) for _ in range(6)]
-        reasons.append(tie(make_study([{"lr": 0.1 * (i + 1)} for i in range(6)], {"val/loss": curves})))
+        reasons.append(reason_settings_tie(make_study([{"lr": 0.1 * (i + 1)} for i in range(6)], {"val/loss": curves})))
     assert np.mean([r is None for r in reasons]) <= 0.1
 
 
@@ -73,5 +73,5 @@ def test_policies_of_equal_quality_rarely_differ_by_chance(trials: int, completi
             direction="maximize",
             tags=[{"n_valid": str(prompts)}] * trials,
         )
-        differ += tie(made) is None
+        differ += reason_settings_tie(made) is None
     assert differ <= 20  # 5 % of 200, and 3 standard deviations

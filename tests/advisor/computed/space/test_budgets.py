@@ -31,10 +31,10 @@ def test_only_trials_of_one_length_are_judged_if_others_were_tuned_apart() -> No
     apart = study(APART)
     found = budgets.separately_tuned_lengths(apart)
     assert found is not None
-    assert (found.lengths, found.judged) == (((1000, 14), (5000, 14)), 1)
-    assert len(settings.read(apart)) == 14
+    assert (found.steps_and_trials, found.judged_index) == (((1000, 14), (5000, 14)), 1)
+    assert len(settings.read_settings(apart)) == 14
     assert len(settings.settings_of_all_lengths(apart)) == 28
-    (decision,) = settings.decisions(apart)
+    (decision,) = settings.search_space_decisions(apart)
     assert decision.text.endswith("The checks of the search space judge only the 14 trials of 5,000 steps.")
     assert verdict("space-shrink", apart).status != "fired"
     assert verdict("space-boundary", apart).status != "fired"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from studies import make_study
 
-from advisor.computed.space.extension import extend_range, find_limit, usual_rates
+from advisor.computed.space.extension import extend_range, find_extension_limit, usual_rates
 from advisor.model.spec import Parameter
 
 RANGE = Parameter(low=1e-4, high=1e-2, scale="log")
@@ -41,7 +41,7 @@ def test_a_range_stays_below_values_at_which_trials_failed() -> None:
 def test_failures_of_earlier_rounds_count_as_well() -> None:
     other = study(failed=0.04)
     own = replace(study(), outside=(other.trials[-1],))
-    assert find_limit(own, "lr", "high") is not None
+    assert find_extension_limit(own, "lr", "high") is not None
     assert extend_range(own, "lr", "low", 0.0) == ((1e-5, 1e-2), None)
 
 

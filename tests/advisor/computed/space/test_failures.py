@@ -22,7 +22,7 @@ def test_kinds_of_failure_are_told_apart() -> None:
         "complete",
     ]
     params = [{"lr": 0.1 * (i + 1)} for i in range(len(curves))]
-    found = failures.failures(make_study(params, {"val/loss": curves}, status=status))
+    found = failures.failure_masks(make_study(params, {"val/loss": curves}, status=status))
     assert np.flatnonzero(found.diverged).tolist() == [1]
     assert np.flatnonzero(found.crashed).tolist() == [5]
     assert np.flatnonzero(found.stuck).tolist() == [4]
@@ -38,7 +38,7 @@ def test_a_training_loss_that_rises_is_a_failure_and_one_that_idles_is_none() ->
         [{"lr": 0.1 * (i + 1)} for i in range(6)],
         {"val/loss": objective, "train/loss": [falling] * 4 + [idle, rising]},
     )
-    assert np.flatnonzero(failures.failures(study).stuck).tolist() == [5]
+    assert np.flatnonzero(failures.failure_masks(study).stuck).tolist() == [5]
 
 
 def test_a_sweep_that_falls_off_bit_by_bit_has_no_outliers() -> None:

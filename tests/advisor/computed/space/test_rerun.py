@@ -23,7 +23,7 @@ def study(count: int, seed: int, **more: Any) -> Any:
 
 
 def test_most_other_studies_end_within_the_interval() -> None:
-    interval = rerun.best_of_rerun(study(24, 0))
+    interval = rerun.best_result_interval(study(24, 0))
     assert interval is not None
     bests = np.array([study(24, seed).costs.min() for seed in range(1, 41)])
     assert np.mean((bests >= interval[0]) & (bests <= interval[1])) >= 0.6
@@ -32,24 +32,24 @@ def test_most_other_studies_end_within_the_interval() -> None:
 def test_a_loss_does_not_fall_below_zero() -> None:
     rng = np.random.default_rng(0)
     params = [{"lr": 0.01 * (1 + i), "momentum": float(u)} for i, u in enumerate(rng.random(12))]
-    interval = rerun.best_of_rerun(make_study(params, {"val/loss": (1e-3 + rng.random(12)).tolist()}))
+    interval = rerun.best_result_interval(make_study(params, {"val/loss": (1e-3 + rng.random(12)).tolist()}))
     assert interval is not None
     assert 0 <= interval[0] < interval[1]
 
 
 @pytest.mark.parametrize("count", [4, 7])
 def test_few_settings_tell_nothing(count: int) -> None:
-    assert rerun.best_of_rerun(study(count, 0)) is None
+    assert rerun.best_result_interval(study(count, 0)) is None
 
 
 def test_a_grid_would_be_the_same_again() -> None:
     params = [{"lr": 0.1 * (i % 3 + 1), "dropout": 0.1 * (i // 3)} for i in range(9)]
-    assert rerun.best_of_rerun(make_study(params, {"val/loss": np.linspace(1, 2, 9).tolist()})) is None
+    assert rerun.best_result_interval(make_study(params, {"val/loss": np.linspace(1, 2, 9).tolist()})) is None
 
 
 def test_a_response_that_the_best_result_contradicts_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = study(24, 0)
     drawn = rerun.further_results(tried)
-    better = replace(drawn, best=np.full_like(drawn.best, tried.costs.min() - 0.01))
+    better = replace(drawn, best_results=np.full_like(drawn.best_results, tried.costs.min() - 0.01))
     monkeypatch.setattr(rerun, "further_results", lambda _: better)
-    assert rerun.best_of_rerun(tried) is None
+    assert rerun.best_result_interval(tried) is None

@@ -18,7 +18,7 @@ from advisor.model.study import Study
 
 def test_repeats_of_one_setting_are_one_setting() -> None:
     params = [{"lr": 0.1}, {"lr": 0.1}, {"lr": 0.1}, {"lr": 0.2}]
-    tried = settings.read(make_study(params, {"val/loss": [[3.0], [1.0], [2.0], [4.0]]}))
+    tried = settings.read_settings(make_study(params, {"val/loss": [[3.0], [1.0], [2.0], [4.0]]}))
     assert len(tried) == 2
     assert tried.costs.tolist() == [2, 4]
 
@@ -32,7 +32,7 @@ def _pruned(count: int) -> Any:
 
 def test_pruned_trials_are_no_settings_with_a_result() -> None:
     made = _pruned(3)
-    assert settings.read(made).costs.tolist() == [4, 5, 6, 7, 8, 9, 10]
+    assert settings.read_settings(made).costs.tolist() == [4, 5, 6, 7, 8, 9, 10]
     assert [t.index for t in made.ranked()[:2]] == [3, 4]
 
 
@@ -53,22 +53,22 @@ def wide(seed: int, numbers: int, runs: int, effect: float) -> Study:
 
 def test_of_many_hyperparameters_those_that_matter_are_examined() -> None:
     study = wide(0, 200, 60, 5.0)
-    tried = settings.read(study)
+    tried = settings.read_settings(study)
     assert len(tried.numeric) == settings.MAX_AXES
     assert "p7" in tried.numeric
-    assert tried.numeric.keys() | tried.left_out.keys() == set(study.searched)
-    assert tried.level(0.05) == pytest.approx(0.05 * settings.MAX_AXES / 200)
-    (decision,) = settings.decisions(study)
+    assert tried.numeric.keys() | tried.unexamined_positions.keys() == set(study.searched)
+    assert tried.corrected_level(0.05) == pytest.approx(0.05 * settings.MAX_AXES / 200)
+    (decision,) = settings.search_space_decisions(study)
     assert decision.text.startswith(
         f"200 hyperparameters vary. The checks of the search space examine the {settings.MAX_AXES}"
     )
 
 
 def test_of_few_hyperparameters_all_are_examined() -> None:
-    tried = settings.read(study := wide(0, settings.MAX_AXES, 50, 1.0))
-    assert not tried.left_out
-    assert tried.level(0.05) == 0.05
-    assert settings.decisions(study) == ()
+    tried = settings.read_settings(study := wide(0, settings.MAX_AXES, 50, 1.0))
+    assert not tried.unexamined_positions
+    assert tried.corrected_level(0.05) == 0.05
+    assert settings.search_space_decisions(study) == ()
 
 
 def test_the_learning_rate_is_always_examined() -> None:
@@ -76,14 +76,17 @@ def test_the_learning_rate_is_always_examined() -> None:
     params = [
         {f"p{i}": float(v) for i, v in enumerate(rng.random(99))} | {"lr": float(rng.random())} for _ in range(30)
     ]
-    assert "lr" in settings.read(make_study(params, {"val/loss": [[float(rng.random())] for _ in params]})).numeric
+    assert (
+        "lr"
+        in settings.read_settings(make_study(params, {"val/loss": [[float(rng.random())] for _ in params]})).numeric
+    )
 
 
 def test_choices_with_many_levels_are_bounded() -> None:
     rng = np.random.default_rng(2)
     params = [{f"p{i}": f"option {v}" for i, v in enumerate(rng.integers(150, size=30))} for _ in range(300)]
-    tried = settings.read(make_study(params, {"val/loss": [[float(rng.random())] for _ in params]}))
-    assert 1 <= len(tried.choices) <= settings.MAX_COLUMNS / 100
+    tried = settings.read_settings(make_study(params, {"val/loss": [[float(rng.random())] for _ in params]}))
+    assert 1 <= len(tried.choices) <= settings.MAX_COORDINATES / 100
 
 
 @pytest.mark.parametrize("effect", [0.0, 10.0])
@@ -114,4 +117,4 @@ def test_settings_that_do_not_fit_in_memory_do_not_count_as_bad_results() -> Non
         tags=[{} if f else {"error": "out of memory"} for f in fits],
     )
     assert len(settings.settings_within_memory(study)) == sum(fits)
-    assert importance.shares(study)["learning_rate"] > 0.8 > 0.2 > importance.shares(study)["width"]
+    assert importance.mean_importances(study)["learning_rate"] > 0.8 > 0.2 > importance.mean_importances(study)["width"]

@@ -15,7 +15,7 @@ T = np.arange(1, 101) / 100
 def until(rates=None, params=None, tags=None):
     metrics = {"val/loss": [2 - T]} | ({"train/learning_rate": [rates]} if rates is not None else {})
     shown = make_study([{"lr": 0.1} | (params or {})], metrics, tags=[tags or {}])
-    return schedules.read(shown, shown.trials[0]).last_steady_step(10_000)
+    return schedules.read_schedule(shown, shown.trials[0]).last_peak_step(10_000)
 
 
 def test_logged_rates_show_the_stretch_after_the_warmup():
@@ -53,9 +53,9 @@ def test_rates_of_the_first_steps_only_show_no_schedule():
         {"val/loss": [cost], "lr": [rates]},
         steps={"val/loss": [[1000, 2000, 3000, 4000]], "lr": [list(range(100))]},
     )
-    shown = schedules.read(made, made.trials[0])
+    shown = schedules.read_schedule(made, made.trials[0])
     assert not len(shown.rates)
-    assert shown.constant is None
+    assert shown.is_constant is None
 
 
 def test_rates_by_epoch_beside_losses_by_step_show_the_schedule():
@@ -65,7 +65,7 @@ def test_rates_by_epoch_beside_losses_by_step_show_the_schedule():
         steps={"val/loss": [[1000, 2000, 3000, 4000]], "lr": [list(range(10))]},
         times={"val/loss": [[10.0, 20.0, 30.0, 40.0]], "lr": [[4.0 * i for i in range(10)]]},
     )
-    assert schedules.read(made, made.trials[0]).constant
+    assert schedules.read_schedule(made, made.trials[0]).is_constant
 
 
 def test_without_a_word_on_the_schedule_it_is_unknown():
@@ -82,7 +82,7 @@ def test_the_length_of_a_final_phase_says_that_the_rate_decays(name):
 @pytest.mark.parametrize("value", ["const", "constant", "constant_with_warmup"])
 def test_a_constant_schedule_has_several_names(value):
     study = make_study([{"lr_schedule": value, "lr": 0.1}], {"val/loss": [[2.0, 1.0]]})
-    assert schedules.read(study, study.trials[0]).constant
+    assert schedules.read_schedule(study, study.trials[0]).is_constant
 
 
 def test_says_how_far_the_learning_rate_was_logged():

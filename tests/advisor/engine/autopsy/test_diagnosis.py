@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from advisor.engine.autopsy.diagnosis import diagnose
-from advisor.engine.autopsy.summary import RunFacts, summary
-from advisor.model.autopsy import Record
+from advisor.engine.autopsy.summary import RunFacts, summary_lines
+from advisor.model.autopsy import AutopsyRecord
 
 
 def rows(norms: list[float], loss: float = 1.0, rate: float = 0.1) -> dict[str, Any]:
@@ -16,9 +16,9 @@ def rows(norms: list[float], loss: float = 1.0, rate: float = 0.1) -> dict[str, 
     return {"first": before[:5], "before": before, "after": [[len(norms), 1.0, "inf", rate, None, None]]}
 
 
-def record(**facts: Any) -> Record:
+def record(**facts: Any) -> AutopsyRecord:
     known = {"step": 30, "metric": "grad_norm", "batch": [], "parameters": {"tensors": 4}, "history": rows([1.0] * 30)}
-    return Record.model_validate({**known, **facts})
+    return AutopsyRecord.model_validate({**known, **facts})
 
 
 def optimizer(name: str = "SGD", state: dict[str, Any] | None = None, **options: float) -> list[dict[str, Any]]:
@@ -128,13 +128,13 @@ def test_a_weak_sign_names_no_cause(facts: dict[str, Any]) -> None:
 
 
 def test_the_summary_has_five_lines_for_an_empty_record() -> None:
-    lines = summary(Record(), diagnose(Record()), RunFacts("t", "0"))
+    lines = summary_lines(AutopsyRecord(), diagnose(AutopsyRecord()), RunFacts("t", "0"))
     assert len(lines) == 5
     assert lines[2] == "Before: no step had a finite loss; 0 of 0 parameters not finite."
 
 
 def test_growth_is_told_from_a_sudden_failure() -> None:
-    sudden = summary(record(), diagnose(record()), RunFacts("t", "0"))[2]
+    sudden = summary_lines(record(), diagnose(record()), RunFacts("t", "0"))[2]
     assert "so the failure was sudden" in sudden
     grown = record(history=GROWTH)
-    assert "grew 1.43e+07-fold within 3 steps" in summary(grown, diagnose(grown), RunFacts("t", "0"))[2]
+    assert "grew 1.43e+07-fold within 3 steps" in summary_lines(grown, diagnose(grown), RunFacts("t", "0"))[2]

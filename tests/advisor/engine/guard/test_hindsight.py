@@ -8,15 +8,15 @@ import optuna
 import pytest
 
 from advisor.engine.guard.hindsight import (
-    MAX_EVALUATIONS,
-    STARTUP_TRIALS,
-    concurrency,
+    MAX_EVALUATIONS_PER_STUDY,
+    PRUNING_STARTUP_TRIALS,
     halving_stopper,
     hindsight,
+    mean_concurrency,
     median_stopper,
 )
-from advisor.engine.guard.policy import Progress
-from advisor.engine.guard.replay import replay
+from advisor.engine.guard.policy import TrialProgress
+from advisor.engine.guard.replay import replay_trials
 from advisor.model.study import Study
 from tests.studies import make_study
 
@@ -153,7 +153,7 @@ def test_pruned_trials_make_it_unknown_how_they_would_have_gone_on():
 
 
 def test_too_many_evaluations_are_not_replayed():
-    many = MAX_EVALUATIONS // 8 + 1
+    many = MAX_EVALUATIONS_PER_STUDY // 8 + 1
     curve = 0.1 + np.exp(-np.arange(many) / 100)
     found = hindsight(study([curve] * 8, tags=[{"max_train_steps": str(100 * many)}] * 8))
     assert "more than 20,000 evaluations" in found.reason
@@ -171,9 +171,9 @@ def test_a_trial_that_diverged_takes_its_steps_and_is_no_sibling():
 
 
 def test_concurrency_is_the_mean_overlap_while_any_trial_runs():
-    assert concurrency([(0, 1), (5, 6)]) == 1
-    assert concurrency([(0, 10), (0, 10), (10, 20), (10.5, 20)]) == 2
-    assert concurrency([(0, 10), (1, 2)]) == 1
+    assert mean_concurrency([(0, 1), (5, 6)]) == 1
+    assert mean_concurrency([(0, 10), (0, 10), (10, 20), (10.5, 20)]) == 2
+    assert mean_concurrency([(0, 10), (1, 2)]) == 1
 
 
 # --- the other stoppers, beside Optuna's own -----------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def optuna_stopper(pruner):
 def random_trials(seed):
     rng = np.random.default_rng(seed)
     return [
-        Progress(
+        TrialProgress(
             STEPS,
             falling(rng.uniform(0, 1), rng.uniform(1, 3), rng.uniform(1, 12)) + rng.normal(0, 0.05, EVALUATIONS),
             float(STEPS[-1]),
@@ -215,9 +215,11 @@ def random_trials(seed):
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
 def test_the_median_pruner_is_optunas(share, workers):
     trials = random_trials(workers)
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=math.ceil(share * EVALUATIONS))
-    ends = replay(trials, median_stopper(share), workers)
-    assert ends == replay(trials, optuna_stopper(pruner), workers)
+    pruner = optuna.pruners.MedianPruner(
+        n_startup_trials=PRUNING_STARTUP_TRIALS, n_warmup_steps=math.ceil(share * EVALUATIONS)
+    )
+    ends = replay_trials(trials, median_stopper(share), workers)
+    assert ends == replay_trials(trials, optuna_stopper(pruner), workers)
     assert min(ends) < EVALUATIONS
 
 
@@ -225,6 +227,6 @@ def test_the_median_pruner_is_optunas(share, workers):
 def test_successive_halving_is_optunas(workers):
     trials = random_trials(workers)
     pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
-    ends = replay(trials, halving_stopper(3), workers)
-    assert ends == replay(trials, optuna_stopper(pruner), workers)
+    ends = replay_trials(trials, halving_stopper(3), workers)
+    assert ends == replay_trials(trials, optuna_stopper(pruner), workers)
     assert min(ends) < EVALUATIONS

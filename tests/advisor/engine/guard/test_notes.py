@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.engine.guard.notes import running_notes
+from advisor.engine.guard.notes import running_trial_messages
 from advisor.engine.registry import load_rules
 from tests.studies import make_study
 
@@ -28,19 +28,19 @@ def study(waits):
 
 def test_a_running_trial_that_waits_for_its_data_says_so():
     made = study(waits=0.06)
-    (note,) = running_notes(made, made.trials[2], load_rules(settings={}))
+    (note,) = running_trial_messages(made, made.trials[2], load_rules(settings={}))
     assert str(note).startswith("The steps of trial-2 wait for data 60 % of their time")
 
 
 def test_a_trial_is_judged_alone_and_only_by_rules_that_can():
     made = study(waits=0.001)
-    assert running_notes(made, made.trials[2], load_rules(settings={})) == ()
+    assert running_trial_messages(made, made.trials[2], load_rules(settings={})) == ()
     bound = study(waits=0.06)
     waits = [rule for rule in load_rules(settings={}) if rule.rule_id() == "input-bound"]
-    assert len(running_notes(bound, bound.trials[2], waits)) == 1
-    assert running_notes(bound, bound.trials[0], waits) == ()
+    assert len(running_trial_messages(bound, bound.trials[2], waits)) == 1
+    assert running_trial_messages(bound, bound.trials[0], waits) == ()
     others = [rule for rule in load_rules(settings={}) if not rule.while_running]
-    assert running_notes(bound, bound.trials[2], others) == ()
+    assert running_trial_messages(bound, bound.trials[2], others) == ()
 
 
 def test_a_loss_that_rises_at_the_start_is_named_while_it_runs():
@@ -49,7 +49,7 @@ def test_a_loss_that_rises_at_the_start_is_named_while_it_runs():
     values = block.values.copy()
     values[block.offsets[2] + 20 : block.offsets[2] + 60] = 9.0
     made = replace(made, metrics={**made.metrics, "train/loss": replace(block, values=values)})
-    (note,) = running_notes(made, made.trials[2], load_rules(settings={}))
+    (note,) = running_trial_messages(made, made.trials[2], load_rules(settings={}))
     assert "trial-2" in note
 
 
@@ -63,6 +63,6 @@ def test_a_trial_that_has_long_been_flat_says_so_from_half_of_its_training_on(ev
     tags = {"max_train_steps": "2000", "schedule": f'{{"kind": "{rate}"}}'}
     made = make_study([{"lr": 0.1}], {"val/loss": [curve]}, every=20, tags=[tags])
     made = replace(made, trials=(replace(made.trials[0], status="running"),))
-    found = [str(note) for note in running_notes(made, made.trials[0], load_rules(settings={}))]
+    found = [str(note) for note in running_trial_messages(made, made.trials[0], load_rules(settings={}))]
     assert len(found) == notes
     assert all(note.startswith("trial-0 is flat from step ") and "of 1,200 on" in note for note in found)

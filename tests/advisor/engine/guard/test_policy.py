@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from advisor.engine.guard.policy import Policy, Progress
+from advisor.engine.guard.policy import Policy, TrialProgress
 
 STEPS = np.arange(1, 21) * 10
 
 
 def progress(costs, length=200):
     costs = np.asarray(costs, float)
-    return Progress(STEPS[: len(costs)], costs, length)
+    return TrialProgress(STEPS[: len(costs)], costs, length)
 
 
 def falling(end, rate=8.0):
@@ -24,14 +24,14 @@ def test_a_flat_trial_far_behind_is_ruled_out_with_its_figures():
     flat = progress([1.2] * 8)
     bounds = Policy().bounds_if_doomed(flat, 7, SIBLINGS)
     assert bounds is not None
-    assert (bounds.step, bounds.best, bounds.incumbent, bounds.extrapolated) == (
+    assert (bounds.step, bounds.best, bounds.incumbent, bounds.extrapolated_decrease) == (
         80,
         1.2,
         pytest.approx(0.1, abs=0.001),
         0.0,
     )
-    assert 0 < bounds.later < 0.1
-    assert bounds.needed == pytest.approx(1.1, abs=0.001)
+    assert 0 < bounds.largest_later_decrease < 0.1
+    assert bounds.needed_gain == pytest.approx(1.1, abs=0.001)
 
 
 def test_a_trial_that_still_falls_fast_is_not():
@@ -48,7 +48,8 @@ def test_a_flat_trial_is_not_while_siblings_gained_as_much_later():
 def test_three_evaluations_in_a_row_must_agree():
     trial = progress([3.0, 2.0, *[1.2] * 10])
     once, thrice = (
-        next(k for k in range(12) if Policy(in_a_row=count).bounds_if_doomed(trial, k, SIBLINGS)) for count in (1, 3)
+        next(k for k in range(12) if Policy(successive_evaluations=count).bounds_if_doomed(trial, k, SIBLINGS))
+        for count in (1, 3)
     )
     assert thrice == once + 2
 
@@ -84,5 +85,5 @@ def test_the_best_trial_is_never_ruled_out():
 
 
 def test_evaluations_are_counted_by_the_usual_sibling():
-    assert Policy().enough_evaluations(SIBLINGS)
-    assert not Policy().enough_evaluations([progress([1.0] * 5), progress([1.0] * 6), SIBLINGS[0]])
+    assert Policy().has_enough_evaluations(SIBLINGS)
+    assert not Policy().has_enough_evaluations([progress([1.0] * 5), progress([1.0] * 6), SIBLINGS[0]])

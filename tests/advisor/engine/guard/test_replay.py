@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from advisor.engine.guard.policy import Policy, Progress
-from advisor.engine.guard.replay import guard_stopper, not_finite, replay
+from advisor.engine.guard.policy import Policy, TrialProgress
+from advisor.engine.guard.replay import guard_stopper, not_finite, replay_trials
 
 STEPS = np.arange(1, 31) * 10
 
 
 def progress(costs):
-    return Progress(STEPS, np.asarray(costs, float), 300.0)
+    return TrialProgress(STEPS, np.asarray(costs, float), 300.0)
 
 
 def random_trials(rng, count):
@@ -29,7 +29,7 @@ def random_trials(rng, count):
 
 def test_without_stopping_all_trials_end_by_themselves():
     trials = random_trials(np.random.default_rng(0), 6)
-    assert replay(trials, lambda *_: False, workers=2) == [30] * 6
+    assert replay_trials(trials, lambda *_: False, workers=2) == [30] * 6
 
 
 def test_workers_begin_the_next_trial_when_one_ends():
@@ -40,7 +40,7 @@ def test_workers_begin_the_next_trial_when_one_ends():
         return False
 
     trials = [progress(np.full(30, float(i))) for i in range(4)]
-    replay(trials, note, workers=2)
+    replay_trials(trials, note, workers=2)
     assert max(done for i, done in seen if i < 2) == 1
     assert min(done for i, done in seen if i >= 2) >= 1
 
@@ -48,7 +48,7 @@ def test_workers_begin_the_next_trial_when_one_ends():
 def test_two_values_that_are_not_finite_stop_a_trial_and_one_does_not():
     once, twice = np.ones(30), np.ones(30)
     once[5] = twice[5] = twice[6] = np.nan
-    assert replay([progress(once), progress(twice)], guard_stopper(Policy())) == [30, 7]
+    assert replay_trials([progress(once), progress(twice)], guard_stopper(Policy())) == [30, 7]
     assert not not_finite(progress(once), 0)
 
 
@@ -59,7 +59,7 @@ def test_a_stopped_trial_is_no_sibling():
         counts.append(len(completed))
         return at == 3
 
-    replay([progress(np.ones(30)) for _ in range(3)], stops)
+    replay_trials([progress(np.ones(30)) for _ in range(3)], stops)
     assert set(counts) == {0}
 
 
@@ -68,7 +68,7 @@ def test_the_winner_is_kept_and_steps_are_saved(workers):
     lost, saved, false, stopped = 0, [], 0, 0
     for seed in range(60):
         trials = random_trials(np.random.default_rng(seed), 24)
-        ends = replay(trials, guard_stopper(Policy()), workers)
+        ends = replay_trials(trials, guard_stopper(Policy()), workers)
         best = min(t.best[-1] for t in trials)
         lost += min(t.best[end - 1] for t, end in zip(trials, ends, strict=True)) > best
         saved.append(1 - sum(ends) / (30 * len(trials)))

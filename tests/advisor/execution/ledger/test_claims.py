@@ -13,7 +13,7 @@ from launches import SPEC, claim, client_of, wait_until
 from advisor import contract
 from advisor.execution import Ledger, jobs
 from advisor.execution.ledger import claims
-from advisor.model.spec_yaml import dump
+from advisor.model.spec_yaml import format_study_file
 from advisor.tracking.stores.location import parse_tracking_uri
 
 KILLED_LAUNCHER = """
@@ -37,7 +37,7 @@ os._exit(9)
 
 def orphan(project, how):
     """Return the process and the run of a training whose launcher was killed."""
-    (project / "study.yaml").write_text(dump(SPEC))
+    (project / "study.yaml").write_text(format_study_file(SPEC))
     done = subprocess.run([sys.executable, "-c", KILLED_LAUNCHER, how], capture_output=True, text=True, check=False)
     assert done.returncode == 9, done.stderr
     pid, run_id = done.stdout.split()

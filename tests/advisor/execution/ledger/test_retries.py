@@ -1,6 +1,6 @@
 import pytest
 
-from advisor.execution.ledger.retries import Retry, missing_objective_reason
+from advisor.execution.ledger.retries import RetryPolicy, missing_objective_reason
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from advisor.execution.ledger.retries import Retry, missing_objective_reason
     ],
 )
 def test_failed_trials_that_are_begun_again(trials, status, metrics, again):
-    assert Retry("command", trials).begins_again(status, metrics) == again
+    assert RetryPolicy("command", trials).begins_again(status, metrics) == again
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from exports import PLAIN, is_valid
 
 from advisor.interop.exports import export
 from advisor.model.errors import AdvisorError
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 
 APP = """
 import json
@@ -54,7 +54,7 @@ def test_hydra_parses_the_space_and_runs_the_trials(tmp_path):
         export("hydra", PLAIN)
     assert parsed["nesterov"].list == [False, True]
     assert parsed["width"] == 64
-    points = list(sample(PLAIN, 3))
+    points = list(draw_trials(PLAIN, 3))
     (tmp_path / "config.yaml").write_text(export("hydra", PLAIN, points=points))
     (tmp_path / "app.py").write_text(APP)
     environment = {**os.environ, "HYDRA_FULL_ERROR": "1"}

@@ -9,8 +9,8 @@ from mlflow import MlflowClient
 from advisor.cli import main
 from advisor.interop.exports import export
 from advisor.interop.exports.exporter import PastTrial
-from advisor.model.spec_yaml import dump, load
-from advisor.planning.sampling.halton import sample
+from advisor.model.spec_yaml import format_study_file, load_study_file
+from advisor.planning.sampling.halton import draw_trials
 from advisor.tracking import latest_spec
 
 optuna = pytest.importorskip("optuna")
@@ -40,7 +40,7 @@ def test_optuna_draws_the_studys_trials(spec, sampler):
 
 
 def test_optuna_gets_the_trials_so_far_and_those_to_run_next():
-    drawn = list(sample(FULL, 12))
+    drawn = list(draw_trials(FULL, 12))
     past = [PastTrial(params, None if i == 2 else 0.1 * i) for i, params in enumerate(drawn[:6])]
     script = run_python(export("optuna", FULL, points=drawn[6:], past=past))
     study = script["create"]()
@@ -66,7 +66,7 @@ def test_an_experiment_is_the_history_of_an_optuna_study(database, tmp_path, cap
     rate = FULL.parameters["effective_learning_rate"].model_copy(
         update={"equals": "learning_rate / (1 - {sgd/momentum})"}
     )
-    (tmp_path / "study.yaml").write_text(dump(FULL.with_parameter("effective_learning_rate", rate)))
+    (tmp_path / "study.yaml").write_text(format_study_file(FULL.with_parameter("effective_learning_rate", rate)))
     out = tmp_path / "study.py"
     words = ["export", "optuna", str(tmp_path / "study.yaml"), "--experiment", "e"]
     main([*words, "--tracking-uri", uri, "--out", str(out)])
@@ -74,7 +74,7 @@ def test_an_experiment_is_the_history_of_an_optuna_study(database, tmp_path, cap
     assert "1 of 4 trials are outside the space" in said
     assert f"{FULL.study!r} will be round {FULL.round}" in said
     declared = client.get_experiment_by_name(FULL.study)
-    assert latest_spec(declared.tags) == load(tmp_path / "study.yaml")
+    assert latest_spec(declared.tags) == load_study_file(tmp_path / "study.yaml")
     study = run_python(out.read_text())["create"]()
     assert [t.value for t in study.trials] == [0.5, None, 0.7]
     assert [t.params["effective_learning_rate"] for t in study.trials] == pytest.approx([0.1, 0.08, 0.08])

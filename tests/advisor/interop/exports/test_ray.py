@@ -4,7 +4,7 @@ import pytest
 from exports import FULL, PLAIN, is_valid, run_python
 
 from advisor.interop.exports import export
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 
 
 def test_ray_draws_the_studys_trials():
@@ -16,6 +16,6 @@ def test_ray_draws_the_studys_trials():
     drawn = [next(iter(generate_variants(module["space"])))[1] for _ in range(200)]
     assert all(is_valid(PLAIN, params) for params in drawn)
     assert {params["layers"] for params in drawn} == {1, 2, 3, 4}
-    points = list(sample(FULL, 5))
+    points = list(draw_trials(FULL, 5))
     module = run_python(export("ray", FULL, points=points))
     assert [config["trial"] for _, config in generate_variants(module["space"])] == points

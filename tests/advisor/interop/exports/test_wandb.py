@@ -7,7 +7,7 @@ import yaml
 from exports import FULL, PLAIN, is_valid
 
 from advisor.interop.exports import export
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 
 
 def test_wandb_takes_the_sweep():
@@ -24,7 +24,7 @@ def test_wandb_takes_the_sweep():
         drawn = sweeps.next_run(filled, [], validate=False)
         params = {n: v["value"] for n, v in drawn.config.items()}
         assert is_valid(PLAIN, {**params, "batch_size": int(params["batch_size"])})
-    points = list(sample(FULL, 5))
+    points = list(draw_trials(FULL, 5))
     grid = yaml.safe_load(export("wandb", FULL, points=points))
     assert config.schema_violations_from_proposed_config(grid) == []
     assert [json.loads(v) for v in grid["parameters"]["trial"]["values"]] == points

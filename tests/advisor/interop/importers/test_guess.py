@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from advisor.interop.importers.guess import find_kinds
+from advisor.interop.importers.guess import detect_import_kinds
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_kinds_are_recognised_by_their_files(tmp_path: Path, files: list[str], k
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert find_kinds(str(tmp_path)) == [kind]
+    assert detect_import_kinds(str(tmp_path)) == [kind]
 
 
 def test_several_tools_in_a_folder_are_all_named(tmp_path: Path, advisor: Any) -> None:

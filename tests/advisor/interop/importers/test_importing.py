@@ -16,7 +16,7 @@ from fault_servers import Postgres
 from imports import assert_same, dump, stored
 
 from advisor.interop.importers.importing import import_runs
-from advisor.interop.importers.points import Curves
+from advisor.interop.importers.points import RunCurves
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.stores.reading import read_experiment
@@ -26,7 +26,7 @@ POINTS = [(0, 1.0), (1, math.nan), (2, math.inf), (3, -math.inf), (3, 2.0), (3, 
 
 def source_run(name: str, points: list[tuple[int, float]], state: str | None = None, **content: Any) -> SourceRun:
     def read() -> RunContent:
-        curves = Curves()
+        curves = RunCurves()
         for step, value in points:
             curves.add("loss", step, value, 1_700_000_000_000 + step % 1000)
         return RunContent(curves.points(), **content)
@@ -124,7 +124,7 @@ def test_runs_with_the_same_name_get_different_ones(uri: str) -> None:
 
 
 def test_an_interrupted_import_continues_as_it_began(uri: str, tmp_path: Path) -> None:
-    curves = Curves()
+    curves = RunCurves()
     curves.add("loss", 1, 0.5, 0)
     runs = [SourceRun(str(i), ("test", str(i)), "e", lambda: RunContent(curves.points())) for i in range(3)]
     import_runs(RunList(runs[:1]), tracking_uri=uri)

@@ -11,7 +11,7 @@ import pytest
 from fault_servers import Postgres
 from imports import assert_same, dump, stored
 
-from advisor.model.spec_yaml import loads
+from advisor.model.spec_yaml import parse_study_file
 from advisor.report.text.run_command import training_command
 from advisor.tracking import read_study
 from advisor.tracking.stores.reading import read_experiment
@@ -93,7 +93,7 @@ def test_a_study_that_went_on_is_completed(tmp_path: Path, advisor: Any, uri: st
     study(where, trials=8)
     assert advisor("import", path)[1].startswith("Imported 8 trials")
     declared = read_experiment("digits", tracking_uri=uri).tags["advisor.study_file"]
-    assert loads(declared).trials == 13  # the declared study is that of the last import
+    assert parse_study_file(declared).trials == 13  # the declared study is that of the last import
 
 
 def test_final_values_of_another_metric_stay_apart(tmp_path: Path, advisor: Any, uri: str) -> None:

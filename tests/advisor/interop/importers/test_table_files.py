@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from advisor.interop.importers import metric_tables, table_files
-from advisor.interop.importers.metric_tables import Layout
+from advisor.interop.importers.metric_tables import TableLayout
 from advisor.model.errors import AdvisorError
 
 TRIALS = "study,trial,params,status,objective,direction\ns,t,{},complete,m,min\n"
@@ -58,7 +58,7 @@ def test_long_texts_that_repeat_are_not_decoded(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(
         pa.table({"step": np.arange(rows), "loss": np.ones(rows), "note": texts}), tmp_path / "a.parquet"
     )
-    read = metric_tables.read_run(tmp_path / "a.parquet", Layout(step="step"))
+    read = metric_tables.read_run(tmp_path / "a.parquet", TableLayout(step="step"))
     assert (len(read.curves), read.all_params) == (rows, {"note": "x" * 100_000})
 
 
@@ -83,11 +83,11 @@ def test_files_with_too_many_points_or_bad_rows_are_refused(tmp_path: Path, monk
     (tmp_path / "a.jsonl").write_text('{"step": 1, "a": 2, "b": 3}\n' * 6)
     for path in tmp_path.iterdir():
         with pytest.raises(AdvisorError, match="holds more than 10 points; split it by run"):
-            metric_tables.read_run(path, Layout(step="step"))
-    monkeypatch.setattr(table_files, "_MAX_BAD_ROWS", 5)
+            metric_tables.read_run(path, TableLayout(step="step"))
+    monkeypatch.setattr(table_files, "_MAX_SKIPPED_ROWS", 5)
     (tmp_path / "a.csv").write_text("step,a,b\n" + "1,2\n" * 6)
     with pytest.raises(AdvisorError, match="is not a CSV table"):
-        metric_tables.read_run(tmp_path / "a.csv", Layout(step="step"))
+        metric_tables.read_run(tmp_path / "a.csv", TableLayout(step="step"))
 
 
 def test_quoted_line_breaks_end_no_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

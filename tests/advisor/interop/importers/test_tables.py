@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 from advisor.interop.importers.importing import ImportSummary
-from advisor.interop.importers.mlflow_runs import TAG_SOURCE, UNFINISHED_PREFIX
+from advisor.interop.importers.mlflow_runs import SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX
 from advisor.interop.importers.tables import import_tables
 from advisor.model.errors import AdvisorError
 from advisor.tracking.stores.reading import list_experiments, read_experiment
@@ -136,8 +136,10 @@ def test_a_server_gets_only_missing_runs_the_second_time(
     client = MlflowClient(server)
     (id,) = [e.experiment_id for e in client.search_experiments() if e.name == "s/one"]
     unfinished = client.search_runs([id], "run_name = 't0'")[0]
-    source = unfinished.data.tags[TAG_SOURCE]
-    client.set_tag(unfinished.info.run_id, TAG_SOURCE, UNFINISHED_PREFIX + source)  # as an interrupted import leaves it
+    source = unfinished.data.tags[SOURCE_RUN_TAG]
+    client.set_tag(
+        unfinished.info.run_id, SOURCE_RUN_TAG, UNFINISHED_RUN_PREFIX + source
+    )  # as an interrupted import leaves it
     again = run_import(tmp_path, uri=server)
     assert (again.written, again.skipped) == (1, 5)
     check_stored(server)

@@ -12,19 +12,19 @@ def trial(lr, cost, *, probe=None, steps=10):
 def test_repeated_settings_come_before_single_runs():
     once, twice = [trial(1, 0.1)], [trial(2, 0.2), trial(2, 0.4)]
     assert leader.best([*once, *twice]) == twice
-    assert leader.leading(leader.settings([*once, *twice])) == once
+    assert leader.lowest_cost_trials(leader.group_by_setting([*once, *twice])) == once
     assert leader.best(once) == once
 
 
 def test_a_setting_with_a_failed_run_is_not_the_best():
     failing, sound = [trial(1, 0.1), trial(1, math.nan)], [trial(2, 0.5)]
-    assert leader.mean(failing) == math.inf
+    assert leader.mean_cost(failing) == math.inf
     assert leader.best([*failing, *sound]) == sound
 
 
 def test_another_length_is_another_setting_and_probes_are_none():
     trials = [trial(1, 0.3), trial(1, 0.1, steps=20), trial(1, 0.0, probe="warmup")]
-    assert [[t.cost for t in group] for group in leader.settings(trials)] == [[0.3], [0.1]]
+    assert [[t.cost for t in group] for group in leader.group_by_setting(trials)] == [[0.3], [0.1]]
     assert leader.best(trials)[0].cost == 0.1
 
 
@@ -33,6 +33,6 @@ def test_of_equal_settings_the_last_one_leads():
 
 
 def test_only_a_setting_without_a_failed_run_has_a_result():
-    assert leader.has_result([trial(1, 0.1), trial(2, math.nan)])
-    assert not leader.has_result([trial(1, 0.1), trial(1, math.nan)])
-    assert not leader.has_result([])
+    assert leader.all_have_results([trial(1, 0.1), trial(2, math.nan)])
+    assert not leader.all_have_results([trial(1, 0.1), trial(1, math.nan)])
+    assert not leader.all_have_results([])

@@ -8,10 +8,10 @@ import pytest
 
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.planning.blocks import Block, Search, Trained
-from advisor.planning.blocks.policy import MIN_TRIALS_GROWTH, REPEATS
-from advisor.planning.blocks.spaces import observations, steps_per_trial
-from advisor.planning.sampling.adaptive import suggest
-from advisor.planning.sampling.halton import sample
+from advisor.planning.blocks.policy import MAX_FINAL_REPEATS, MIN_GROWTH_TO_REANALYZE
+from advisor.planning.blocks.spaces import sampler_observations, steps_per_trial
+from advisor.planning.sampling.adaptive import suggest_trial
+from advisor.planning.sampling.halton import draw_trials
 
 START = StudySpec(
     study="s",
@@ -46,9 +46,9 @@ def train(block, earlier):
     trials = []
     for _ in range((block.spec.trials or 1) * (block.spec.seeds or 1)):
         if block.spec.sampler.kind == "adaptive":
-            params = suggest(block.spec, observations(block.spec, [*earlier, *trials]))
+            params = suggest_trial(block.spec, sampler_observations(block.spec, [*earlier, *trials]))
         else:
-            params = list(sample(block.spec, len(trials) + 1))[-1]
+            params = list(draw_trials(block.spec, len(trials) + 1))[-1]
         cost = math.log10(params["lr"] / 0.03) ** 2 - 1
         number = str(len(earlier) + len(trials))
         trials.append(Trained(number, params, params, cost, steps_per_trial(block.spec), probe=block.spec.probe))
@@ -69,10 +69,10 @@ def sizes(blocks):
 def test_a_quarter_is_explored_then_blocks_follow_and_the_leader_is_repeated():
     analyst = Analyst()
     blocks = run(Search(START, 48, analyst))
-    assert sizes(blocks) == [("explore", 12), *[("adaptive", 4)] * 8, *[("repeat", 1)] * REPEATS]
+    assert sizes(blocks) == [("explore", 12), *[("adaptive", 4)] * 8, *[("repeat", 1)] * MAX_FINAL_REPEATS]
     looked = [count for _, count in analyst.asked]
     assert looked == [12, 16, 20, 28, 36]
-    assert all(later >= MIN_TRIALS_GROWTH * before for before, later in pairwise(looked))
+    assert all(later >= MIN_GROWTH_TO_REANALYZE * before for before, later in pairwise(looked))
     repeated = {b.spec.settings[0]["lr"] for b in blocks if b.kind == "repeat"}
     best = min((t for b in blocks for t in b.trained), key=lambda t: t.cost)
     assert repeated == {best.params["lr"]}
@@ -86,7 +86,7 @@ def test_a_wider_space_is_searched_first_where_nothing_was_trained_and_never_shr
     assert sizes(blocks)[:3] == [("explore", 12), ("extend", 4), ("adaptive", 4)]
     assert all(t.params["lr"] > 1e-3 for t in blocks[1].trained)
     assert (blocks[1].spec.parameters["lr"].low, blocks[1].spec.parameters["lr"].high) == (1e-5, 0.1)
-    assert search.space(blocks[:2]).settings == ()
+    assert search.search_space(blocks[:2]).settings == ()
     # After a change, the analysis looks at once, and at all trials in the wider space.
     assert analyst.asked[1][1] == 16
 
@@ -121,7 +121,7 @@ def test_longer_training_leaves_trials_for_its_result(steps, expected):
     blocks = run(Search(START, 36, Analyst(START.model_copy(update={"max_train_steps": steps}))))
     assert sizes(blocks)[: len(expected)] == expected
     repeats = sum(len(b.trained) for b in blocks if b.kind == "repeat")
-    assert 1 <= repeats <= REPEATS
+    assert 1 <= repeats <= MAX_FINAL_REPEATS
     assert sizes(blocks)[-1] == ("repeat", 1)
     assert sum(t.steps for b in blocks for t in b.trained) <= 3600
 
@@ -137,7 +137,7 @@ def test_a_leader_that_is_shorter_than_the_present_space_is_repeated_no_more_tha
         blocks.append(replace(block, trained=worse))
     repeats = [b for b in blocks if b.kind == "repeat"]
     assert {b.spec.max_train_steps for b in repeats} == {100}
-    assert sum(len(b.trained) for b in repeats) == REPEATS
+    assert sum(len(b.trained) for b in repeats) == MAX_FINAL_REPEATS
 
 
 def test_a_special_study_leads_to_the_study_that_it_prepared_and_has_no_candidates():
@@ -168,8 +168,8 @@ def test_a_block_has_at_least_as_many_trials_as_are_trained_at_a_time(parallel, 
     blocks = run(Search(START, 48, Analyst(WIDER), parallel))
     assert sizes(blocks)[:2] == [("explore", first), ("extend", block)]
     repeats = [b for b in blocks if b.kind == "repeat"]
-    assert sum(len(b.trained) for b in repeats) == REPEATS
-    assert (repeats[0].spec.seeds or 1) == min(parallel, REPEATS)
+    assert sum(len(b.trained) for b in repeats) == MAX_FINAL_REPEATS
+    assert (repeats[0].spec.seeds or 1) == min(parallel, MAX_FINAL_REPEATS)
     assert sum(len(b.trained) for b in blocks) == 48
 
 

@@ -3,13 +3,13 @@
 from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
 from advisor.planning.blocks import Trained
 from advisor.planning.blocks.spaces import (
-    changed,
-    comparable,
-    covers,
+    changed_hyperparameters,
+    earlier_space_covers,
     enclosing_space,
-    observations,
     same_space,
-    within,
+    sampler_observations,
+    trials_of_same_length,
+    trials_within_space,
 )
 
 SPEC = StudySpec(
@@ -46,8 +46,8 @@ def test_choices_are_only_added_unless_the_plan_fixes_one():
 def test_a_type_that_is_left_out_is_no_change():
     stated = SPEC.with_parameter("lr", Parameter(type="float", low=1e-4, high=1e-2, scale="log", limits=(0, 1)))
     assert same_space(SPEC, stated)
-    assert changed(SPEC, stated) == []
-    assert changed(SPEC, lr(1e-4, 1e-1)) == ["lr"]
+    assert changed_hyperparameters(SPEC, stated) == []
+    assert changed_hyperparameters(SPEC, lr(1e-4, 1e-1)) == ["lr"]
     assert not same_space(SPEC, SPEC.model_copy(update={"max_train_steps": 20}))
     fixed = SPEC.with_parameter("depth", Parameter(role="fixed", value=1))
     assert not same_space(SPEC, fixed)
@@ -56,19 +56,19 @@ def test_a_type_that_is_left_out_is_no_change():
 def test_trials_within_the_space_and_comparable_ones():
     inside, outside, longer = trial(1e-3), trial(1e-1), trial(1e-3, steps=20)
     trials = [inside, outside, longer, trial(1e-3, probe="warmup")]
-    assert within(SPEC, trials) == [inside]
-    assert comparable(SPEC, trials) == [inside, outside]
+    assert trials_within_space(SPEC, trials) == [inside]
+    assert trials_of_same_length(SPEC, trials) == [inside, outside]
     forbidden = SPEC.model_copy(update={"forbidden": (Region(where={"lr": Bounds(low=5e-4)}),)})
-    assert within(forbidden, trials) == []
+    assert trials_within_space(forbidden, trials) == []
 
 
 def test_a_space_without_a_hyperparameter_covers_no_trial_that_searches_it():
     more = SPEC.with_parameter("dropout", Parameter(low=0, high=0.5))
-    assert covers(SPEC, SPEC, {"lr": 1e-3, "depth": 1})
-    assert not covers(SPEC, SPEC, {"lr": 1e-1, "depth": 1})
-    assert not covers(SPEC, more, {"lr": 1e-3, "depth": 1, "dropout": 0.1})
+    assert earlier_space_covers(SPEC, SPEC, {"lr": 1e-3, "depth": 1})
+    assert not earlier_space_covers(SPEC, SPEC, {"lr": 1e-1, "depth": 1})
+    assert not earlier_space_covers(SPEC, more, {"lr": 1e-3, "depth": 1, "dropout": 0.1})
 
 
 def test_the_sampler_sees_values_of_the_objective_and_failures():
-    seen = observations(SPEC, [trial(1e-3, cost=-0.9), trial(1e-2, cost=float("nan"))])
+    seen = sampler_observations(SPEC, [trial(1e-3, cost=-0.9), trial(1e-2, cost=float("nan"))])
     assert [(o.value, o.feasible) for o in seen] == [(0.9, True), (None, False)]

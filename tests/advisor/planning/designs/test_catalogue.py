@@ -6,7 +6,7 @@ import pytest
 from planning_studies import asks, bowl, only_study, reparametrised
 
 from advisor.model.spec import Sampler
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_probes_use_the_intended_learning_rate_even_if_it_is_computed(design: st
     best = study.ranked()[0].params
     spec = only_study(study, asks(design, "stability", numbers=numbers))
     wanted = 3.0 * (1 - float(best["momentum"])) if times is None else times * float(best["lr"])
-    for trial in sample(spec, spec.trials or 1):
+    for trial in draw_trials(spec, spec.trials or 1):
         assert trial["lr"] == pytest.approx(wanted, rel=0.01)
 
 
@@ -34,6 +34,6 @@ def test_a_probe_trains_each_choice_once_with_any_sampler(kind: Any, steps: int)
     spec = only_study(study, asks("warmup", "stability", numbers={"unstable_learning_rate": 0.3, "times": 10.0}))
     lengths = spec.parameters["warmup_steps"].choices
     assert lengths is not None
-    assert sorted(int(t["warmup_steps"]) for t in sample(spec, spec.trials or 0)) == list(lengths)
+    assert sorted(int(t["warmup_steps"]) for t in draw_trials(spec, spec.trials or 0)) == list(lengths)
     assert spec.baseline is not None
     assert spec.baseline.sampler.kind == kind

@@ -10,11 +10,11 @@ from studies import make_study
 from advisor.model.spec import Parameter
 from advisor.planning import price
 from advisor.planning.base import base
-from advisor.planning.designs.explore import missing_trials
+from advisor.planning.designs.explore import missing_trial_count
 from advisor.planning.designs.reseed import REPEAT_GOAL
-from advisor.planning.states import Evidence
+from advisor.planning.states import ExplorationEvidence
 
-UNKNOWN = Evidence(space="fine", effect="cannot be told", variation="fine")
+UNKNOWN = ExplorationEvidence(space="fine", effect="cannot be told", variation="fine")
 
 
 def test_too_few_settings_near_an_end_are_followed_by_more_of_them() -> None:
@@ -45,8 +45,8 @@ def test_failed_trials_are_no_data() -> None:
     ends = [math.nan if s == "diverged" else float(c) for s, c in zip(status, few.costs, strict=True)]
     data = make_study([t.params for t in few.trials], {"val/loss": [[1.0, end] for end in ends]}, status=status)
     failing = replace(few, trials=data.trials, metrics=data.metrics, signals=data.signals)
-    more = missing_trials(failing, base(failing), UNKNOWN, at_end=False)
-    assert more == missing_trials(few, base(few), UNKNOWN, at_end=False) + 7
+    more = missing_trial_count(failing, base(failing), UNKNOWN, at_end=False)
+    assert more == missing_trial_count(few, base(few), UNKNOWN, at_end=False) + 7
 
 
 def test_an_open_comparison_gets_more_trials_of_all_values_instead_of_an_adaptive_search() -> None:

@@ -12,10 +12,10 @@ from commands import ADVISOR, outcome_of
 
 from advisor.cli import main
 from advisor.model.spec import Objective, Parameter
-from advisor.model.spec_yaml import dump, load, loads
-from advisor.planning.designs.initial import TUNABLE_BY_OPTIMIZER, FirstStudyRequest, initial
-from advisor.planning.designs.one_each import one_each
-from advisor.planning.sampling.halton import sample
+from advisor.model.spec_yaml import format_study_file, load_study_file, parse_study_file
+from advisor.planning.designs.initial import HYPERPARAMETERS_BY_OPTIMIZER, FirstStudyRequest, first_study_of_project
+from advisor.planning.designs.one_each import one_study_per_value
+from advisor.planning.sampling.halton import draw_trials
 
 AIM = Objective(metric="valid/error", direction="minimize")
 KNOWN = ["--metric", "valid/error", "--direction", "minimize", "--max-train-steps", "5000"]
@@ -40,47 +40,49 @@ def wish(optimizer="adam", trials=20, **more):
     ],
 )
 def test_the_number_of_trials_decides_what_is_tuned(optimizer, trials, tuned):
-    assert set(initial(wish(optimizer, trials)).searched) == tuned
+    assert set(first_study_of_project(wish(optimizer, trials)).searched) == tuned
 
 
-@pytest.mark.parametrize("optimizer", TUNABLE_BY_OPTIMIZER)
+@pytest.mark.parametrize("optimizer", HYPERPARAMETERS_BY_OPTIMIZER)
 @pytest.mark.parametrize("trials", [5, 20, 100])
 def test_every_first_study_reads_back_and_gives_trials(optimizer, trials):
-    spec = initial(wish(optimizer, trials))
-    assert loads(dump(spec)) == spec
-    drawn = list(sample(spec, trials))
+    spec = first_study_of_project(wish(optimizer, trials))
+    assert parse_study_file(format_study_file(spec)) == spec
+    drawn = list(draw_trials(spec, trials))
     assert len(drawn) == trials
     assert all(p.why for p in spec.parameters.values())
-    assert {r.name for r in TUNABLE_BY_OPTIMIZER[optimizer]} == set(drawn[0])
+    assert {r.name for r in HYPERPARAMETERS_BY_OPTIMIZER[optimizer]} == set(drawn[0])
 
 
 def test_trials_are_divided_among_compared_values_before_the_ladder_is_climbed():
-    spec = initial(wish(parameters={"act": Parameter(role="scientific", choices=("relu", "gelu", "tanh"))}))
+    spec = first_study_of_project(
+        wish(parameters={"act": Parameter(role="scientific", choices=("relu", "gelu", "tanh"))})
+    )
     assert set(spec.searched) == {"act", "learning_rate"}
     assert "there are 6 for each value" in (spec.parameters["beta1"].why or "")
-    assert {s.trials for s in one_each(spec, "act")} == {6}
+    assert {s.trials for s in one_study_per_value(spec, "act")} == {6}
 
 
 @pytest.mark.parametrize(("name", "instead"), [("lr", "learning_rate"), ("adam_beta1", "beta1"), ("eps", "epsilon")])
 def test_what_is_stated_under_another_name_is_not_there_twice(name, instead):
-    spec = initial(wish("adam", 30, parameters={name: Parameter(role="fixed", value=0.1)}))
+    spec = first_study_of_project(wish("adam", 30, parameters={name: Parameter(role="fixed", value=0.1)}))
     assert instead not in spec.parameters
     assert len(spec.parameters) == 4
 
 
 def test_what_is_close_to_one_is_searched_by_its_distance_from_it():
-    assert initial(wish("sgd")).parameters["momentum"].scale == "reverse-log"
-    assert initial(wish()).parameters["beta1"].scale == "reverse-log"
+    assert first_study_of_project(wish("sgd")).parameters["momentum"].scale == "reverse-log"
+    assert first_study_of_project(wish()).parameters["beta1"].scale == "reverse-log"
 
 
 def test_short_runs_take_a_tenth_of_the_final_ones():
-    spec = initial(wish(max_train_steps=None, final_train_steps=200_000))
+    spec = first_study_of_project(wish(max_train_steps=None, final_train_steps=200_000))
     assert (spec.max_train_steps, spec.final_train_steps) == (20_000, 200_000)
     assert any("20,000 steps" in note for note in spec.notes)
 
 
 def test_the_users_own_range_stands():
-    spec = initial(
+    spec = first_study_of_project(
         wish(parameters={"learning_rate": Parameter(low=0.1, high=1.0), "dropout": Parameter(low=0, high=0.5)})
     )
     assert (spec.parameters["learning_rate"].low, spec.parameters["dropout"].high) == (0.1, 0.5)
@@ -88,12 +90,12 @@ def test_the_users_own_range_stands():
 
 
 def test_a_few_values_get_a_study_each_and_many_share_one():
-    few = initial(wish(parameters={"act": Parameter(role="scientific", choices=("relu", "gelu"))}))
-    relu, gelu = one_each(few, "act")
+    few = first_study_of_project(wish(parameters={"act": Parameter(role="scientific", choices=("relu", "gelu"))}))
+    relu, gelu = one_study_per_value(few, "act")
     assert (relu.parameters["act"].value, gelu.parameters["act"].value, relu.trials) == ("relu", "gelu", 10)
     assert set(relu.searched) == set(gelu.searched) == {"learning_rate", "beta1"}
-    many = initial(wish(parameters={"act": Parameter(role="scientific", choices=tuple("abcde"))}))
-    assert one_each(many, "act") == (many,)
+    many = first_study_of_project(wish(parameters={"act": Parameter(role="scientific", choices=tuple("abcde"))}))
+    assert one_study_per_value(many, "act") == (many,)
     assert many.sampler.kind == "halton"
 
 
@@ -102,15 +104,15 @@ def test_conditional_hyperparameters_go_with_their_value():
         "optimizer": Parameter(role="scientific", choices=("adam", "sgd")),
         "momentum": Parameter(low=0.5, high=0.99, when={"optimizer": "sgd"}),
     }
-    adam, sgd = one_each(initial(wish(parameters=parameters)), "optimizer")
+    adam, sgd = one_study_per_value(first_study_of_project(wish(parameters=parameters)), "optimizer")
     assert "momentum" not in adam.parameters
     assert sgd.parameters["momentum"].when is None
-    assert loads(dump(sgd)) == sgd
+    assert parse_study_file(format_study_file(sgd)) == sgd
 
 
 def test_it_writes_a_study_that_run_takes(project: Path, capsys):
     main(["init", "--optimizer", "adam", "--trials", "12", *KNOWN])
-    spec = load(project / "study.yaml")
+    spec = load_study_file(project / "study.yaml")
     assert set(spec.searched) == {"learning_rate", "beta1"}
     assert "advisor run study.yaml -- python train.py" in capsys.readouterr().out
     (project / "train.py").write_text(
@@ -138,7 +140,7 @@ def test_the_direction_follows_from_the_metrics_name(tmp_path: Path, capsys):
         str(tmp_path / "s.yaml"),
     ]
     main([*options, "--metric", "val_acc"])
-    assert load(tmp_path / "s.yaml").objective.direction == "maximize"
+    assert load_study_file(tmp_path / "s.yaml").objective.direction == "maximize"
     with pytest.raises(SystemExit):
         main([*options, "--force", "--metric", "quality"])
     assert "--direction is missing" in capsys.readouterr().err
@@ -155,13 +157,13 @@ def test_it_never_overwrites_without_being_told_to(tmp_path: Path, capsys):
     assert "--force" in capsys.readouterr().err
     assert out.read_text() == "mine"
     main([*options, "--force"])
-    assert load(out).trials == 5
+    assert load_study_file(out).trials == 5
 
 
 def test_values_to_compare_are_files_of_their_own(tmp_path: Path):
     out = tmp_path / "study.yaml"
     main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN, "--compare", "act=relu,gelu", "--out", str(out)])
-    specs = [load(tmp_path / f"study-{v}.yaml") for v in ("relu", "gelu")]
+    specs = [load_study_file(tmp_path / f"study-{v}.yaml") for v in ("relu", "gelu")]
     assert [s.study for s in specs] == ["study-relu", "study-gelu"]
     assert not out.exists()
 
@@ -185,7 +187,7 @@ def test_values_that_would_share_a_file_are_numbered(compare, names, tmp_path: P
     out = tmp_path / "study.yaml"
     main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN, "--compare", compare, "--out", str(out)])
     assert {p.name for p in tmp_path.iterdir()} == {f"study-{name}.yaml" for name in names}
-    assert {load(p).study for p in tmp_path.iterdir()} == {f"study-{name}" for name in names}
+    assert {load_study_file(p).study for p in tmp_path.iterdir()} == {f"study-{name}" for name in names}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_values_that_would_share_a_file_are_numbered(compare, names, tmp_path: P
 def test_a_learning_rate_of_any_name_is_tuned_once_and_by_orders_of_magnitude(option, scale, tmp_path: Path):
     out = tmp_path / "study.yaml"
     main(["init", "--optimizer", "adam", "--trials", "5", *KNOWN, "--tune", option, "--out", str(out)])
-    (parameter,) = load(out).searched.values()
+    (parameter,) = load_study_file(out).searched.values()
     assert (parameter.scale, parameter.type) == (scale, "float")
 
 
@@ -208,23 +210,23 @@ def test_weight_decay_is_tuned_by_orders_of_magnitude_unless_it_may_be_0(tmp_pat
     out = tmp_path / "study.yaml"
     tuned = ["--tune", "weight_decay=1e-6..1e-2", "--tune", "wd=0..0.1", "--tune", "dropout=0.1..0.5"]
     main(["init", "--optimizer", "adam", "--trials", "5", *KNOWN, *tuned, "--out", str(out)])
-    scales = {name: p.scale for name, p in load(out).parameters.items()}
+    scales = {name: p.scale for name, p in load_study_file(out).parameters.items()}
     assert (scales["weight_decay"], scales["wd"], scales["dropout"]) == ("log", "linear", "linear")
 
 
 def test_a_learning_rate_that_is_fixed_is_not_tuned(tmp_path: Path):
     out = tmp_path / "study.yaml"
     main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN, "--fix", "lr=0.1", "--out", str(out)])
-    assert set(load(out).searched) == {"momentum"}
+    assert set(load_study_file(out).searched) == {"momentum"}
 
 
 def test_the_length_of_training_can_be_found_first(tmp_path: Path):
     out = tmp_path / "study.yaml"
     main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN[:4], "--find-steps", "4000", "--out", str(out)])
-    spec = load(out)
+    spec = load_study_file(out)
     assert (spec.probe, spec.max_train_steps, spec.trials) == ("steps", 4000, 8)
     assert spec.baseline is not None
-    assert {t["learning_rate"] for t in sample(spec, 8)} == set(spec.parameters["learning_rate"].choices or ())
+    assert {t["learning_rate"] for t in draw_trials(spec, 8)} == set(spec.parameters["learning_rate"].choices or ())
 
 
 @pytest.mark.parametrize(
@@ -272,7 +274,7 @@ def test_on_a_terminal_it_asks(tmp_path: Path):
         os.write(ours, b"sgd\nvalid/accuracy\n\n12\n3000\n")
         assert process.wait(timeout=120) == 0
     os.close(ours)
-    spec = load(tmp_path / "study.yaml")
+    spec = load_study_file(tmp_path / "study.yaml")
     assert (spec.objective.direction, spec.trials, spec.max_train_steps) == ("maximize", 12, 3000)
 
 
@@ -281,7 +283,7 @@ def test_optimizers_are_compared_in_files_of_their_own(tmp_path: Path, capsys, m
     command = ["init", *KNOWN, "--trials", "40", "--compare", "optimizer=sgd,adam"]
     status, out, err = outcome_of(capsys, *command)
     assert status == 0, err
-    sgd, adam = load(tmp_path / "study-sgd.yaml"), load(tmp_path / "study-adam.yaml")
+    sgd, adam = load_study_file(tmp_path / "study-sgd.yaml"), load_study_file(tmp_path / "study-adam.yaml")
     assert set(sgd.searched) == {"learning_rate", "momentum"}
     assert set(adam.searched) == {"learning_rate", "beta1"}
     assert (sgd.parameters["learning_rate"].high, adam.parameters["learning_rate"].high) == (1, 0.03)
@@ -310,7 +312,7 @@ def test_notes_say_where_to_start_and_how_to_compare():
         "weight_decay": Parameter(low=1e-5, high=0.1, scale="log"),
         "dropout": Parameter(low=0.0, high=0.5),
     }
-    notes = " ".join(initial(wish(parameters=parameters)).notes)
+    notes = " ".join(first_study_of_project(wish(parameters=parameters)).notes)
     assert "well-known architecture" in notes
     assert "equally many steps" in notes
     assert "Every trial uses weight_decay" in notes

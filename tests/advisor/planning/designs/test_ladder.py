@@ -14,7 +14,7 @@ from advisor.model.spec import Bounds, Parameter, Region, StudySpec
 from advisor.model.study import Study
 from advisor.planning import plan, price
 from advisor.planning.designs.reseed import REPEAT_GOAL
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 
 NAMES = ("lr", "momentum", "dropout", "weight_decay", "label_smoothing", "grad_clip")
 
@@ -106,7 +106,7 @@ def test_a_region_with_a_fixed_hyperparameter_stays_forbidden() -> None:
     region = Region(where={"lr": Bounds(low=0.5), "dropout": Bounds(high=0.9)})
     spec = only_study(replace(made, spec=made.spec.model_copy(update={"forbidden": (region,)})), *QUIET)
     assert (list(spec.searched), spec.forbidden) == (["lr", "momentum"], (region,))
-    assert all(float(trial["lr"]) < 0.5 for trial in sample(spec, 50))
+    assert all(float(trial["lr"]) < 0.5 for trial in draw_trials(spec, 50))
 
 
 def test_the_learning_rate_stays_beside_compared_hyperparameters() -> None:

@@ -9,12 +9,12 @@ import pytest
 from planning_studies import assert_ready_to_run
 from studies import make_study
 
-from advisor.computed.pipeline.ties import tie
+from advisor.computed.pipeline.ties import reason_settings_tie
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.planning import plan
 from advisor.planning.base import base
-from advisor.planning.designs.open_next import open_next
+from advisor.planning.designs.open_next import search_next_hyperparameter
 
 RATES = np.geomspace(1e-3, 10, 9)
 
@@ -31,7 +31,7 @@ def sweep(best: float = 0.1, rates: Any = RATES, **constants: Any) -> Study:
 
 
 def opened(study: Study) -> StudySpec | None:
-    return open_next(study, base(study))
+    return search_next_hyperparameter(study, base(study))
 
 
 @pytest.mark.parametrize(("now", "lowest"), [(0.9, 0.5), (0.99, 0.9)])
@@ -108,7 +108,7 @@ def test_a_trend_that_no_pair_of_results_shows_is_no_flat_range() -> None:
         [noisy_rates(1 + size * np.linspace(0, 1, 10), 1.0, rates, seed) for seed in range(30)] for size in (0, 0.004)
     )
     assert sum(map(is_flat, equal)) >= 24
-    assert sum(tie(s) is not None for s in rising) >= 20
+    assert sum(reason_settings_tie(s) is not None for s in rising) >= 20
     assert sum(map(is_flat, rising)) <= 8
 
 

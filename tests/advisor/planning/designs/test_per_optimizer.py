@@ -12,7 +12,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
 from advisor.planning import plan
 from advisor.planning.designs.initial import FirstStudyRequest
-from advisor.planning.designs.per_optimizer import MIN_OWN_TRIALS, divide_by_optimizer, first_studies
+from advisor.planning.designs.per_optimizer import MIN_TRIALS_OF_OPTIMIZER, divide_by_optimizer, first_studies
 
 AIM = Objective(metric="val/loss", direction="minimize")
 
@@ -53,7 +53,7 @@ def test_trials_of_an_optimizer_narrow_its_usual_rates_if_they_are_enough(sgd_tr
     assert rates["adam"].contains(1e-3)
     assert rates["adam"].high < 0.03
     assert rates["sgd"].contains(10**-1.5)
-    assert ((rates["sgd"].low, rates["sgd"].high) == (1e-3, 1.0)) == (sgd_trials < MIN_OWN_TRIALS)
+    assert ((rates["sgd"].low, rates["sgd"].high) == (1e-3, 1.0)) == (sgd_trials < MIN_TRIALS_OF_OPTIMIZER)
 
 
 def test_fine_tuning_keeps_its_low_rates() -> None:

@@ -9,7 +9,7 @@ import pytest
 from studies import make_study, verdict
 
 from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.model.spec_yaml import dump, loads
+from advisor.model.spec_yaml import format_study_file, parse_study_file
 from advisor.model.study import Study
 from advisor.planning import plan
 
@@ -58,7 +58,7 @@ def test_an_unstable_start_asks_for_a_warmup_of_the_baseline() -> None:
     assert spec.parameters["dropout"].value == 0.1
     assert spec.baseline is not None
     assert spec.baseline.max_train_steps == 10_000
-    assert loads(dump(spec)) == spec
+    assert parse_study_file(format_study_file(spec)) == spec
 
 
 def test_a_stable_start_takes_the_baseline_up_again() -> None:

@@ -13,7 +13,7 @@ from advisor.model.change import Advise, RunPlan, SetField
 from advisor.model.study import Study
 from advisor.planning import plan, price
 from advisor.planning.designs.reseed import REPEAT_GOAL
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 
 
 def run(params: dict[str, Any], runs: int = 1) -> Study:
@@ -65,7 +65,7 @@ def test_if_every_run_of_the_setting_diverged_lower_rates_are_swept(runs: int) -
 def test_several_rates_keep_their_ratio() -> None:
     spec = only_study(run({"lr_g": 1e-4, "lr_d": 4e-4}))
     assert len(spec.searched) == 1
-    assert all(t["lr_d"] == pytest.approx(4 * float(t["lr_g"])) for t in sample(spec, 5))
+    assert all(t["lr_d"] == pytest.approx(4 * float(t["lr_g"])) for t in draw_trials(spec, 5))
 
 
 @pytest.mark.parametrize("params", [{"batch_size": 64}, {}])

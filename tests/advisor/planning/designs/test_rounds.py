@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from planning_studies import asks, bowl, only_study, reparametrised
 
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 
 FINAL = 20_000
 LONG = asks("rounds", "steps")
@@ -29,7 +29,7 @@ def test_a_few_long_runs_take_over_the_best_setting_and_the_schedule(schedule: A
     assert (spec.max_train_steps, spec.trials, spec.final_train_steps) == (FINAL, 3, None)
     assert spec.schedule == wanted
     assert spec.goal == "Lengthen training: 20,000 steps for each of the 3 best settings"
-    assert list(sample(spec, 3)) == [t.params for t in study.ranked()[:3]]
+    assert list(draw_trials(spec, 3)) == [t.params for t in study.ranked()[:3]]
     assert "likely to transfer" in (spec.parameters["width"].why or "")
 
 
@@ -56,7 +56,7 @@ def test_a_single_setting_has_one_long_run() -> None:
 def test_long_runs_of_settings_with_a_learning_rate_that_is_computed() -> None:
     spec = only_study(reparametrised(final_train_steps=FINAL), LONG)
     assert set(spec.searched) == {"effective_lr", "momentum"}
-    trials = list(sample(spec, 3))
+    trials = list(draw_trials(spec, 3))
     assert len({t["lr"] for t in trials}) == 3
     assert all(t["lr"] == pytest.approx(t["effective_lr"] * (1 - t["momentum"])) for t in trials)  # type: ignore[operator]
 

@@ -11,10 +11,10 @@ from studies import make_study
 
 from advisor.model.change import RunPlan
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
-from advisor.model.spec_yaml import dump, loads
+from advisor.model.spec_yaml import format_study_file, parse_study_file
 from advisor.planning.base import base
-from advisor.planning.designs.warmup import candidates, design
-from advisor.planning.sampling.halton import sample
+from advisor.planning.designs.warmup import design, warmup_candidates
+from advisor.planning.sampling.halton import draw_trials
 
 REPEAT_BEST_FIRST_REASON = StudySpec(
     study="bowl",
@@ -32,7 +32,7 @@ REPEAT_BEST_FIRST_REASON = StudySpec(
     [(1_000_000, (10, 200, 5000, 100_000)), (2000, (10, 30, 70, 200)), (100, (1, 2, 5, 10)), (25, (1, 2))],
 )
 def test_warmups_lie_evenly_in_their_orders_of_magnitude(steps: int, wanted: tuple[int, ...]) -> None:
-    assert candidates(steps) == wanted
+    assert warmup_candidates(steps) == wanted
 
 
 def test_an_unstable_study_gets_the_shortest_warmup_that_works(tmp_path: Path) -> None:
@@ -40,16 +40,16 @@ def test_an_unstable_study_gets_the_shortest_warmup_that_works(tmp_path: Path) -
     assert search is not None
     assert search.probe == "warmup", [f.message for f in report.findings]
     assert search.goal.startswith("Find the shortest warmup")
-    rates = [float(t["learning_rate"]) for t in sample(REPEAT_BEST_FIRST_REASON, 14)]
+    rates = [float(t["learning_rate"]) for t in draw_trials(REPEAT_BEST_FIRST_REASON, 14)]
     unstable = 10 * min(r for r in rates if math.isnan(loop.descend({"learning_rate": r}, 6000)[-1]))
     assert search.parameters["learning_rate"].value == pytest.approx(unstable, rel=0.01)
     assert search.max_train_steps == 1800
     lengths = search.parameters["warmup_steps"].choices or ()
     # Each warmup once: the sequence of four trials over four choices misses none, whatever the seed.
     for seed in range(10):
-        drawn = sample(search.model_copy(update={"sampler": Sampler(seed=seed)}), 4)
+        drawn = draw_trials(search.model_copy(update={"sampler": Sampler(seed=seed)}), 4)
         assert sorted(int(t["warmup_steps"]) for t in drawn) == list(lengths)
-    assert loads(dump(search)) == search
+    assert parse_study_file(format_study_file(search)) == search
 
     report, after = loop.round_of(search, tmp_path)
     (found,) = [f for f in report.findings if f.rule == "warmup-shortest"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.planning.recipes.step_law import batch_tokens, learning_rate, practical_batch_tokens
+from advisor.planning.recipes.step_law import batch_tokens, batch_tokens_power_of_two, learning_rate
 
 
 def test_the_formula_is_the_published_one():
@@ -17,6 +17,6 @@ def test_the_rate_falls_with_the_model_and_rises_with_the_data():
 
 @pytest.mark.parametrize("tokens", [1, 1e6, 2.5e9, 1e13])
 def test_the_batch_is_the_nearest_power_of_two(tokens):
-    batch = practical_batch_tokens(tokens)
+    batch = batch_tokens_power_of_two(tokens)
     assert batch & (batch - 1) == 0
     assert batch == 1 or 2**-0.5 <= batch / batch_tokens(tokens) <= 2**0.5

@@ -7,8 +7,8 @@ import pytest
 
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Bounds, Objective, Parameter, Region, Sampler, StudySpec
-from advisor.planning.sampling.adaptive import MIN_RESULTS, Observation, suggest, widened
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.adaptive import MIN_RESULTS_FOR_MODEL, Observation, suggest_trial, with_wider_ranges
+from advisor.planning.sampling.halton import draw_trials
 
 SPEC = StudySpec(
     study="s",
@@ -34,20 +34,20 @@ def trained(params):
 
 
 def history(count):
-    return [trained(p) for p in sample(HALTON, count)]
+    return [trained(p) for p in draw_trials(HALTON, count)]
 
 
 def several(spec, known, count):
     drawn = []
     for _ in range(count):
-        drawn.append(suggest(spec, [*known, *(Observation(p, running=True) for p in drawn)]))
+        drawn.append(suggest_trial(spec, [*known, *(Observation(p, running=True) for p in drawn)]))
     return drawn
 
 
 def test_until_there_are_results_the_halton_sequence_goes_on():
-    assert several(SPEC, [], 3) == list(sample(HALTON, 3))
-    few = [Observation(p, None) for p in sample(HALTON, 2 * MIN_RESULTS)]  # all failed
-    assert [suggest(SPEC, few)] == list(sample(HALTON, 1, skip=2 * MIN_RESULTS))
+    assert several(SPEC, [], 3) == list(draw_trials(HALTON, 3))
+    few = [Observation(p, None) for p in draw_trials(HALTON, 2 * MIN_RESULTS_FOR_MODEL)]  # all failed
+    assert [suggest_trial(SPEC, few)] == list(draw_trials(HALTON, 1, skip=2 * MIN_RESULTS_FOR_MODEL))
 
 
 def test_trials_follow_from_results_and_keep_away_from_what_failed():
@@ -55,7 +55,7 @@ def test_trials_follow_from_results_and_keep_away_from_what_failed():
     failed = sum(not p.feasible for p in known)
     assert 3 <= failed <= 10
     for _ in range(8):
-        known.append(trained(suggest(SPEC, known)))
+        known.append(trained(suggest_trial(SPEC, known)))
     later = known[20:]
     assert sum(not p.feasible for p in later) <= 2
     assert median(p.value for p in later if p.feasible) > median(p.value for p in known[:20] if p.feasible) + 0.05
@@ -65,27 +65,27 @@ def test_trials_follow_from_results_and_keep_away_from_what_failed():
 
 def test_the_same_history_gives_the_same_trials_and_another_seed_others():
     known = history(20)
-    assert suggest(SPEC, known) == suggest(SPEC, known)
+    assert suggest_trial(SPEC, known) == suggest_trial(SPEC, known)
     other = SPEC.model_copy(update={"sampler": Sampler(kind="adaptive", seed=4)})
-    assert suggest(SPEC, known) != suggest(other, known)
+    assert suggest_trial(SPEC, known) != suggest_trial(other, known)
 
 
 def test_trials_at_a_time_differ():
     known = history(20)
     drawn = several(SPEC, known, 4)
     assert len({tuple(p.items()) for p in drawn}) == 4
-    assert drawn[1] == suggest(SPEC, [*known, Observation(drawn[0], running=True)])
+    assert drawn[1] == suggest_trial(SPEC, [*known, Observation(drawn[0], running=True)])
 
 
 def test_what_is_forbidden_is_not_suggested():
     spec = SPEC.model_copy(update={"forbidden": (Region(where={"lr": Bounds(low=0.01)}),)})
-    known = [trained(p) for p in sample(spec.model_copy(update={"sampler": Sampler(seed=3)}), 15)]
+    known = [trained(p) for p in draw_trials(spec.model_copy(update={"sampler": Sampler(seed=3)}), 15)]
     assert all(p["lr"] <= 0.01 for p in several(spec, known, 5))
 
 
 def test_the_sampler_of_sequences_says_who_draws_adaptive_trials():
     with pytest.raises(AdvisorError, match="advisor run"):
-        sample(SPEC, 1)
+        draw_trials(SPEC, 1)
 
 
 def window(low, high):
@@ -99,29 +99,29 @@ def window(low, high):
 
 def losses(spec, count):
     """Results of quasi-random trials of the space, best at a learning rate of 0.1; dropout matters little."""
-    trials = sample(spec.model_copy(update={"sampler": Sampler(seed=1)}), count)
+    trials = draw_trials(spec.model_copy(update={"sampler": Sampler(seed=1)}), count)
     return [Observation(p, math.log10(p["lr"] / 0.1) ** 2 + 0.01 * p["dropout"]) for p in trials]
 
 
 def test_trials_outside_the_space_inform_the_model():
     known = losses(window(1e-5, 1e-3), 12)
-    drawn = suggest(window(1e-5, 1.0), known)
+    drawn = suggest_trial(window(1e-5, 1.0), known)
     assert 1e-3 < drawn["lr"] <= 1.0
     elsewhere = [*known, *losses(window(1e-2, 1.0), 12)]
-    assert suggest(window(1e-5, 1e-3), elsewhere)["lr"] <= 1e-3
+    assert suggest_trial(window(1e-5, 1e-3), elsewhere)["lr"] <= 1e-3
 
 
 def test_a_range_grows_where_more_is_expected_beyond_its_end_and_no_further_than_its_limits():
     low = window(1e-5, 1e-3)
-    ranges = widened(low, losses(low, 12)).parameters
+    ranges = with_wider_ranges(low, losses(low, 12)).parameters
     assert ranges["lr"].low == 1e-5
     assert 3e-3 <= ranges["lr"].high <= 0.1
     assert ranges["dropout"] == low.parameters["dropout"]
     limited = low.with_parameter("lr", Parameter(low=1e-5, high=1e-3, scale="log", limits=(1e-5, 2e-3)))
-    assert widened(limited, losses(low, 12)).parameters["lr"].high == 2e-3
+    assert with_wider_ranges(limited, losses(low, 12)).parameters["lr"].high == 2e-3
 
 
 def test_a_range_around_the_optimum_stays():
     right = window(1e-3, 10.0)
-    assert widened(right, losses(right, 24)) == right
-    assert widened(right, losses(right, MIN_RESULTS - 1)) == right
+    assert with_wider_ranges(right, losses(right, 24)) == right
+    assert with_wider_ranges(right, losses(right, MIN_RESULTS_FOR_MODEL - 1)) == right

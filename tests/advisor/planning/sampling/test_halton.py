@@ -5,10 +5,10 @@ from scipy.stats import qmc
 
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Bounds, Region, Sampler, StudySpec
-from advisor.model.spec_yaml import loads
-from advisor.planning.sampling.halton import sample
+from advisor.model.spec_yaml import parse_study_file
+from advisor.planning.sampling.halton import draw_trials
 
-SPEC = loads(
+SPEC = parse_study_file(
     """
 study: s
 objective: {metric: val/loss, direction: minimize}
@@ -23,13 +23,13 @@ parameters:
 
 
 def test_a_study_has_one_sequence_and_more_trials_continue_it():
-    ten = list(sample(SPEC, 10))
-    assert list(sample(SPEC, 10)) == ten
-    assert list(sample(SPEC, 6, skip=4)) == ten[4:]
+    ten = list(draw_trials(SPEC, 10))
+    assert list(draw_trials(SPEC, 10)) == ten
+    assert list(draw_trials(SPEC, 6, skip=4)) == ten[4:]
 
 
 def test_the_sequence_is_the_same_on_every_platform():
-    assert list(sample(SPEC, 3)) == [
+    assert list(draw_trials(SPEC, 3)) == [
         {"learning_rate": 0.00902538083382, "layers": 2, "optimizer": "adam", "width": 64},
         {"learning_rate": 1.94445935591e-05, "layers": 4, "optimizer": "adam", "width": 64},
         {"learning_rate": 0.000418921068974, "layers": 3, "optimizer": "sgd", "momentum": 0.652692764631, "width": 64},
@@ -38,16 +38,16 @@ def test_the_sequence_is_the_same_on_every_platform():
 
 def test_the_order_of_the_parameters_does_not_matter():
     turned = SPEC.model_copy(update={"parameters": dict(reversed(SPEC.parameters.items()))})
-    assert [dict(t) for t in sample(turned, 5)] == [dict(t) for t in sample(SPEC, 5)]
+    assert [dict(t) for t in draw_trials(turned, 5)] == [dict(t) for t in draw_trials(SPEC, 5)]
 
 
 def test_another_seed_is_another_sequence():
     other = SPEC.model_copy(update={"sampler": Sampler(seed=1)})
-    assert list(sample(other, 5)) != list(sample(SPEC, 5))
+    assert list(draw_trials(other, 5)) != list(draw_trials(SPEC, 5))
 
 
 def test_values_keep_to_their_domains_and_conditions():
-    trials = list(sample(SPEC, 200))
+    trials = list(draw_trials(SPEC, 200))
     for trial in trials:
         assert 1e-5 <= trial["learning_rate"] <= 1e-1
         assert trial["layers"] in (1, 2, 3, 4)
@@ -67,14 +67,14 @@ def test_it_is_more_uniform_than_random_points():
 
     def discrepancy(kind, seed):
         drawn = spec.model_copy(update={"sampler": Sampler(kind=kind, seed=seed)})
-        return qmc.discrepancy([[t[n] for n in names] for t in sample(drawn, 64)])
+        return qmc.discrepancy([[t[n] for n in names] for t in draw_trials(drawn, 64)])
 
     halton = [discrepancy("halton", seed) for seed in range(20)]
     random = [discrepancy("random", seed) for seed in range(20)]
     assert max(halton) < np.median(random)
 
 
-REPARAMETRISED = loads(
+REPARAMETRISED = parse_study_file(
     """
 study: s
 objective: {metric: val/loss, direction: minimize}
@@ -92,7 +92,7 @@ forbidden:
 
 
 def test_derived_parameters_are_computed_where_what_they_are_made_of_exists():
-    for trial in sample(REPARAMETRISED, 100):
+    for trial in draw_trials(REPARAMETRISED, 100):
         assert ("learning_rate" in trial) == (trial["optimizer"] == "sgd")
         if trial["optimizer"] == "sgd":
             assert trial["learning_rate"] == pytest.approx(trial["effective_learning_rate"] * (1 - trial["momentum"]))
@@ -100,57 +100,59 @@ def test_derived_parameters_are_computed_where_what_they_are_made_of_exists():
 
 def test_forbidden_regions_are_left_out_and_the_rest_of_the_sequence_stays():
     free = REPARAMETRISED.model_copy(update={"forbidden": ()})
-    allowed = [t for t in sample(free, 300) if REPARAMETRISED.forbids(t) is None]
+    allowed = [t for t in draw_trials(free, 300) if REPARAMETRISED.forbidden_region_of(t) is None]
     assert 100 < len(allowed) < 300
-    drawn = list(sample(REPARAMETRISED, 100))
+    drawn = list(draw_trials(REPARAMETRISED, 100))
     assert drawn == allowed[:100]
-    assert list(sample(REPARAMETRISED, 30, skip=40)) == drawn[40:70]
+    assert list(draw_trials(REPARAMETRISED, 30, skip=40)) == drawn[40:70]
     assert all(t.get("momentum", 1) > 0.6 and t.get("learning_rate", 0) < 0.5 for t in drawn)
 
 
 def test_a_space_that_is_forbidden_altogether_is_an_error():
     everything = Region(where={"effective_learning_rate": Bounds(low=1e-3)})
     with pytest.raises(AdvisorError, match="almost all of its space"):
-        list(sample(REPARAMETRISED.model_copy(update={"forbidden": (everything,)}), 1))
+        list(draw_trials(REPARAMETRISED.model_copy(update={"forbidden": (everything,)}), 1))
 
 
 def test_a_formula_without_a_value_is_an_error():
-    spec = loads(
+    spec = parse_study_file(
         "study: s\nobjective: {metric: m, direction: minimize}\nparameters:\n  a: {choices: [0]}\n"
         "  b: {role: derived, formula: 1 / a}\n"
     )
     with pytest.raises(AdvisorError, match="'b' has no finite value: its formula is '1 / a'"):
-        list(sample(spec, 1))
+        list(draw_trials(spec, 1))
 
 
 def test_an_adaptive_sampler_has_no_sequence():
     with pytest.raises(AdvisorError, match="from the results so far"):
-        sample(SPEC.model_copy(update={"sampler": Sampler(kind="adaptive")}), 1)
+        draw_trials(SPEC.model_copy(update={"sampler": Sampler(kind="adaptive")}), 1)
 
 
 @pytest.mark.parametrize("kind", ["halton", "random"])
 def test_long_sequences_continue_across_blocks(kind):
     spec = SPEC.model_copy(update={"sampler": Sampler(kind=kind)})
-    assert list(sample(spec, 200, skip=400)) == list(sample(spec, 600))[400:]
+    assert list(draw_trials(spec, 200, skip=400)) == list(draw_trials(spec, 600))[400:]
 
 
 def test_a_study_that_searches_nothing_repeats_its_setting():
-    spec = loads("study: s\nobjective: {metric: m, direction: minimize}\nparameters:\n  a: {role: fixed, value: 1}\n")
-    assert list(sample(spec, 2)) == [{"a": 1}, {"a": 1}]
+    spec = parse_study_file(
+        "study: s\nobjective: {metric: m, direction: minimize}\nparameters:\n  a: {role: fixed, value: 1}\n"
+    )
+    assert list(draw_trials(spec, 2)) == [{"a": 1}, {"a": 1}]
 
 
 def test_a_sequence_has_an_end():
     with pytest.raises(AdvisorError, match="1,000,000"):
-        list(sample(SPEC, 1, skip=10**20))
+        list(draw_trials(SPEC, 1, skip=10**20))
 
 
 @pytest.mark.parametrize("number", [2, 3, 6, 7])
 @pytest.mark.parametrize("seed", range(5))
 def test_where_only_choices_are_searched_each_is_drawn_before_any_again(number, seed):
-    spec = loads(
+    spec = parse_study_file(
         f"study: s\nobjective: {{metric: m, direction: minimize}}\nparameters:\n  a: {{choices: {list(range(number))}}}"
     )
     spec = spec.model_copy(update={"sampler": Sampler(seed=seed)})
     for skip in (0, number, 1000 * number):
-        assert sorted(t["a"] for t in sample(spec, number, skip=skip)) == list(range(number))
-    assert list(sample(spec, 3, skip=number - 1)) == list(sample(spec, number + 2))[-3:]
+        assert sorted(t["a"] for t in draw_trials(spec, number, skip=skip)) == list(range(number))
+    assert list(draw_trials(spec, 3, skip=number - 1)) == list(draw_trials(spec, number + 2))[-3:]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from advisor.report import Report
-from advisor.report.figures.all_plots import missing_plots, plot_groups
+from advisor.report.figures.all_plots import missing_plot_sentences, plot_groups
 from advisor.report.figures.svg import FIGURE_WIDTH
 from tests.advisor.report.figures.reading import points, root
 from tests.advisor.report.studies import make_report, make_study
@@ -29,7 +29,7 @@ def test_every_heading_is_there(report: Report) -> None:
         "Best step",
         "More or fewer trials",
     ]
-    assert any("Throughput is not shown" in reason for reason in missing_plots(report))
+    assert any("Throughput is not shown" in reason for reason in missing_plot_sentences(report))
 
 
 def test_every_caption_is_one_result_with_a_number(report: Report) -> None:

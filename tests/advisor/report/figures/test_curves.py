@@ -12,7 +12,7 @@ from advisor.model.evidence import CurveEvidence, Mark
 from advisor.model.finding import Finding, Verdict
 from advisor.model.study import Study
 from advisor.report import Report
-from advisor.report.figures.curves import curve_figures, curve_path
+from advisor.report.figures.curves import curve_path_data, training_curve_figures
 from advisor.report.plot_data.scale import Scale
 from tests.advisor.report.figures.reading import paths, root, scales, vertices
 from tests.advisor.report.studies import make_report, make_study
@@ -23,7 +23,7 @@ def test_a_rough_curve_keeps_its_peaks() -> None:
     levels = rng.normal(0, 10, 4000)
     levels[[700, 2900]] = 49, -49
     x, y = Scale(0, 3999, 0, 500), Scale(-50, 50, 250, 0)
-    path = curve_path(range(4000), levels.tolist(), x, y)
+    path = curve_path_data(range(4000), levels.tolist(), x, y)
     assert len(path) < 2500
     heights = [at for _, at in vertices(path)]
     assert min(heights) == pytest.approx(y(49), abs=0.6)
@@ -32,7 +32,9 @@ def test_a_rough_curve_keeps_its_peaks() -> None:
 
 def test_curves_end_where_the_data_ends(report: Report) -> None:
     trial = report.figures.best_trials[0]
-    (figure,) = curve_figures(report, CurveEvidence(metrics=("validation/error",), caption="c", trials=(trial,)))
+    (figure,) = training_curve_figures(
+        report, CurveEvidence(metrics=("validation/error",), caption="c", trials=(trial,))
+    )
     (path,) = paths(figure, "crv")
     x, y = scales(figure)
     last = next(
@@ -46,10 +48,10 @@ def test_curves_end_where_the_data_ends(report: Report) -> None:
 def test_shares_have_an_axis_from_0_to_1(report: Report) -> None:
     trials = report.figures.best_trials
     evidence = CurveEvidence(metrics=("validation/error",), caption="c", trials=trials, shares=True)
-    (figure,) = curve_figures(report, evidence)
+    (figure,) = training_curve_figures(report, evidence)
     _, y = scales(figure)
     assert y(1) < y(0)
-    assert figure.svg != curve_figures(report, evidence.model_copy(update={"shares": False}))[0].svg
+    assert figure.svg != training_curve_figures(report, evidence.model_copy(update={"shares": False}))[0].svg
 
 
 def naming_all(study: Study, *metrics: str) -> list[Verdict]:
@@ -70,7 +72,7 @@ def naming_all(study: Study, *metrics: str) -> list[Verdict]:
 def test_clipped_values_are_mentioned() -> None:
     study = make_study(6, dense=False, statuses={0: "diverged", 1: "complete", 2: "complete"})
     made = make_report(study, naming_all(study, "validation/error"))
-    figures = [f for g in (made.findings[0].evidence) for f in curve_figures(made, g)]  # type: ignore[arg-type]
+    figures = [f for g in (made.findings[0].evidence) for f in training_curve_figures(made, g)]  # type: ignore[arg-type]
     notes = " ".join(map(str, figures[0].notes))
     assert "Values up to 1e12 are clipped at the top." in notes
     assert "Gaps in a curve are values that are not finite." in notes
@@ -79,11 +81,11 @@ def test_clipped_values_are_mentioned() -> None:
 def test_one_quantity_on_two_data_sets_shares_a_plot_and_two_quantities_do_not(report: Report) -> None:
     trials = report.figures.best_trials[:1]
     apart = CurveEvidence(metrics=("train/loss", "train/grad_norm"), caption="c", trials=trials)
-    assert len(curve_figures(report, apart)) == 2
+    assert len(training_curve_figures(report, apart)) == 2
     study = make_study(3, dense=False, statuses=dict.fromkeys(range(3), "complete"))
     twin = {**study.metrics, "train/error": study.metrics["validation/error"]}
     made = make_report(dataclasses.replace(study, metrics=twin), naming_all(study, "validation/error", "train/error"))
-    (figure,) = curve_figures(made, made.findings[0].evidence[0])  # type: ignore[arg-type]
+    (figure,) = training_curve_figures(made, made.findings[0].evidence[0])  # type: ignore[arg-type]
     assert len(paths(figure, "crv")) == 6
     assert len(paths(figure, "d1")) == 3
 
@@ -92,7 +94,7 @@ def test_equal_labels_are_written_once(report: Report) -> None:
     trials = report.figures.best_trials
     marks = tuple(Mark(trial=t, step=5000, label="best level") for t in trials)
     evidence = CurveEvidence(metrics=("validation/error",), caption="c", trials=trials, marks=marks)
-    (figure,) = curve_figures(report, evidence)
+    (figure,) = training_curve_figures(report, evidence)
     assert [t.text or t[0].tail for t in root(figure).iter("text")].count("best level") == 1
     assert sum("spot" in (c.get("class") or "") for c in root(figure).iter("circle")) == 5
 
@@ -102,7 +104,7 @@ def test_equal_labels_are_written_once(report: Report) -> None:
 def test_a_straightened_curve_stays_within_a_pixel_of_every_point(levels: list[float]) -> None:
     steps = list(range(len(levels)))
     x, y = Scale(0, len(levels) - 1, 0, 500), Scale(-50, 50, 250, 0)
-    places = vertices(curve_path(steps, levels, x, y))
+    places = vertices(curve_path_data(steps, levels, x, y))
     line = np.array(places if len(places) > 1 else places * 2)
     ends, moves = line[:-1], np.diff(line, axis=0)
     for step, level in zip(steps, levels, strict=True):
@@ -123,10 +125,10 @@ def test_a_straightened_curve_stays_within_a_pixel_of_every_point(levels: list[f
     ],
 )
 def test_values_outside_the_scale_are_not_drawn_as_a_plateau(levels: list[float | None], path: str) -> None:
-    assert curve_path(range(len(levels)), levels, Scale(0, 5, 0, 500), Scale(0, 5, 250, 0)) == path
+    assert curve_path_data(range(len(levels)), levels, Scale(0, 5, 0, 500), Scale(0, 5, 250, 0)) == path
 
 
 def test_a_straight_line_has_two_points() -> None:
     steps = list(range(1000))
-    path = curve_path(steps, [0.1 * s for s in steps], Scale(0, 999, 0, 500), Scale(0, 99.9, 250, 0))
+    path = curve_path_data(steps, [0.1 * s for s in steps], Scale(0, 999, 0, 500), Scale(0, 99.9, 250, 0))
     assert path == "M0 250l500-250"

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from advisor.model.evidence import HistogramEvidence, Line
-from advisor.report.figures.histogram import best_step_figure, histogram_figure
+from advisor.report.figures.histogram import best_step_histogram, histogram_figure
 from tests.advisor.report.figures.reading import paths, root
 
 
@@ -30,5 +30,5 @@ def test_an_invalid_histogram_is_omitted(edges: tuple[float, ...], counts: tuple
 
 
 def test_the_best_step_histogram_counts_both_ends() -> None:
-    caption = best_step_figure([0.05, 0.5, 0.8, 0.9, 1.0]).caption
+    caption = best_step_histogram([0.05, 0.5, 0.8, 0.9, 1.0]).caption
     assert "1 is best in the first 10 % and 3 in the last 25 %" in caption

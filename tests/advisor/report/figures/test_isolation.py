@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from advisor.report import Report
-from advisor.report.figures.isolation import isolation_figure
+from advisor.report.figures.isolation import isolation_plot_figure
 from tests.advisor.report.figures.reading import drawn, paths, points, scales
 
 
 def test_isolation_dots_are_the_best_of_their_slice(report: Report) -> None:
     for isolation in report.figures.isolations:
-        figure = isolation_figure(report, isolation)
+        figure = isolation_plot_figure(report, isolation)
         _, y = scales(figure)
         shown = [report.figures.trials[t] for t in drawn(figure, "lead")]
         assert [r.id for r in shown] == [s.best for s in isolation.slices if s.best is not None]
@@ -23,7 +23,7 @@ def test_isolation_dots_are_the_best_of_their_slice(report: Report) -> None:
 
 def test_every_visible_trial_is_drawn_once(report: Report) -> None:
     for isolation in report.figures.isolations:
-        figure = isolation_figure(report, isolation)
+        figure = isolation_plot_figure(report, isolation)
         _, y = scales(figure)
         visible = [r for r in report.figures.trials if r.feasible and r.best is not None and r.best in y]
         shown = [point for cls in ("all", "lead") for path in paths(figure, cls) for point in points(path)]

@@ -6,13 +6,13 @@ import pytest
 
 from advisor.model.words import setting
 from advisor.report import Report
-from advisor.report.figures.parallel import MAX_LINES, _chance_of_span, parallel_figure
+from advisor.report.figures.parallel import MAX_TRIAL_LINES, _chance_of_agreement, parallel_coordinates_figure
 from tests.advisor.report.figures.reading import drawn
 from tests.advisor.report.studies import default_spec, make_report, make_study
 
 
 def test_all_of_200_trials_are_lines_and_the_best_tenth_is_highlighted(report: Report) -> None:
-    figure = parallel_figure(report)
+    figure = parallel_coordinates_figure(report)
     assert figure is not None
     shown = list(drawn(figure, "pc"))
     ended = [i for i, t in enumerate(report.figures.trials) if t.status not in ("running", "no_data")]
@@ -24,10 +24,10 @@ def test_all_of_200_trials_are_lines_and_the_best_tenth_is_highlighted(report: R
 
 def test_thousands_of_lines_are_thinned_and_counted() -> None:
     report = make_report(make_study(2000, dense=False), ())
-    figure = parallel_figure(report)
+    figure = parallel_coordinates_figure(report)
     assert figure is not None
     shown = list(drawn(figure, "pc"))
-    assert len(shown) <= MAX_LINES
+    assert len(shown) <= MAX_TRIAL_LINES
     assert f"{len(shown)} of 2,000 trials are drawn" in figure.notes[0]
     assert report.best is not None
     assert report.best.trial in {report.figures.trials[i].id for i in drawn(figure, "top")}
@@ -36,19 +36,19 @@ def test_thousands_of_lines_are_thinned_and_counted() -> None:
 def test_parallel_coordinates_need_two_hyperparameters() -> None:
     spec = default_spec()
     one = spec.model_copy(update={"parameters": {"learning_rate": spec.parameters["learning_rate"]}})
-    assert parallel_figure(make_report(make_study(20, spec=one), ())) is None
+    assert parallel_coordinates_figure(make_report(make_study(20, spec=one), ())) is None
 
 
 def test_the_end_of_the_objectives_axis_is_the_best_result(report: Report) -> None:
-    figure = parallel_figure(report)
+    figure = parallel_coordinates_figure(report)
     assert figure is not None
     assert report.best is not None
     assert f">{setting(report.best.value, 3)}<" in figure.svg
 
 
 def test_the_caption_names_an_agreement_only_beyond_chance() -> None:
-    assert _chance_of_span(3, 0.1) == pytest.approx(0.028)
-    assert _chance_of_span(4, 1.0) == pytest.approx(1.0)
-    figure = parallel_figure(make_report(make_study(200), ()))
+    assert _chance_of_agreement(3, 0.1) == pytest.approx(0.028)
+    assert _chance_of_agreement(4, 1.0) == pytest.approx(1.0)
+    figure = parallel_coordinates_figure(make_report(make_study(200), ()))
     assert figure is not None
     assert "agree most on" in str(figure.caption) or "than by chance" in str(figure.caption)

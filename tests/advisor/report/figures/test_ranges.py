@@ -5,14 +5,14 @@ from __future__ import annotations
 from planning_studies import found
 
 from advisor.model.change import SetRange
-from advisor.report.figures.ranges import range_rows
+from advisor.report.figures.ranges import range_comparison
 from tests.advisor.report.studies import make_report, of_one_optimizer
 
 
 def test_the_hyperparameter_of_the_goal_comes_first_and_unchanged_ones_last() -> None:
     cut = SetRange(parameter="weight_decay", low=1e-6, high=1e-3, scale="log", why="w")
     report = make_report(of_one_optimizer(12, dense=False), [found("r", "sampling", cut, subject="weight_decay")])
-    drawn = range_rows(report)
+    drawn = range_comparison(report)
     assert drawn is not None
     assert drawn.rows[0].name == "weight_decay"
     same = ["unchanged" in row.change for row in drawn.rows]
@@ -23,12 +23,12 @@ def test_the_hyperparameter_of_the_goal_comes_first_and_unchanged_ones_last() ->
 def test_the_best_trial_has_a_mark_of_its_own_and_the_legend_counts_the_others() -> None:
     cut = SetRange(parameter="weight_decay", low=1e-6, high=1e-3, scale="log", why="w")
     report = make_report(of_one_optimizer(12, dense=False), [found("r", "sampling", cut, subject="weight_decay")])
-    drawn = range_rows(report)
+    drawn = range_comparison(report)
     assert drawn is not None
     assert [key.label for key in drawn.legend][-2:] == ["best trial", "four next best trials"]
     assert all(row.svg.count('class="tick best"') == 1 for row in drawn.rows)
     one = report.model_copy(update={"figures": report.figures.model_copy(update={"trials": (report.ranked[0][1],)})})
     vars(one).pop("ranked", None)
-    few = range_rows(one)
+    few = range_comparison(one)
     assert few is not None
     assert few.legend[-1].label == "best trial"

@@ -14,10 +14,10 @@ import pytest
 from advisor.cli import main
 from advisor.model.change import SetField
 from advisor.model.errors import AdvisorError
-from advisor.model.spec_yaml import dump
+from advisor.model.spec_yaml import format_study_file
 from advisor.model.study import Study
 from advisor.report import Report
-from advisor.report.formats.sarif import StudyFile, plain_message, render_sarif
+from advisor.report.formats.sarif import StudyFile, plain_sarif_message, render_sarif
 from tests.advisor.report.studies import make_report, make_study
 from tests.templates.hostile import hostile_report
 
@@ -82,7 +82,7 @@ def test_checks_that_did_not_run_are_notifications(report: Report) -> None:
 
 
 def test_a_finding_points_at_its_line_of_the_study_file(report: Report) -> None:
-    text = dump(report.spec)
+    text = format_study_file(report.spec)
     run = valid(render_sarif(report, StudyFile("studies/a%20b.yaml", text)))
     lines = text.splitlines()
     for result, finding in zip(run["results"], report.findings, strict=True):
@@ -124,7 +124,7 @@ def test_hostile_names_are_neither_links_nor_placeholders_nor_control_sequences(
     assert len(messages) > 60
     for text in messages:
         assert not re.search(r"\]\(|\{\d|[\x00-\x1f\x7f\u202a-\u202e]", text)
-    assert plain_message("[x](javascript:alert(1)) {0}") == "[x]\u200b(javascript:alert(1)) {\u200b0}"
+    assert plain_sarif_message("[x](javascript:alert(1)) {0}") == "[x]\u200b(javascript:alert(1)) {\u200b0}"
 
 
 def test_the_same_study_gives_the_same_bytes() -> None:

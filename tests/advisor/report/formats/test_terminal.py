@@ -88,7 +88,7 @@ def test_an_explained_finding_has_its_action_if_the_next_study_makes_it(report: 
     verdicts = [Verdict(rule=f.rule, status="fired", findings=(f,)) for f in (cause, effect.model_copy(update=update))]
     first = report.next_studies[0].model_copy(update={"spec": spec})
     made = report.model_copy(update={"verdicts": tuple(verdicts), "next_studies": (first,), "deferred": ()})
-    for name in ("headed", "heads", "findings"):
+    for name in ("findings_by_cause", "heads", "findings"):
         made.__dict__.pop(name, None)  # the copy carries the values of the first report
     lines = [line.strip() for line in printed(made).splitlines()]
     assert lines.index("→ Run 64 trials.") == lines.index("Follows from stability-spikes: too few trials.") - 1

@@ -17,8 +17,8 @@ from tests.advisor.report.studies import make_report, make_study
 def test_the_reading_of_a_study_is_a_few_lines() -> None:
     many = tuple(Decision(topic="parameters", text=f"Decision {i}", overrule="--ignore x") for i in range(9))
     report = make_report(replace(make_study(trials=5), decisions=many))
-    assert len(view.decisions(report)) == 10  # the direction is inferred
-    lines = view.decision_lines(report, 3)
+    assert len(view.reading_decisions(report)) == 10  # the direction is inferred
+    lines = view.reading_decision_lines(report, 3)
     assert lines[0].startswith("Direction: minimize, inferred from the metric's name.")
     assert lines[1] == "Decision 0. Overrule: --ignore x"
     assert lines[3:] == ("And 7 more decisions in the report.",)
@@ -26,14 +26,14 @@ def test_the_reading_of_a_study_is_a_few_lines() -> None:
 
 def test_trials_of_different_lengths_are_a_line_of_the_next_study() -> None:
     report = make_report(make_study(12))
-    (first, *_) = view.steps(report)
+    (first, *_) = view.planned_studies(report)
     assert "max_train_steps" not in {row.name for row in first.diff}
     rows = list(report.figures.trials)
     complete = next(i for i, t in enumerate(rows) if t.status == "complete")
     longest = max(t.last_step for t in rows if t.status == "complete" and t.last_step)
     rows[complete] = rows[complete].model_copy(update={"last_step": longest // 2})
     varied = report.model_copy(update={"figures": report.figures.model_copy(update={"trials": tuple(rows)})})
-    (line,) = (row for row in view.steps(varied)[0].diff if row.name == "max_train_steps")
+    (line,) = (row for row in view.planned_studies(varied)[0].diff if row.name == "max_train_steps")
     length = report.next_studies[0].spec.max_train_steps
     assert (line.before, line.after) == (f"{longest // 2:,} to {longest:,}", f"{length:,}")
 
@@ -49,18 +49,18 @@ def test_what_the_headline_says_is_the_first_thing_to_do_and_advice_follows_the_
     rate = found("rate", "sampling", cut, subject="learning_rate", action="Narrow the rate.", explained_by=because)
     decay = found("decay", "sampling", less, subject="weight_decay", action="Narrow the decay.")
     report = make_report(study, [advice, rate, decay])
-    to_do = view.cards_to_act_on(view.cards(report), headline.lead(report))
+    to_do = view.cards_to_act_on(view.finding_cards(report), headline.leading_finding(report))
     assert [str(c.finding.action) for c in to_do] == [
         "Narrow the rate.",
         "Narrow the decay.",
         "Draw fewer trials there.",
     ]
-    assert headline.lead(report) is to_do[0].finding
+    assert headline.leading_finding(report) is to_do[0].finding
 
 
 def test_a_next_study_that_changes_nothing_has_no_rows() -> None:
     report = make_report(make_study(trials=5))
-    same = report.next_studies[0].model_copy(update={"spec": view.as_run(report)})
+    same = report.next_studies[0].model_copy(update={"spec": view.completed_spec(report)})
     unchanged = report.model_copy(update={"next_studies": (same,)})
-    assert not view.steps(unchanged)[0].diff
-    assert view.explained_changes(unchanged) == ()
+    assert not view.planned_studies(unchanged)[0].diff
+    assert view.explained_study_changes(unchanged) == ()

@@ -15,7 +15,7 @@ from tests.studies import make_study as logged_study
 
 
 def test_more_trials_have_a_better_best(study: Study) -> None:
-    found = overview.best_of(study)
+    found = overview.best_of_n_trials(study)
     assert found is not None
     assert found.sizes == (1, 2, 4, 8, 16, 32, 64, 128, 200)
     medians = [row[2] for row in found.quantiles]
@@ -25,12 +25,12 @@ def test_more_trials_have_a_better_best(study: Study) -> None:
 
 def test_repeats_are_no_further_trials() -> None:
     params = [{"lr": 0.1 * (i + 1)} for i in range(8) for _ in range(3)]
-    found = overview.best_of(
+    found = overview.best_of_n_trials(
         logged_study(params, {"val/loss": [1.0 + 0.1 * (i // 3) + 0.01 * (i % 3) for i in range(24)]})
     )
     assert found is not None
     assert (found.sizes, found.unit) == ((1, 2, 4, 8), "setting")
-    assert overview.best_of(logged_study(params[:12], {"val/loss": [1.0] * 12})) is None
+    assert overview.best_of_n_trials(logged_study(params[:12], {"val/loss": [1.0] * 12})) is None
 
 
 def test_importance_finds_what_matters_and_which_act_together() -> None:
@@ -38,7 +38,7 @@ def test_importance_finds_what_matters_and_which_act_together() -> None:
     params = [{"lr": float(a), "wd": float(b), "idle": float(c)} for a, b, c in rng.random((48, 3))]
     cost = [(p["lr"] - p["wd"]) ** 2 + 0.002 * rng.normal() for p in params]
     space = {n: Parameter(type="float", low=0.0, high=1.0) for n in ("lr", "wd", "idle")}
-    found = overview.importances(logged_study(params, {"val/loss": cost}, space=space))
+    found = overview.parameter_importances(logged_study(params, {"val/loss": cost}, space=space))
     assert found is not None
     assert {s.parameters[0] for s in found.each[:2]} == {"lr", "wd"}
     assert set(found.pairs[0].parameters) == {"lr", "wd"}
@@ -68,7 +68,7 @@ def test_a_close_up_has_every_point_around_the_spike(study: Study) -> None:
         playbook="p",
         evidence=(evidence,),
     )
-    (close,) = overview.close_ups(study, [Verdict(rule="stability-spikes", status="fired", findings=(finding,))])
+    (close,) = overview.curve_close_ups(study, [Verdict(rule="stability-spikes", status="fired", findings=(finding,))])
     assert close.values[close.steps.index(step)] == curve.values[peak]
     assert (
         list(close.steps)
@@ -85,18 +85,18 @@ def test_throughput_needs_two_batch_sizes() -> None:
     rate = [list(s * 30 * np.exp(rng.normal(0, 0.02, 60))) for s in sizes]
     curves = {"val/loss": [[1.0, 0.5, 0.2]] * 6, "train/examples_per_s": rate}
     study = logged_study(params, curves)
-    shown = overview.speeds(study)
+    shown = overview.throughput_by_batch_size(study)
     assert [s.batch_size for s in shown] == [32, 64, 128]
     for s in shown:
         assert s.low is not None
         assert s.high is not None
         assert s.low < s.examples_per_s < s.high
         assert s.examples_per_s == pytest.approx(s.batch_size * 30, rel=0.05)
-    assert overview.speeds(logged_study(params[:2], {k: v[:2] for k, v in curves.items()})) == ()
+    assert overview.throughput_by_batch_size(logged_study(params[:2], {k: v[:2] for k, v in curves.items()})) == ()
 
 
 def test_trials_just_above_have_the_next_higher_rates(study: Study) -> None:
-    above = overview.just_above(study)
+    above = overview.higher_rate_trials(study)
     assert above is not None
     best = study.ranked()[0]
     assert above.best == best.params["learning_rate"]

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from advisor.report.plot_data.scale import (
-    Limits,
+    AxisLimits,
     Scale,
+    axis_limits_of_values,
     curve_axis_limits,
-    limits_of_values,
-    objective_limits,
-    padded_limits,
+    objective_axis_limits,
+    padded_axis_limits,
     tick_label,
 )
 
@@ -47,10 +47,10 @@ def test_tick_labels(value: float, label: str) -> None:
 def test_one_wild_value_does_not_flatten_the_rest() -> None:
     rng = np.random.default_rng(0)
     errors = rng.uniform(0.2, 0.6, 100)
-    limits = objective_limits(np.append(errors, [1e12, np.nan, np.inf]), minimize=True)
+    limits = objective_axis_limits(np.append(errors, [1e12, np.nan, np.inf]), minimize=True)
     assert limits.low < errors.min()
     assert errors.max() <= limits.high < 1
-    accuracies = objective_limits(np.append(1 - errors, -1e6), minimize=False)
+    accuracies = objective_axis_limits(np.append(1 - errors, -1e6), minimize=False)
     assert accuracies.low > -1
     assert accuracies.high > (1 - errors).max()
 
@@ -94,12 +94,16 @@ def test_reverse_ticks_are_inside_ordered_and_have_distinct_labels(left, factor,
 
 
 def test_limits_include_all_values_with_a_place_on_the_scale():
-    assert limits_of_values([0.5, 0.99, 1.0, float("nan")], "reverse-log") == padded_limits(
+    assert axis_limits_of_values([0.5, 0.99, 1.0, float("nan")], "reverse-log") == padded_axis_limits(
         0.5, 0.99, log=False, reverse=True
     )
-    assert limits_of_values([0.0, 1e-3, 1.0], "log") == padded_limits(1e-3, 1.0, log=True)
-    assert limits_of_values([], "linear") == limits_of_values([2.0], "reverse-log") == Limits(0.0, 1.0, False)
-    limits = limits_of_values([0.9, 0.99], "reverse-log")
+    assert axis_limits_of_values([0.0, 1e-3, 1.0], "log") == padded_axis_limits(1e-3, 1.0, log=True)
+    assert (
+        axis_limits_of_values([], "linear")
+        == axis_limits_of_values([2.0], "reverse-log")
+        == AxisLimits(0.0, 1.0, False)
+    )
+    limits = axis_limits_of_values([0.9, 0.99], "reverse-log")
     assert limits.low < 0.9
     assert 0.99 < limits.high < 1
 
@@ -108,7 +112,7 @@ def test_limits_include_all_values_with_a_place_on_the_scale():
 def test_the_best_of_a_crowd_can_be_seen(minimize: bool) -> None:
     """Most errors are close to the optimum of 0.05, and a quarter of the trials learned little."""
     errors = np.append(np.geomspace(0.05, 0.09, 30), np.linspace(0.1, 0.9, 10))
-    limits = objective_limits(errors if minimize else 1 - errors, minimize=minimize)
+    limits = objective_axis_limits(errors if minimize else 1 - errors, minimize=minimize)
     assert (limits.log, limits.reverse) == (minimize, not minimize)
     scale = limits.scale(0, 100)
     places = sorted(abs(scale(v) - scale(0.05 if minimize else 0.95)) for v in (errors if minimize else 1 - errors))
@@ -118,10 +122,10 @@ def test_the_best_of_a_crowd_can_be_seen(minimize: bool) -> None:
 
 def test_a_crowd_with_negative_values_gets_room_by_leaving_out_the_worst() -> None:
     rewards = np.append(np.linspace(-1.0, 1.0, 30), np.linspace(-100.0, -20.0, 10))
-    limits = objective_limits(rewards, minimize=False)
+    limits = objective_axis_limits(rewards, minimize=False)
     assert -60 < limits.low <= np.quantile(rewards, 0.25)
     assert limits.high > 1.0
-    assert limits.count_outside(rewards) <= 10
+    assert limits.count_values_outside(rewards) <= 10
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,7 @@ def test_a_crowd_with_negative_values_gets_room_by_leaving_out_the_worst() -> No
     [([0.0, 0.2, 0.5], 0.0, None), ([0.5, 0.7, 0.999], None, 1.0), ([-3.0, -1.0, 0.0], None, 0.0)],
 )
 def test_axes_end_where_values_are_impossible(values: list[float], low: float | None, high: float | None) -> None:
-    for limits in (objective_limits(np.array(values), minimize=True), curve_axis_limits([np.array(values)])):
+    for limits in (objective_axis_limits(np.array(values), minimize=True), curve_axis_limits([np.array(values)])):
         assert low is None or limits.low == low
         assert high is None or limits.high == high
         assert limits.low <= min(values) < max(values) <= limits.high

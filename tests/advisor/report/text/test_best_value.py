@@ -11,8 +11,8 @@ import studies
 
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.words import number
-from advisor.report.model import ReportData, SettingMean, Spread
-from advisor.report.text.best_value import best_sentence, certainty, key_figures
+from advisor.report.model import RepeatSpread, ReportData, SettingMean
+from advisor.report.text.best_value import best_sentence, certainty, key_numbers
 from tests.advisor.report.studies import fired, make_report, make_study
 
 
@@ -46,12 +46,12 @@ def test_repeats_of_the_best_setting_are_judged_by_their_mean() -> None:
     report = make_report(make_study(9, dense=False), ())
     assert report.best is not None
     means = {"mean": SettingMean(value=0.3, trials=4), "next_mean": SettingMean(value=0.29, trials=4)}
-    spread = Spread(deviation=0.02, settings=2, trials=8)
+    spread = RepeatSpread(deviation=0.02, settings=2, trials=8)
     repeated = report.model_copy(update={"best": report.best.model_copy(update=means), "spread": spread})
     assert "a mean validation/error of 0.3000 (standard error 0.010, 4 trials), at" in str(best_sentence(repeated))
     better = "The mean of the best other setting is 0.010 better (4 trials, standard error of the difference 0.014)"
     assert f"{better}; the difference may be chance." in str(certainty(repeated))
-    assert key_figures(repeated)[0][2] == "mean of 4 repeats 0.3000"
+    assert key_numbers(repeated)[0][2] == "mean of 4 repeats 0.3000"
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,13 @@ def test_the_figure_of_trials_counts_the_comparable_ones() -> None:
         (report, "9 with a result"),
         (with_trials(report, comparable={6: False, 7: False}), "7 comparable"),
     ):
-        assert {label: note for label, _, note in key_figures(made)}["Trials"] == words
+        assert {label: note for label, _, note in key_numbers(made)}["Trials"] == words
 
 
 @pytest.mark.parametrize("trials", [0, 1, 3])
 def test_there_are_always_four_key_figures(trials: int) -> None:
     spec = StudySpec(study="s", objective=Objective(metric="loss", direction="minimize"))
-    assert len(key_figures(make_report(make_study(trials, spec=spec, dense=False), ()))) == 4
+    assert len(key_numbers(make_report(make_study(trials, spec=spec, dense=False), ()))) == 4
 
 
 def with_trials(report: ReportData, **changes: dict[int, object]) -> ReportData:

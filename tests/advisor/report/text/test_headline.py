@@ -13,11 +13,11 @@ from advisor.analysis import analyze_study
 from advisor.model.change import RunPlan, SetRange
 from advisor.model.finding import Explanation, Verdict
 from advisor.model.message import say
-from advisor.model.study import Status
+from advisor.model.study import TrialStatus
 from advisor.planning import Deferred
-from advisor.report.formats.view import cards, cards_to_act_on
+from advisor.report.formats.view import cards_to_act_on, finding_cards
 from advisor.report.model import ReportData
-from advisor.report.text.headline import first_step, headline, lead, leads_without_finding
+from advisor.report.text.headline import headline, headline_goal_and_reason, leading_finding, names_unrequested_study
 from tests.advisor.report.studies import fired, make_report, make_study, of_one_optimizer
 
 
@@ -41,7 +41,7 @@ UNKNOWN = Verdict(rule="u", status="not-assessed", reason="no data")
         (["complete"], "Only one trial has a result, which is not enough to judge a search."),
     ],
 )
-def test_without_findings_it_follows_from_the_trials(statuses: list[Status], expected: str) -> None:
+def test_without_findings_it_follows_from_the_trials(statuses: list[TrialStatus], expected: str) -> None:
     study = make_study(len(statuses), statuses=dict(enumerate(statuses)), dense=False)
     assert headline(unplanned(make_report(study, ()))) == expected
 
@@ -112,9 +112,11 @@ def test_names_are_marked_up_in_the_headline(name: str) -> None:
 
 def test_it_is_the_goal_of_the_first_study_with_the_reason_for_it() -> None:
     change = SetRange(parameter="learning_rate", low=1e-7, high=50.0, scale="log", why="w")
-    lead, other = fired("warning", "boundary", "learning_rate"), fired("critical", "pipeline", "data")
-    lead = lead.model_copy(update={"findings": (lead.findings[0].model_copy(update={"changes": (change,)}),)})
-    report = make_report(make_study(12, dense=False), [lead, other])
+    leading_finding, other = fired("warning", "boundary", "learning_rate"), fired("critical", "pipeline", "data")
+    leading_finding = leading_finding.model_copy(
+        update={"findings": (leading_finding.findings[0].model_copy(update={"changes": (change,)}),)}
+    )
+    report = make_report(make_study(12, dense=False), [leading_finding, other])
     goal = report.next_studies[0].spec.goal
     assert str(headline(report)) == f"{goal}. The best trials lie at the top of learning_rate."
 
@@ -184,7 +186,7 @@ def test_the_reason_is_that_of_the_finding_whose_range_the_study_has() -> None:
     report = make_report(make_study(12, dense=False), made)
     assert report.next_studies[0].spec.parameters["learning_rate"].high == 0.01
     assert str(headline(report)).endswith("The best trials lie at the top of learning_rate.")
-    assert [str(c.finding.action) for c in cards_to_act_on(cards(report), lead(report))] == [
+    assert [str(c.finding.action) for c in cards_to_act_on(finding_cards(report), leading_finding(report))] == [
         "Search higher learning_rate"
     ]
 
@@ -221,7 +223,7 @@ def test_a_goal_about_several_ranges_leaves_their_numbers_to_the_figure() -> Non
     ]
     report = make_report(study, made)
     assert "; " in report.next_studies[0].spec.goal
-    assert str(first_step(report)[0]) == "Narrow learning_rate and weight_decay."
+    assert str(headline_goal_and_reason(report)[0]) == "Narrow learning_rate and weight_decay."
 
 
 def test_a_range_that_goes_beyond_what_findings_proposed_has_its_own_reason() -> None:
@@ -232,8 +234,8 @@ def test_a_range_that_goes_beyond_what_findings_proposed_has_its_own_reason() ->
     moved = old.model_copy(update={"high": 3.0, "why": "Most of the best trials lie there"})
     spec = study.spec.with_parameter("learning_rate", moved)
     shown = report.model_copy(update={"next_studies": (study.model_copy(update={"spec": spec}),)})
-    assert str(first_step(shown)[1]) == "Most of the best trials lie there."
-    assert str(first_step(report)[1]) == "r fired."
+    assert str(headline_goal_and_reason(shown)[1]) == "Most of the best trials lie there."
+    assert str(headline_goal_and_reason(report)[1]) == "r fired."
 
 
 def test_a_study_that_follows_no_finding_says_what_it_is_for() -> None:
@@ -241,7 +243,7 @@ def test_a_study_that_follows_no_finding_says_what_it_is_for() -> None:
     names = ("lr", "momentum", "dropout", "weight_decay", "label_smoothing", "grad_clip")
     params = [{n: float(rng.uniform(0.1, 1)) for n in names} for _ in range(8)]
     few = built(params, {"val/loss": [[1.0, 0.9, 0.5 + 0.01 * i] for i in range(8)]})
-    action, why = map(str, first_step(analyze_study(few, rules=[])))
+    action, why = map(str, headline_goal_and_reason(analyze_study(few, rules=[])))
     assert action.startswith("Search only lr: 8 trials cannot show the effects of 6 hyperparameters")
     assert why == "The other hyperparameters stay fixed for now: a search of all 6 takes about 56 trials."
 
@@ -250,21 +252,21 @@ def test_further_new_ranges_are_counted_in_the_headline() -> None:
     cut = SetRange(parameter="learning_rate", low=1e-3, high=0.1, scale="log", why="w")
     report = make_report(of_one_optimizer(12, dense=False), [found("r", "sampling", cut, subject="learning_rate")])
     study, *_ = report.next_studies
-    assert str(first_step(report)[0]).endswith("learning_rate: 0.001 to 0.1.")
+    assert str(headline_goal_and_reason(report)[0]).endswith("learning_rate: 0.001 to 0.1.")
     spec = study.spec
     for name, end in (("dropout", ", with a new range of dropout."), ("warmup_steps", ", with new ranges of 2 more.")):
         old = report.spec.parameters[name]
         narrower = old.model_copy(update={"high": (old.high or 0.0) / 2})
         spec = spec.with_parameter(name, narrower)
         shown = report.model_copy(update={"next_studies": (study.model_copy(update={"spec": spec}),)})
-        assert str(first_step(shown)[0]).endswith(end)
+        assert str(headline_goal_and_reason(shown)[0]).endswith(end)
 
 
 def test_a_study_that_no_finding_asks_for_is_the_first_thing_to_do() -> None:
     study = of_one_optimizer(12, dense=False)
     cut = SetRange(parameter="learning_rate", low=1e-3, high=0.1, scale="log", why="w")
-    assert not leads_without_finding(make_report(study, [found("r", "sampling", cut, subject="learning_rate")]))
+    assert not names_unrequested_study(make_report(study, [found("r", "sampling", cut, subject="learning_rate")]))
     alone = make_report(study, [])
     assert alone.next_studies
-    assert leads_without_finding(alone)
-    assert not leads_without_finding(unplanned(alone))
+    assert names_unrequested_study(alone)
+    assert not names_unrequested_study(unplanned(alone))

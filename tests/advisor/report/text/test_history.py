@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.model.prediction import BestReaches, Prediction, Settled
 from advisor.model.spec import Objective, StudySpec
-from advisor.report.text.history import predictions
+from advisor.report.text.history import study_predictions
 
 
 def test_that_a_problem_is_gone_is_not_shown_as_a_prediction() -> None:
@@ -12,4 +12,4 @@ def test_that_a_problem_is_gone_is_not_shown_as_a_prediction() -> None:
     better = Prediction(rule="curve-still-improving", expects=BestReaches(value=0.3, than=0.4))
     objective = Objective(metric="loss", direction="minimize")
     spec = StudySpec(study="s", objective=objective, predictions=(gone, better))
-    assert predictions(spec) == ("the best loss is at most 0.3 (it was 0.4)",)
+    assert study_predictions(spec) == ("the best loss is at most 0.3 (it was 0.4)",)

@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 from studies import make_study
 
-from advisor.model.finding import Lack
-from advisor.report.text.logging_code import code, framework_of, uses_hook
+from advisor.model.finding import MissingDataKind
+from advisor.report.text.logging_code import code_to_log, logging_framework, uses_training_hook
 from advisor.tracking import read_study
 
 
@@ -22,28 +22,28 @@ def plain(**tags: str):
 def test_a_loop_over_epochs_gets_no_interval_below_one() -> None:
     study = plain()
     short = replace(study, spec=study.spec.model_copy(update={"max_train_steps": 27}))
-    assert "step % 2 == 0" in code(short, "evaluations", 12)
-    assert code(short, "evaluations", 32) is None
+    assert "step % 2 == 0" in code_to_log(short, "evaluations", 12)
+    assert code_to_log(short, "evaluations", 32) is None
 
 
 def test_a_plain_loop_gets_the_logger_and_its_own_objective():
-    lines = code(plain(), "grad_norm")
+    lines = code_to_log(plain(), "grad_norm")
     assert "from advisor_pytorch import TuningLogger" in lines
     assert 'objective="val/loss", direction="minimize"' in lines
-    assert (uses_hook(plain()), uses_hook(plain(schema="1"))) == (False, True)
+    assert (uses_training_hook(plain()), uses_training_hook(plain(schema="1"))) == (False, True)
 
 
 def test_a_loop_with_the_hook_gets_lines_that_use_it():
     hooked = plain(schema="1")
-    assert framework_of(hooked) == "hook"
-    assert "valid_loader=" in code(hooked, "facts")
-    assert 'log.evaluate({"val/loss": evaluate(model)})' in code(hooked, "evaluations", 12)
+    assert logging_framework(hooked) == "hook"
+    assert "valid_loader=" in code_to_log(hooked, "facts")
+    assert 'log.evaluate({"val/loss": evaluate(model)})' in code_to_log(hooked, "evaluations", 12)
 
 
 def test_the_lines_are_python():
-    for lack in get_args(Lack):
+    for lack in get_args(MissingDataKind):
         for study in (plain(), plain(schema="1"), plain(autologging="pytorch"), plain(autologging="transformers")):
-            lines = code(study, lack, 12)
+            lines = code_to_log(study, lack, 12)
             assert lines is None or ast.parse(lines.replace("..., ", "").replace("(...)", "()"))
 
 
@@ -75,9 +75,9 @@ def test_lightning_is_recognised(tmp_path: Path):
         quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
         lightning.Trainer(max_epochs=2, logger=logger, accelerator="cpu", **quiet).fit(Module(rate), data, data)
     study = read_study("study", tracking_uri=uri)
-    assert framework_of(study) == "lightning"
-    assert "advisor_lightning" in code(study, "grad_norm")
-    assert f"val_check_interval={study.spec.max_train_steps // 2}," in code(study, "evaluations", 2)
+    assert logging_framework(study) == "lightning"
+    assert "advisor_lightning" in code_to_log(study, "grad_norm")
+    assert f"val_check_interval={study.spec.max_train_steps // 2}," in code_to_log(study, "evaluations", 2)
 
 
 @pytest.mark.slow
@@ -114,6 +114,6 @@ def test_transformers_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         transformers.Trainer(Model(), arguments, train_dataset=data, eval_dataset=data).train()
         mlflow.end_run()
     study = read_study("study", tracking_uri=uri, objective="eval_loss")
-    assert framework_of(study) == "transformers"
-    assert "advisor_transformers" in code(study, "facts")
-    assert "eval_steps=1 / 12" in code(study, "evaluations", 12)
+    assert logging_framework(study) == "transformers"
+    assert "advisor_transformers" in code_to_log(study, "facts")
+    assert "eval_steps=1 / 12" in code_to_log(study, "evaluations", 12)

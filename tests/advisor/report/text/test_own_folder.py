@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.report.text.own_folder import common_folder, with_own_folder
+from advisor.report.text.own_folder import common_output_folder, with_separate_output_folder
 
 RUN, OTHER = "0a" * 16, "1b" * 16
 
@@ -18,7 +18,7 @@ RUN, OTHER = "0a" * 16, "1b" * 16
     ],
 )
 def test_the_common_folder_contains_the_folders_of_all_runs(commands, expected):
-    assert common_folder([command.split() for command in commands]) == expected
+    assert common_output_folder([command.split() for command in commands]) == expected
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,17 @@ def test_the_common_folder_contains_the_folders_of_all_runs(commands, expected):
     ],
 )
 def test_each_run_has_a_folder_and_trainers_a_seed(command, expected):
-    assert " ".join(with_own_folder(command.split(), RUN, "out")) == expected
+    assert " ".join(with_separate_output_folder(command.split(), RUN, "out")) == expected
 
 
 def test_without_a_common_folder_the_own_one_contains_it():
-    assert with_own_folder(["t.py", "--output-dir", "here"], RUN, None) == ["t.py", "--output-dir", f"here/{RUN}"]
-    assert with_own_folder(["t.py", "--output-dir", "here"], "run 1", None) == ["t.py", "--output-dir", "here"]
+    assert with_separate_output_folder(["t.py", "--output-dir", "here"], RUN, None) == [
+        "t.py",
+        "--output-dir",
+        f"here/{RUN}",
+    ]
+    assert with_separate_output_folder(["t.py", "--output-dir", "here"], "run 1", None) == [
+        "t.py",
+        "--output-dir",
+        "here",
+    ]

@@ -12,11 +12,11 @@ from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.report.model import NextStudy
 from advisor.report.text.run_command import (
-    after_command,
-    before_command,
     has_recorded_command,
-    new_options,
-    run_command,
+    next_study_command,
+    options_without_precedent,
+    task_after_command,
+    tasks_before_command,
     training_command,
 )
 from advisor.system import shell
@@ -118,7 +118,7 @@ def test_optunas_own_script_gets_the_space_instead_of_options() -> None:
     report = make_report(make_study(10)).model_copy(
         update={"next_studies": (NextStudy(file="1-a.yaml", spec=SPEC, yaml="", training=""),)}
     )
-    assert run_command(report).startswith("advisor export optuna")
+    assert next_study_command(report).startswith("advisor export optuna")
 
 
 def test_an_option_of_another_meaning_keeps_its_value() -> None:
@@ -180,12 +180,12 @@ def test_options_that_no_trial_had_are_named() -> None:
         ("python train.py --grad-clip-norm-type 2", ("--grad-clip-norm",)),
     ):
         trial = Trial(index=0, id="t", name="t", status="complete", params=PARAMS, facts={"command": command})
-        assert new_options(Study(spec=SPEC, trials=(trial,), metrics={}), training) == new
+        assert options_without_precedent(Study(spec=SPEC, trials=(trial,), metrics={}), training) == new
     report = make_report(make_study(9, dense=False), ())
     step = NextStudy(file="1.yaml", spec=added, yaml="", training=training, new_options=("--grad-clip-norm",))
-    (sentence,) = before_command(report.model_copy(update={"next_studies": (step,)}))
+    (sentence,) = tasks_before_command(report.model_copy(update={"next_studies": (step,)}))
     assert str(sentence) == "First make the training script accept --grad-clip-norm: no trial was started with it."
-    assert before_command(report.model_copy(update={"next_studies": ()})) == ()
+    assert tasks_before_command(report.model_copy(update={"next_studies": ()})) == ()
 
 
 def test_a_command_that_no_trial_recorded_is_named_as_an_example() -> None:
@@ -194,15 +194,15 @@ def test_a_command_that_no_trial_recorded_is_named_as_an_example() -> None:
         assert has_recorded_command(Study(spec=SPEC, trials=(trial,), metrics={})) == known
     step = NextStudy(file="1.yaml", spec=SPEC, yaml="", command_known=False)
     report = make_report(make_study(9, dense=False), ()).model_copy(update={"next_studies": (step,)})
-    assert "write your command in place of python train.py" in str(before_command(report)[-1])
-    assert after_command(report) is None
+    assert "write your command in place of python train.py" in str(tasks_before_command(report)[-1])
+    assert task_after_command(report) is None
 
 
 def test_an_export_says_what_to_do_with_the_script() -> None:
     step = NextStudy(file="1.yaml", spec=SPEC, yaml="", training="")
     report = make_report(make_study(9, dense=False), ()).model_copy(update={"next_studies": (step,)})
-    assert str(after_command(report)) == "Paste your training code into study_round_1.py, then start the script."
-    assert run_command(report).endswith("--out study_round_1.py")
+    assert str(task_after_command(report)) == "Paste your training code into study_round_1.py, then start the script."
+    assert next_study_command(report).endswith("--out study_round_1.py")
 
 
 def test_an_option_that_no_recorded_command_names_is_new_although_the_hyperparameter_was_logged() -> None:
@@ -215,7 +215,7 @@ def test_an_option_that_no_recorded_command_names_is_new_although_the_hyperparam
     ):
         facts = {"command": command} if command else {}
         trial = Trial(index=0, id="t", name="t", status="complete", params=PARAMS, facts=facts)
-        assert new_options(Study(spec=SPEC, trials=(trial,), metrics={}), training) == new
+        assert options_without_precedent(Study(spec=SPEC, trials=(trial,), metrics={}), training) == new
 
 
 def test_advisor_run_accepts_it_and_fills_it_in(tmp_path) -> None:

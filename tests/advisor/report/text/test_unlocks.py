@@ -12,7 +12,7 @@ from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.model.finding import DataNeed, Verdict
 from advisor.model.study import Study
-from advisor.report.text.unlocks import unlocks
+from advisor.report.text.unlocks import missing_data_actions
 
 
 def thin(evaluations: int, *, trials: int = 12, seeds: list[int] | None = None) -> Study:
@@ -34,7 +34,7 @@ def missing(*needs: DataNeed) -> list[Verdict]:
 def test_a_thin_study_is_told_a_few_things_to_log_instead_of_forty_reasons():
     study = thin(5)
     verdicts = judge(study, load_rules())
-    found = unlocks(study, verdicts)
+    found = missing_data_actions(study, verdicts)
     lacking = [v for v in verdicts if v.status == "not-assessed"]
     assert len(lacking) >= 30
     assert len(found) <= 7
@@ -55,14 +55,14 @@ def test_pruned_trials_do_not_count_as_rarely_evaluated():
         {"val/loss": [study.cost_curve(t).values[: 20 if status[t.index] == "complete" else 1] for t in study.trials]},
         status=status,
     )
-    (entry,) = unlocks(cut, missing(DataNeed("evaluations", 32)))
+    (entry,) = missing_data_actions(cut, missing(DataNeed("evaluations", 32)))
     assert "Evaluate 32 times per run instead of 20" in entry.text
 
 
 @pytest.mark.parametrize("trials", [12, 20])
 def test_more_evaluations_unlock_the_checks_that_the_line_names(trials):
     study = thin(5, trials=trials)
-    entries = unlocks(study, judge(study, load_rules()))
+    entries = missing_data_actions(study, judge(study, load_rules()))
     lines = [e for e in entries if "Evaluate" in e.text]
     assert lines
     assert any("the learning rate (" in e.text for e in entries)
@@ -78,7 +78,7 @@ def test_more_evaluations_unlock_the_checks_that_the_line_names(trials):
 
 def test_checks_that_need_much_more_have_a_line_of_their_own():
     needs = [DataNeed("evaluations", 8)] * 4 + [DataNeed("evaluations", 100)]
-    texts = [str(e.text) for e in unlocks(thin(5), missing(*needs))]
+    texts = [str(e.text) for e in missing_data_actions(thin(5), missing(*needs))]
     assert texts == [
         "Evaluate 8 times per run instead of 5: then 4 checks can run.",
         "Evaluate 100 times per run instead of 5: then 1 check can run.",
@@ -87,21 +87,23 @@ def test_checks_that_need_much_more_have_a_line_of_their_own():
 
 def test_a_check_that_needs_two_things_is_promised_by_neither():
     study = thin(1, trials=4)
-    entries = unlocks(study, judge(study, load_rules()))
+    entries = missing_data_actions(study, judge(study, load_rules()))
     promised = {rule: str(entry.text) for entry in entries for rule in entry.checks}
     assert not promised.keys() & {"eval-size", "tuning-saturated", "curve-best-is-regularised-by-accident"}
     assert promised["space-insensitive"].startswith("Run 16 settings to a result instead of 4")
 
 
 def test_what_a_study_has_is_not_asked_for():
-    assert unlocks(thin(20), missing(DataNeed("evaluations", 8), DataNeed("design"), DataNeed("other"))) == ()
-    assert unlocks(thin(5), [Verdict(rule="r", status="quiet")]) == ()
+    assert (
+        missing_data_actions(thin(20), missing(DataNeed("evaluations", 8), DataNeed("design"), DataNeed("other"))) == ()
+    )
+    assert missing_data_actions(thin(5), [Verdict(rule="r", status="quiet")]) == ()
 
 
 def test_one_lack_is_named_by_itself_and_several_are_what_the_hook_logs():
-    (line,) = unlocks(thin(5), missing(DataNeed("grad_norm"), DataNeed("grad_norm")))
+    (line,) = missing_data_actions(thin(5), missing(DataNeed("grad_norm"), DataNeed("grad_norm")))
     assert line.text == "Log the gradient norm at every step, before clipping: then 2 checks can run."
-    (line,) = unlocks(thin(5), missing(DataNeed("grad_norm"), DataNeed("timing"), DataNeed("timing")))
+    (line,) = missing_data_actions(thin(5), missing(DataNeed("grad_norm"), DataNeed("timing"), DataNeed("timing")))
     assert line.text == (
         "Add the training hook, which logs step times (2 checks) and the gradient norm (1 check): then 3 checks can run."
     )
@@ -111,27 +113,27 @@ def test_one_lack_is_named_by_itself_and_several_are_what_the_hook_logs():
 def test_a_study_with_the_hook_is_asked_for_what_the_hook_cannot_see():
     study = thin(5)
     hooked = replace(study, trials=tuple(replace(t, facts={"schema": "1"}) for t in study.trials))
-    (line,) = unlocks(hooked, missing(DataNeed("facts"), DataNeed("facts")))
+    (line,) = missing_data_actions(hooked, missing(DataNeed("facts"), DataNeed("facts")))
     assert "such as the validation loader: then 2 checks can run" in line.text
     assert "valid_loader=valid_loader" in line.code
 
 
 def test_a_study_without_a_network_is_not_told_to_log_gradients():
     study = replace(thin(5), kind="no-network")
-    assert unlocks(study, missing(DataNeed("grad_norm"), DataNeed("facts"))) == ()
+    assert missing_data_actions(study, missing(DataNeed("grad_norm"), DataNeed("facts"))) == ()
 
 
 def test_the_use_of_a_gpu_is_not_asked_of_a_training_on_a_cpu():
     study = thin(5)
     on_cpu = replace(study, trials=tuple(replace(t, facts={"device": "cpu"}) for t in study.trials))
-    assert unlocks(on_cpu, missing(DataNeed("gpu"))) == ()
-    assert len(unlocks(study, missing(DataNeed("gpu")))) == 1
+    assert missing_data_actions(on_cpu, missing(DataNeed("gpu"))) == ()
+    assert len(missing_data_actions(study, missing(DataNeed("gpu")))) == 1
 
 
 def test_a_study_of_one_hyperparameter_is_not_asked_to_vary_more():
     one = make_study([{"lr": 0.1 / (i + 1)} for i in range(8)], {"val/loss": [[1.0, 0.9]] * 8})
-    assert unlocks(one, missing(DataNeed("searched"))) == ()
-    assert len(unlocks(thin(5), missing(DataNeed("searched")))) == 1
+    assert missing_data_actions(one, missing(DataNeed("searched"))) == ()
+    assert len(missing_data_actions(thin(5), missing(DataNeed("searched")))) == 1
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(1.0, 1), (4.0, 0)])
@@ -146,14 +148,14 @@ def test_evaluations_that_take_long_are_not_made_more_often(seconds, asked):
     at = {"val/loss": [steps[4::5]] * 2, "train/step_time_s": [steps] * 2, "train/data_wait_s": [steps] * 2}
     times = {"val/loss": [(5 + seconds) * np.arange(1, 11)] * 2}
     study = make_study([{"lr": 0.1}, {"lr": 0.2}], curves, steps=at, times=times)
-    assert len(unlocks(study, missing(DataNeed("evaluations", 20)))) == asked
+    assert len(missing_data_actions(study, missing(DataNeed("evaluations", 20)))) == asked
 
 
 def test_the_callback_for_transformers_is_asked_for_the_score_before_the_first_step():
     study = thin(5)
     facts = {"schema": "1"}
     trials = tuple(replace(t, facts=facts, params={**t.params, "per_device_train_batch_size": 8}) for t in study.trials)
-    (line,) = unlocks(replace(study, trials=trials), missing(DataNeed("facts")))
+    (line,) = missing_data_actions(replace(study, trials=trials), missing(DataNeed("facts")))
     assert "Evaluate the untrained model before the first step" in line.text
     assert line.code == "arguments = TrainingArguments(..., eval_on_start=True)"
 
@@ -162,6 +164,6 @@ def test_evaluations_are_those_of_trials_with_a_comparable_result() -> None:
     curves = [[1.0]] * 8 + [[1.0, 0.9, 0.8, 0.7, 0.6, 0.5]] * 2
     params = [{"learning_rate": 0.1 / (i + 1)} for i in range(10)]
     study = make_study(params, {"val/loss": curves}, status=["pruned"] * 8 + ["complete"] * 2)
-    evaluate, unpruned = unlocks(study, missing(DataNeed("evaluations", 32), DataNeed("full_length")))
+    evaluate, unpruned = missing_data_actions(study, missing(DataNeed("evaluations", 32), DataNeed("full_length")))
     assert "32 times per run instead of 6" in evaluate.text
     assert "Train trials to their end, without pruning" in unpruned.text

@@ -19,10 +19,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
 from advisor.tracking.points import cache
-from advisor.tracking.points.collect import Collector
+from advisor.tracking.points.collect import PointCollector
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores import bulk, client_store, database
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 from advisor.tracking.stores.reading import read_experiment
 
 pytestmark = pytest.mark.xdist_group("tracking server")  # one process starts the server
@@ -34,7 +34,7 @@ WAYS = ("sqlite", "client", "server", "postgresql", "mariadb")
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a cache that keeps every run."""
-    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(cache.CACHE_FOLDER_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(client_store, "MIN_POINTS_TO_CACHE", 1)
     monkeypatch.setattr(database, "MIN_POINTS_TO_CACHE", 1)
     return tmp_path / "cache"
@@ -77,13 +77,13 @@ def files(folder: Path) -> list[Path]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of points that each reading took from the store."""
     counts: list[int] = []
-    save = cache.Cache.save
+    save = cache.PointCache.save
 
-    def spy(self: cache.Cache, collector: Collector, **kwargs: object):
+    def spy(self: cache.PointCache, collector: PointCollector, **kwargs: object):
         counts.append(collector.count(~self._known))
         return save(self, collector, **kwargs)
 
-    monkeypatch.setattr(cache.Cache, "save", spy)
+    monkeypatch.setattr(cache.PointCache, "save", spy)
     return counts
 
 
@@ -100,7 +100,7 @@ def read(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], Exp
     else:
         uri = request.getfixturevalue("store")
     if way == "client":
-        store = client_store.ClientStore(Location("other", uri))
+        store = client_store.ClientStore(StoreLocation("other", uri))
         yield uri, lambda: store.read("study", filter=None, on_progress=lambda *_: None)
     else:
         uri, address = request.getfixturevalue("serve")(uri) if way == "server" else (uri, uri)
@@ -109,7 +109,7 @@ def read(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], Exp
 
 def uncached(read: Callable[[], Experiment]) -> Experiment:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(cache.FOLDER_VARIABLE, "off")
+        patch.setenv(cache.CACHE_FOLDER_VARIABLE, "off")
         return read()
 
 
@@ -214,13 +214,13 @@ def test_a_folder_that_others_may_write_to_is_not_used(store: str, folder: Path,
 def test_the_folder_is_the_users_and_the_name_holds_no_secret(
     store: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(cache.FOLDER_VARIABLE, "off")
+    monkeypatch.setenv(cache.CACHE_FOLDER_VARIABLE, "off")
     read_experiment("study", tracking_uri=store)
     assert not folder.exists()
-    monkeypatch.delenv(cache.FOLDER_VARIABLE)
+    monkeypatch.delenv(cache.CACHE_FOLDER_VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    name = cache.cache_of_experiment(Location("server", "http://me:hunter2@host/?token=hunter2"), "1")._folder
-    assert name == cache.cache_of_experiment(Location("server", "http://you:other@host/?token=other"), "1")._folder
+    name = cache.cache_of_experiment(StoreLocation("server", "http://me:hunter2@host/?token=hunter2"), "1")._folder
+    assert name == cache.cache_of_experiment(StoreLocation("server", "http://you:other@host/?token=other"), "1")._folder
     read_experiment("study", tracking_uri=store)
     (file,) = files(tmp_path / "xdg" / "tuning-advisor")
     assert b"run 0" not in file.read_bytes()
@@ -283,12 +283,12 @@ def test_processes_at_once_agree(store: str) -> None:
 def test_truncated_answers_are_requested_again(
     store: str, serve: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(cache.FOLDER_VARIABLE, "off")
+    monkeypatch.setenv(cache.CACHE_FOLDER_VARIABLE, "off")
     long = MlflowClient(store)
     odd = long.search_runs([long.get_experiment_by_name("study").experiment_id], "params.lr = '3'")[0].info.run_id
     long.log_batch(odd, [Metric("loss", s, START + s, s) for s in range(100, 300)])
     address = serve(store).address
     by_sql = read_experiment("study", tracking_uri=store)
     for limit in (1, 39, 40, 41, 100, 241, 25_000):
-        monkeypatch.setattr(bulk, "_MAX_RESPONSE_POINTS", limit)
+        monkeypatch.setattr(bulk, "_MAX_POINTS_PER_RESPONSE", limit)
         same(by_sql, read_experiment("study", tracking_uri=address))

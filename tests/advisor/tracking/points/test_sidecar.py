@@ -22,7 +22,7 @@ from advisor import analyze, contract
 from advisor.tracking.points import sidecar
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores.client_store import ClientStore
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 from advisor.tracking.stores.reading import read_experiment
 from advisor_logging import spool
 from advisor_logging.shipper import Shipper
@@ -54,7 +54,7 @@ def ship(
     writer.append(spool.encode_event({"params": {"learning_rate": "0.1"}}) + spool.encode_event({"end": end}))
     writer.close()
     assert Shipper(folder, uri, None).deliver(0.0)
-    return str(spool.read_json(folder / "status.json")["run_id"])
+    return str(spool.read_json_object(folder / "status.json")["run_id"])
 
 
 def training(steps: range, seed: int = 0, offset_ms: int = 0) -> tuple[Rows, Rows]:
@@ -78,7 +78,7 @@ def column(experiment: Experiment, run_id: str, metric: str) -> tuple[list[int],
 
 
 def through_client(uri: str) -> Experiment:
-    store = ClientStore(Location("other", uri))
+    store = ClientStore(StoreLocation("other", uri))
     return store.read("study", filter=None, on_progress=lambda done, of: None)
 
 
@@ -97,8 +97,8 @@ def artifact(tmp_path: Path, run_id: str) -> Path:
 def without_tag(uri: str) -> None:
     (experiment,) = MlflowClient(uri).search_experiments(filter_string="name = 'study'")
     for run in MlflowClient(uri).search_runs([experiment.experiment_id]):
-        if contract.TAG_SIDECAR in run.data.tags:
-            MlflowClient(uri).delete_tag(run.info.run_id, contract.TAG_SIDECAR)
+        if contract.TAG_CURVE_FILES in run.data.tags:
+            MlflowClient(uri).delete_tag(run.info.run_id, contract.TAG_CURVE_FILES)
 
 
 # --- what it gives --------------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_every_point_comes_as_it_was_recorded(store: str, tmp_path: Path) -> Non
 
 def test_long_curves_are_the_windows_of_the_store(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ship(store, tmp_path / "spool", *training(range(3000)))
-    monkeypatch.setattr(sidecar, "MAX_TOTAL_POINTS", 0)  # 1,000 points a curve
+    monkeypatch.setattr(sidecar, "MAX_STUDY_POINTS", 0)  # 1,000 points a curve
     by_sql, by_client = read_experiment("study", tracking_uri=store), through_client(store)
     without_tag(store)
     plain = read_experiment("study", tracking_uri=store)
@@ -151,7 +151,7 @@ def test_a_continued_run_keeps_its_first_part(store: str, tmp_path: Path) -> Non
         range(800, 1500), seed=1, offset_ms=10**6
     )  # from a checkpoint before the first part's end
     assert ship(store, tmp_path / "second", rows, evaluated, run_id=run_id) == run_id
-    tag = json.loads(MlflowClient(store).get_run(run_id).data.tags[contract.TAG_SIDECAR])
+    tag = json.loads(MlflowClient(store).get_run(run_id).data.tags[contract.TAG_CURVE_FILES])
     assert [(p["from_step"], p["to_step"]) for p in tag["parts"]] == [(0, 899), (800, 1499)]
     assert tag["parts"][0]["path"] == contract.SIDECAR_PATH
     for read in (read_experiment("study", tracking_uri=store), through_client(store)):
@@ -162,7 +162,7 @@ def test_a_continued_run_keeps_its_first_part(store: str, tmp_path: Path) -> Non
 def test_what_only_the_store_has_is_kept(store: str, tmp_path: Path) -> None:
     """A first part whose sidecar never came, and points that somebody else logged into the run."""
     run_id = ship(store, tmp_path / "first", *training(range(700)))
-    MlflowClient(store).delete_tag(run_id, contract.TAG_SIDECAR)
+    MlflowClient(store).delete_tag(run_id, contract.TAG_CURVE_FILES)
     ship(store, tmp_path / "second", *training(range(700, 1200), offset_ms=10**6), run_id=run_id)
     own = [Metric("test/error", 0.5, START + 10**8, 3), Metric("val/error", 0.25, START + 10**8, 1300)]
     MlflowClient(store).log_batch(run_id, metrics=own)
@@ -192,7 +192,7 @@ def test_a_tracking_server_gives_it(store: str, tmp_path: Path, serve: Callable[
     finally:
         del os.environ["MLFLOW_TRACKING_URI"]
     MlflowClient(address).log_batch(
-        moved.info.run_id, tags=[RunTag(contract.TAG_SIDECAR, run.data.tags[contract.TAG_SIDECAR])]
+        moved.info.run_id, tags=[RunTag(contract.TAG_CURVE_FILES, run.data.tags[contract.TAG_CURVE_FILES])]
     )
     MlflowClient(address).set_terminated(moved.info.run_id)
     direct, served = (read_experiment(name, tracking_uri=address) for name in ("study", "proxied"))
@@ -287,7 +287,7 @@ TAGS = [
 def test_a_tag_that_will_not_do_is_said(store: str, tmp_path: Path) -> None:
     run_id = ship(store, tmp_path / "spool", *training(range(1000)))
     for tag in TAGS:
-        MlflowClient(store).set_tag(run_id, contract.TAG_SIDECAR, tag)
+        MlflowClient(store).set_tag(run_id, contract.TAG_CURVE_FILES, tag)
         for read in (read_experiment("study", tracking_uri=store), through_client(store)):
             (warning,) = read.warnings
             assert "was not used" in warning

@@ -18,7 +18,7 @@ from experiments import START_S, refused, same, same_by_sql_and_through_the_clie
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores import mysql
-from advisor.tracking.stores.location import Location, parse_tracking_uri
+from advisor.tracking.stores.location import StoreLocation, parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
 
@@ -31,12 +31,12 @@ def test_mariadb_gives_the_same_by_sql_and_through_the_client(odd_database: Path
 
 def test_a_mysql_without_a_known_driver_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pymysql")
-    assert mysql.can_read(Location("database", "mysql+pymysql://host/name"))
-    assert not mysql.can_read(Location("database", "mysql+aiomysql://host/name"))
-    assert not mysql.can_read(Location("database", "postgresql://host/name"))
+    assert mysql.can_read(StoreLocation("database", "mysql+pymysql://host/name"))
+    assert not mysql.can_read(StoreLocation("database", "mysql+aiomysql://host/name"))
+    assert not mysql.can_read(StoreLocation("database", "postgresql://host/name"))
     refused("is not the address of a database", "odd", tracking_uri="mysql+nonsense://mlflow:pa55word@host/name")
     monkeypatch.setitem(sys.modules, "pymysql", None)
-    assert not mysql.can_read(Location("database", "mysql+pymysql://host/name"))
+    assert not mysql.can_read(StoreLocation("database", "mysql+pymysql://host/name"))
 
 
 def test_reading_mariadb_sees_one_state(odd_mariadb: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from experiments import refused, trace
 
-from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.location import StoreLocation
 from advisor.tracking.stores.reading import read_experiment
 from advisor.tracking.stores.sqlite import check_writable
 
@@ -133,7 +133,7 @@ def test_an_interrupted_write_is_rolled_back_before_the_next_one(empty_store: Pa
     before = trace(folder)
     assert subprocess.run([sys.executable, "-c", CUT_OFF, path], check=False).returncode == 9
     assert (folder / "mlflow.db-journal").stat().st_size
-    check_writable(Location("sqlite", path=path))
+    check_writable(StoreLocation("sqlite", path=path))
     assert trace(tmp_path) == {
         folder.name: b"",
         **{f"{folder.name}/{name}": content for name, content in before.items()},

@@ -67,7 +67,7 @@ def test_derived_values_are_completed():
     assert [t.params["rate"] for t in study.trials] == pytest.approx([1.0, 2.0, 3.0, 4.0])
     assert list(study.searched) == ["rate"]
     tagged = experiment(runs, val__loss=points(*((i, 1, 1.0, 1) for i in range(4))))
-    tagged = replace(tagged, tags={**tagged.tags, **study_tags.tags_of(spec)})
+    tagged = replace(tagged, tags={**tagged.tags, **study_tags.study_file_tags(spec)})
     assert assemble(tagged).spec.parameters == study.spec.parameters
 
 

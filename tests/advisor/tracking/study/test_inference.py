@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from advisor.model.spec import Objective, StudySpec
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 from advisor.tracking.study import inference
 
 
@@ -163,7 +163,7 @@ def test_a_parameter_that_only_one_choice_has_depends_on_it():
     }
     objective = Objective(metric="val/loss", direction="minimize")
     spec = StudySpec(study="s", objective=objective, parameters=found)
-    drawn = list(sample(spec, 20))
+    drawn = list(draw_trials(spec, 20))
     assert {t["optimizer"] for t in drawn} == {"sgd", "adam"}
     assert all(("lr_sgd" in t, "lr_adam" in t) == (t["optimizer"] == "sgd", t["optimizer"] == "adam") for t in drawn)
 
@@ -203,6 +203,6 @@ def test_what_differs_by_nature_is_no_hyperparameter():
 
 def test_what_tools_log_twice_is_one_hyperparameter():
     params = [{"lr": 0.1 * i, "optim.learning_rate": 0.1 * i, "width": i, "twin": i % 2} for i in range(1, 5)]
-    assert inference.find_duplicates(params, ()) == {"optim.learning_rate": "lr"}
-    assert inference.find_duplicates(params, ("optim.learning_rate",)) == {"lr": "optim.learning_rate"}
-    assert inference.find_duplicates(params[:2], ()) == {}  # two values may be a coincidence
+    assert inference.find_duplicate_parameters(params, ()) == {"optim.learning_rate": "lr"}
+    assert inference.find_duplicate_parameters(params, ("optim.learning_rate",)) == {"lr": "optim.learning_rate"}
+    assert inference.find_duplicate_parameters(params[:2], ()) == {}  # two values may be a coincidence

@@ -9,7 +9,7 @@ from studies import make_study
 
 from advisor.analysis import analyze_study
 from advisor.engine.registry import load_rules
-from advisor.model.reading import Kind, Reading
+from advisor.model.reading import Reading, WorkloadKind
 from advisor.model.study import Study
 from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.stores.reading import read_experiment
@@ -24,7 +24,7 @@ def study(*metrics: str, objective: str, direction: str = "maximize", **params: 
     return make_study(settings, curves, objective=objective, direction=direction)
 
 
-METRICS: dict[str, tuple[Kind, tuple[str, ...]]] = {
+METRICS: dict[str, tuple[WorkloadKind, tuple[str, ...]]] = {
     "policy gradient": ("reinforcement-learning", ("success_rate", "policy_loss", "value_loss", "entropy")),
     "Stable-Baselines3": (
         "reinforcement-learning",
@@ -67,7 +67,7 @@ def test_metrics_show_the_kind(name: str) -> None:
     assert bool(found.decisions) == (kind in ("reinforcement-learning", "gan", "self-supervised"))
 
 
-PARAMS: dict[str, tuple[Kind, dict[str, str]]] = {
+PARAMS: dict[str, tuple[WorkloadKind, dict[str, str]]] = {
     "trees": ("no-network", {"num_leaves": "31", "n_estimators": "200"}),
     "algorithm": ("reinforcement-learning", {"algo": "PPO", "env_id": "CartPole-v1"}),
     "method": ("self-supervised", {"method": "byol"}),

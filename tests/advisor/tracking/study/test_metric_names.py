@@ -20,8 +20,8 @@ from advisor.tracking.study import metric_names
     ],
 )
 def test_split_and_direction_are_read_from_the_name(metric, split, direction):
-    assert metric_direction.split_of(metric) == split
-    assert metric_direction.direction_of(metric) == direction
+    assert metric_direction.split_of_metric(metric) == split
+    assert metric_direction.direction_of_metric(metric) == direction
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_split_and_direction_are_read_from_the_name(metric, split, direction):
     ],
 )
 def test_the_word_that_says_what_is_measured_decides_the_direction(metric, direction):
-    assert metric_direction.direction_of(metric) == direction
+    assert metric_direction.direction_of_metric(metric) == direction
 
 
 def test_the_objective_is_what_a_user_reports_on_validation_data():
@@ -202,7 +202,7 @@ def test_a_curve_comes_before_the_best_of_it_so_far():
 
 @pytest.mark.parametrize("metric", ["val_mAP", "val/mIoU", "mAP/val"])
 def test_words_that_look_like_several(metric):
-    assert metric_direction.direction_of(metric) == "maximize"
+    assert metric_direction.direction_of_metric(metric) == "maximize"
 
 
 def test_the_losses_of_a_game_are_no_training_loss():

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from advisor.model.formula import parse
-from advisor.tracking.study.relations import _row_medians, find_dependent, steps_per_unit
+from advisor.model.formula import parse_formula
+from advisor.tracking.study.relations import _row_medians, find_dependent_parameters, steps_per_unit
 
 
 def random_settings(n=20, seed=0):
@@ -29,29 +29,29 @@ def random_settings(n=20, seed=0):
 )
 def test_a_tie_has_a_formula(name, value, others):
     settings = [s | {name: value(s)} for s in random_settings()]
-    (tie,) = find_dependent(settings)
+    (tie,) = find_dependent_parameters(settings)
     assert {tie.name, *tie.others} == {name, *others}
     for s in settings:
-        assert parse(tie.formula).value(s) == pytest.approx(s[tie.name], rel=1e-4, abs=1)
+        assert parse_formula(tie.formula).value(s) == pytest.approx(s[tie.name], rel=1e-4, abs=1)
 
 
 def test_tokens_follow_from_the_steps():
     for steps in ("max_steps", "total_steps", "num_train_steps"):
         renamed = [{steps if n == "steps_per_run" else n: v for n, v in s.items()} for s in random_settings()]
-        (tie,) = find_dependent([s | {"tokens": s[steps] * s["batch_size"] * 512} for s in renamed])
+        (tie,) = find_dependent_parameters([s | {"tokens": s[steps] * s["batch_size"] * 512} for s in renamed])
         assert (tie.name, set(tie.others)) == ("tokens", {steps, "batch_size"})
 
 
 def test_independent_hyperparameters_are_not_tied():
     rng = np.random.default_rng(1)
     levels = {"width": [32, 64, 128], "depth": [2, 4, 8], "heads": [2, 4, 8], "batch_size": [32, 64, 128]}
-    assert find_dependent([{n: int(rng.choice(v)) for n, v in levels.items()} for _ in range(30)]) == ()
+    assert find_dependent_parameters([{n: int(rng.choice(v)) for n, v in levels.items()} for _ in range(30)]) == ()
 
 
 def test_what_a_person_left_unchanged_between_trials_is_no_evidence():
     rng = np.random.default_rng(0)
     blocks = [{"width": 32, "warmup": 100}, {"width": 64, "warmup": 200}, {"width": 128, "warmup": 400}]
-    assert find_dependent([b | {"lr": float(rng.uniform())} for b in blocks for _ in range(8)]) == ()
+    assert find_dependent_parameters([b | {"lr": float(rng.uniform())} for b in blocks for _ in range(8)]) == ()
 
 
 def test_the_number_of_weights_follows_without_a_formula():
@@ -60,7 +60,7 @@ def test_the_number_of_weights_follows_without_a_formula():
     for _ in range(40):
         depth, width = int(rng.integers(1, 5)), int(rng.choice([32, 64, 128]))
         settings.append({"depth": depth, "width": width, "size_of_model": depth * width**2 + 10 * width})
-    (tie,) = find_dependent(settings)
+    (tie,) = find_dependent_parameters(settings)
     assert (tie.name, tie.others, tie.formula) == ("size_of_model", ("depth", "width"), None)
 
 
@@ -73,7 +73,7 @@ def test_ties_are_found_among_many_hyperparameters():
         sizes = {"depth": depth, "width": width, "size_of_model": depth * width**2 + 10 * width}
         unusual = {"min_lr": 1e-6} if rng.uniform() < 0.02 else {"min_lr": s["lr"] / 10}
         settings.append(s | others | sizes | unusual | {"x3_turned": 2 - others["x3"]})
-    found = {tie.name: tie.others for tie in find_dependent(settings)}
+    found = {tie.name: tie.others for tie in find_dependent_parameters(settings)}
     assert found == {"min_lr": ("lr",), "x3_turned": ("x3",), "size_of_model": ("depth", "width")}
 
 

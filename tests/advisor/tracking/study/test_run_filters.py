@@ -3,7 +3,7 @@ from mlflow import MlflowClient
 from small_experiments import experiment, run
 
 from advisor.tracking import read_study
-from advisor.tracking.study.run_filters import filter_for
+from advisor.tracking.study.run_filters import filter_of_runs
 
 RUNS = experiment(
     [
@@ -27,7 +27,7 @@ RUNS = experiment(
     ],
 )
 def test_a_filter_selects_exactly_these_runs(members, text):
-    assert filter_for(RUNS, members) == text
+    assert filter_of_runs(RUNS, members) == text
 
 
 @pytest.mark.parametrize("members", [(0, 1), (0, 1, 2, 4), (3,)])
@@ -40,5 +40,5 @@ def test_mlflow_understands_the_filters(members, database):
             client.log_param(run_id, name, value)
         client.log_metric(run_id, "val_loss", 1.0, step=1)
         client.set_terminated(run_id)
-    study = read_study("e", tracking_uri=database, filter=filter_for(RUNS, members))
+    study = read_study("e", tracking_uri=database, filter=filter_of_runs(RUNS, members))
     assert sorted(t.name for t in study.trials) == sorted(RUNS.runs[i].name for i in members)

@@ -5,7 +5,7 @@ import pytest
 from promise import scaled, studies
 from studies import make_study, verdict
 
-from advisor.engine.explain import cause_of
+from advisor.engine.explain import find_cause
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.model.spec import Parameter
@@ -63,7 +63,7 @@ def test_it_explains_the_boundary_and_the_overfitting():
     (accident,) = verdicts[RULE].findings
     for rule in ("curve-overfitting", "space-boundary"):
         for finding in verdicts[rule].findings:
-            assert cause_of(finding, findings) == accident, rule
+            assert find_cause(finding, findings) == accident, rule
     assert verdicts["curve-overfitting"].findings
 
 

@@ -8,7 +8,7 @@ import pytest
 from promise import scaled, studies
 from studies import make_study, verdict
 
-from advisor_rules.curves._jump_causes import noise_remedy
+from advisor_rules.curves._jump_causes import find_noise_remedy
 
 RULE = "curve-step-variance"
 T = np.linspace(0, 1, 60)
@@ -82,14 +82,14 @@ def test_training_that_does_not_jump_along_blames_the_validation_set():
 def test_a_policy_is_evaluated_over_more_episodes():
     shown, _ = first_firing(train_loss=[np.exp(-T) + 1e-3 * np.random.default_rng(9).standard_normal(60)] * 8)
     policies = replace(shown, kind="reinforcement-learning")
-    change, cause = noise_remedy(policies, policies.ranked()[:5], constant=0.5, examples=3.0)
+    change, cause = find_noise_remedy(policies, policies.ranked()[:5], constant=0.5, examples=3.0)
     assert "3 times as many episodes" in change.text
     assert "episodes" in cause
 
 
 def test_a_set_that_would_be_too_large_is_not_advised():
     shown, _ = first_firing(train_loss=[np.exp(-T) + 1e-3 * np.random.default_rng(9).standard_normal(60)] * 8)
-    change, _ = noise_remedy(shown, shown.ranked()[:5], constant=0.5, examples=101.0)
+    change, _ = find_noise_remedy(shown, shown.ranked()[:5], constant=0.5, examples=101.0)
     assert "no realistic number of validation examples" in change.text
     assert not change.new_scores
 

@@ -5,7 +5,7 @@ from studies import make_study, verdict
 
 from advisor.model.change import Advise, RepeatTrial
 from advisor.planning import plan
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 
 
 def repeated(values, *, status=None, **options):
@@ -120,7 +120,7 @@ def test_the_next_study_repeats_both_settings():
     (spec,) = plan(study, [said]).specs
     seeds = said.findings[0].changes[1].seeds
     assert spec.goal == f"Compare lr: 0.1 and 0.2, {seeds} seeds each"
-    assert (list(sample(spec, 2)), spec.trials, spec.seeds) == ([{"lr": 0.1}, {"lr": 0.2}], 2, seeds)
+    assert (list(draw_trials(spec, 2)), spec.trials, spec.seeds) == ([{"lr": 0.1}, {"lr": 0.2}], 2, seeds)
 
 
 @pytest.mark.parametrize(("settings", "seeds"), [(2, 4), (6, 3), (12, 5), (3, 10)])

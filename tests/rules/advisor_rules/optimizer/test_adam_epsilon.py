@@ -121,7 +121,7 @@ def _without_epsilon(facts):
     [("adam_epsilon", True), ("optimizer.eps", True), ("adam_eps", True), ("eps", False), ("epsilon", False)],
 )
 def test_names_with_a_word_for_the_optimizer_are_adams(name, own):
-    assert _adam.is_epsilon(name) == own
+    assert _adam.is_adam_epsilon(name) == own
 
 
 def test_a_parameter_with_another_value_than_adams_is_not_fixed():

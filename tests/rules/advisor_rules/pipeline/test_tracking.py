@@ -6,7 +6,7 @@ import numpy as np
 from promise import studies
 from studies import make_study, verdict
 
-from advisor.computed.pipeline.reproduction import reproduction
+from advisor.computed.pipeline.reproduction import reproduction_facts
 
 RULE = "tracking"
 WHOLE = {
@@ -74,14 +74,14 @@ def test_it_cannot_tell_without_the_hook():
 
 def test_what_it_takes_to_run_a_trial_again():
     (trial,) = study({**WHOLE, "git_dirty": "true"}).trials
-    assert reproduction(trial) == (
+    assert reproduction_facts(trial) == (
         ("command", WHOLE["command"]),
         ("configuration", "small.yaml"),
         ("code", "commit 0123456789ab, with the changes in reproduce/git.diff"),
     )
     for config in ("{", "3"):
         (trial,) = study({"config": config}).trials
-        assert reproduction(trial) == ()
+        assert reproduction_facts(trial) == ()
 
 
 def test_it_keeps_its_promise():

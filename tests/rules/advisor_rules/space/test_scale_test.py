@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from promise import studies
 
-from advisor.stats.importance import coordinates
+from advisor.stats.importance import axis_coordinates
 from advisor_rules.space import _scale_test
 
 DECADES = 3.0
@@ -26,7 +26,7 @@ def linear(log: np.ndarray) -> np.ndarray:
 def test_tells_a_response_to_the_logarithm_from_one_to_the_value() -> None:
     rng = np.random.default_rng(0)
     u, other = rng.random((2, 48))
-    blocks = [coordinates(other, True)]
+    blocks = [axis_coordinates(other, True)]
     costs = 8 * (logarithmic(u) - 0.2) ** 2 + other + 0.1 * rng.standard_normal(48)
     assert _scale_test.p_value(u, logarithmic(u), blocks, costs) <= 0.01
     v = rng.random(48)
@@ -63,11 +63,11 @@ def test_says_nothing_of_ties_few_values_and_missing_positions() -> None:
     assert _scale_test.p_value(u[:5], logarithmic(u[:5]), [], u[:5]) == 1
     some = np.where(np.arange(20) % 2, u, np.nan)
     assert 0 < _scale_test.p_value(some, logarithmic(some), [], (u - 0.5) ** 2) <= 1
-    assert _scale_test.room(np.full(5, np.nan), u[:5], u[:5]) == (1, 1)
+    assert _scale_test.spans_of_best_values(np.full(5, np.nan), u[:5], u[:5]) == (1, 1)
 
 
 def test_room_is_what_the_best_span() -> None:
     u = np.linspace(0, 1, 41)
-    low, wide = _scale_test.room(u, logarithmic(u), u)
+    low, wide = _scale_test.spans_of_best_values(u, logarithmic(u), u)
     assert low == pytest.approx(0.1)
     assert wide == pytest.approx(float(logarithmic(np.array([0.1]))[0]))

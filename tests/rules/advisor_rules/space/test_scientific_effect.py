@@ -144,12 +144,12 @@ def test_intervals_are_wider_if_weaker_hyperparameters_were_left_out(monkeypatch
     }
     monkeypatch.setattr(settings, "MAX_AXES", 2)
     made, rule = study({"gelu": 0.0, "relu": 10.0}, space=space), ScientificEffect()
-    tried = settings.read(made)
-    assert set(tried.left_out) == {"dropout"}
+    tried = settings.read_settings(made)
+    assert set(tried.unexamined_positions) == {"dropout"}
     (question,), _ = rule._collect_comparisons(made, tried)
     (finding,) = rule.check(made)
-    assert finding.message == rule._answer(made, question, 0.05 * 2 / 3).message
-    assert finding.message != rule._answer(made, question, 0.05).message
+    assert finding.message == rule._build_answer_finding(made, question, 0.05 * 2 / 3).message
+    assert finding.message != rule._build_answer_finding(made, question, 0.05).message
 
 
 def test_keeps_its_promise_where_the_values_do_not_differ() -> None:

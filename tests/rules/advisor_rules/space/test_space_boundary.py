@@ -336,8 +336,8 @@ def test_a_value_that_alone_gives_results_is_compared_with_no_other():
     params = [{"lr": rate, "momentum": m} for rate in (0.001, 0.01, 0.1) for m in (0.8, 0.9)]
     losses = [[1.0, 0.5 - 0.1 * i] if i < 2 else [1.0, np.nan] for i in range(6)]
     study = make_study(params, {"val/loss": losses}, status=["complete"] * 2 + ["diverged"] * 4)
-    tried = settings.read(study)
-    said = str(_boundary_text.message(study, tried, "lr", "low", np.flatnonzero(np.isfinite(tried.costs))))
+    tried = settings.read_settings(study)
+    said = str(_boundary_text.good_end_message(study, tried, "lr", "low", np.flatnonzero(np.isfinite(tried.costs))))
     assert said == "Only the lowest lr, 0.001, leads to a result."
 
 

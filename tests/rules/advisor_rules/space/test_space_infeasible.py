@@ -12,9 +12,9 @@ from studies import make_study, verdict
 from advisor.model.change import Advise, Reparametrise, SetRange
 from advisor.model.message import Number
 from advisor.model.spec import Parameter
-from advisor.model.spec_yaml import dump, loads
+from advisor.model.spec_yaml import format_study_file, parse_study_file
 from advisor.planning import plan
-from advisor.planning.sampling.halton import sample
+from advisor.planning.sampling.halton import draw_trials
 
 LR = {"learning_rate": Parameter(low=1e-4, high=1.0, scale="log")}
 
@@ -181,7 +181,7 @@ BOTH = {
 
 def failing_where(wrong: Any, count: int = 40, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
-    params = [{name: p.from_unit(float(rng.random())) for name, p in BOTH.items()} for _ in range(count)]
+    params = [{name: p.value_at_position(float(rng.random())) for name, p in BOTH.items()} for _ in range(count)]
     bad = [bool(wrong(p)) for p in params]
     curves = [[2.0, np.nan] if b else [2.0, 1 + 0.3 * float(rng.random())] for b in bad]
     return make_study(params, {"val/loss": curves}, status=["diverged" if b else "complete" for b in bad], space=BOTH)
@@ -196,10 +196,10 @@ def test_a_corner_where_trials_fail_is_forbidden() -> None:
     assert {n: (p.low, p.high) for n, p in spec.searched.items()} == {n: (p.low, p.high) for n, p in BOTH.items()}
     (region,) = spec.forbidden
     assert "settings with learning_rate of" in (region.why or "")
-    drawn = list(sample(spec, 200))
+    drawn = list(draw_trials(spec, 200))
     assert len(drawn) == 200
     assert np.mean([p["learning_rate"] > 0.08 and p["width"] > 150 for p in drawn]) < 0.02
-    assert loads(dump(spec)) == spec
+    assert parse_study_file(format_study_file(spec)) == spec
 
 
 def test_a_learning_rate_and_a_momentum_are_searched_by_what_they_act_through() -> None:
@@ -208,9 +208,9 @@ def test_a_learning_rate_and_a_momentum_are_searched_by_what_they_act_through() 
     (spec,) = plan(study, [said]).specs
     assert spec.parameters["learning_rate"].formula == "effective_learning_rate * (1 - momentum)"
     assert spec.parameters["effective_learning_rate"].equals == "learning_rate / (1 - momentum)"
-    drawn = list(sample(spec, 200))
+    drawn = list(draw_trials(spec, 200))
     assert max(p["learning_rate"] / (1 - p["momentum"]) for p in drawn) < 1.5  # type: ignore[operator]
-    assert loads(dump(spec)) == spec
+    assert parse_study_file(format_study_file(spec)) == spec
 
 
 def test_one_threshold_that_says_as_much_is_kept() -> None:

@@ -26,7 +26,7 @@ def study(count: int, cost: Any, seed: int = 0, **more: Any) -> Any:
         {name: p.draw(u) for (name, p), u in zip(SPACE.items(), rng.random(4).tolist(), strict=True)}
         for _ in range(count)
     ]
-    at = [{name: float(p.to_unit([row[name]])[0]) for name, p in SPACE.items()} for row in params]
+    at = [{name: float(p.to_positions([row[name]])[0]) for name, p in SPACE.items()} for row in params]
     costs = [cost(row, rng) for row in at]
     return make_study(params, {"val/loss": costs}, space=SPACE, **more)
 

@@ -24,7 +24,7 @@ def study(count: int, cost: Any, seed: int = 0) -> Any:
     params = [
         {n: p.draw(u) for (n, p), u in zip(SPACE.items(), rng.random(3).tolist(), strict=True)} for _ in range(count)
     ]
-    at = [{n: float(p.to_unit([row[n]])[0]) for n, p in SPACE.items()} for row in params]
+    at = [{n: float(p.to_positions([row[n]])[0]) for n, p in SPACE.items()} for row in params]
     return make_study(params, {"val/loss": [cost(row, rng) for row in at]}, space=SPACE)
 
 

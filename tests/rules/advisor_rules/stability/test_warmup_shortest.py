@@ -12,7 +12,7 @@ from studies import make_study, verdict
 
 from advisor.model.change import RunPlan
 from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.model.spec_yaml import dump, loads
+from advisor.model.spec_yaml import format_study_file, parse_study_file
 from advisor.model.study import Study
 from advisor.planning import plan
 
@@ -96,7 +96,7 @@ def test_it_goes_before_the_baseline() -> None:
     assert spec.schedule == {"kind": "cosine", "warmup_steps": 200}
     assert (spec.parameters["lr"].high, spec.parameters["dropout"].searched) == (3.0, True)
     assert (spec.round, spec.parent, spec.trials, spec.probe, spec.baseline) == (3, "s-round-2", 12, None, None)
-    assert loads(dump(spec)) == spec
+    assert parse_study_file(format_study_file(spec)) == spec
 
 
 def test_a_warmup_of_more_than_a_twentieth_asks_for_a_longer_training() -> None:
@@ -135,7 +135,7 @@ def test_what_comes_next_follows_from_the_unstable_rate_and_not_from_the_range(h
     for _ in range(2):
         study = warmup_study("uudd", baseline=baseline, rate=rate, unstable=unstable)
         (spec,) = plan(study, [verdict("warmup-shortest", study)]).specs
-        assert loads(dump(spec)) == spec
+        assert parse_study_file(format_study_file(spec)) == spec
         tried.append((spec.probe, spec.parameters["lr"].value, spec.starts_from))
         rate = float(spec.parameters["lr"].value or 0)
     assert tried[0][0] == "warmup"

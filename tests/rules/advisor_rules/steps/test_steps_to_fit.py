@@ -7,21 +7,21 @@ import pytest
 from studies import make_study, verdict
 
 from advisor.model.spec import Objective
-from advisor.model.spec_yaml import dump, loads
+from advisor.model.spec_yaml import format_study_file, parse_study_file
 from advisor.model.study import Study
 from advisor.planning import plan
-from advisor.planning.designs.initial import FirstStudyRequest, initial
-from advisor.planning.designs.steps_initial import grid
+from advisor.planning.designs.initial import FirstStudyRequest, first_study_of_project
+from advisor.planning.designs.steps_initial import learning_rate_grid
 
 STEPS = np.arange(0, 4000, 10)
 AIM = Objective(metric="val/loss", direction="minimize")
-BASE = initial(FirstStudyRequest(study="s", objective=AIM, optimizer="sgd", trials=12))
+BASE = first_study_of_project(FirstStudyRequest(study="s", objective=AIM, optimizer="sgd", trials=12))
 
 
 def sweep(halves: list[float], failed: int = 0) -> Study:
     """A trial for each of the grid's learning rates, whose training loss halves every so many steps; the last `failed` diverge."""
     rng = np.random.default_rng(1)
-    spec = grid(BASE, "learning_rate", 1e-3, 10.0, 4000)
+    spec = learning_rate_grid(BASE, "learning_rate", 1e-3, 10.0, 4000)
     losses = [2.3 * 0.5 ** (STEPS / h) * np.exp(0.1 * rng.normal(size=len(STEPS))) for h in halves]
     for loss in losses[len(losses) - failed :]:
         loss[5:] = np.nan
@@ -52,7 +52,7 @@ def test_the_steps_of_the_fastest_trial_are_proposed() -> None:
     assert spec.searched.keys() == {"learning_rate", "momentum"}
     assert (spec.round, spec.trials, spec.probe, spec.baseline) == (2, 12, None, None)
     assert finding.confidence >= 0.9
-    assert loads(dump(spec)) == spec
+    assert parse_study_file(format_study_file(spec)) == spec
 
 
 @pytest.mark.parametrize(
