@@ -180,7 +180,7 @@ def test_later_repeats_get_unused_seeds(project):
 
 
 def test_a_heartbeat_does_not_overwrite_an_outcome(project, monkeypatch):
-    monkeypatch.setattr("advisor.execution.api.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("advisor.execution.api.HEARTBEAT_INTERVAL_S", 0.05)
     spec = SPEC.model_copy(update={"trials": 2})
     study = open_study(spec)
     for trial in study.trials():
